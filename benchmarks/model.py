@@ -157,7 +157,7 @@ def _project(place: Path, kafka: Broker, source: str, sink: str, trigger: str) -
 
 
 def _baseline(place: Path, kafka: Broker, source: str, sink: str, trigger: str) -> list[str]:
-    jars = connectors.settings(connectors.chosen(["kafka"]))["spark.jars"]
+    jars = connectors.settings(connectors.choose(["kafka"]))["spark.jars"]
     script = str(BASELINES / "model_kafka.py")
     return [sys.executable, script, kafka.url, source, sink, str(place / "checkpoint"), trigger, jars]
 

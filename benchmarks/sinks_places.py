@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import psycopg
 
 from benchmarks.sinks_rows import KEY, Rows
-from headrace.connectors.sql.before_images import images_name
+from headrace.connectors.sql.before_images import before_table_name
 from headrace.connectors.sql.mysql.connection import MySqlAddress
 from headrace.connectors.sql.mysql.dialect import MySqlDialect
 from headrace.connectors.sql.mysql.sink import MySql
@@ -34,7 +34,7 @@ OWN = (
     "_headrace_tables",
     "_headrace_quarantine",
     "_headrace_before",
-    images_name(SinkContext(query=QUERY, generation=1, mode="update", checkpoint=Path()), TABLE),
+    before_table_name(SinkContext(query=QUERY, generation=1, mode="update", checkpoint=Path()), TABLE),
 )
 CHUNK = 1 << 20
 

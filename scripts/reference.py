@@ -399,11 +399,21 @@ def _figure(figure: dict[str, Any]) -> str:
 
 
 def _prose(thing: Any) -> str:
-    """A docstring as Markdown: its `name: meaning` lines become a list."""
-    text = inspect.getdoc(thing) or ""
+    """A docstring as Markdown: its `name: meaning` lines and its sections become lists."""
+    text, *sections = re.split(
+        r"^(?=(?:Args|Returns|Yields|Raises):$)", inspect.getdoc(thing) or "", flags=re.MULTILINE
+    )
     text = re.sub(r"^([a-z_]+)((?: and what follows)?): ", r"- `\1`\2: ", text, flags=re.MULTILINE)
     text = re.sub(r"^ {4}", "  ", text, flags=re.MULTILINE)
-    return re.sub(r"(?<!\n)\n(- `)", r"\n\1", text)
+    text = re.sub(r"(?<!\n)\n(- `)", r"\n\1", text)
+    return "".join([text, *map(_section, sections)])
+
+
+def _section(text: str) -> str:
+    """A section of a docstring, as Google writes them, as Markdown."""
+    text = re.sub(r"^(\w+):$", r"**\1**\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^ {4}(\w+): ", r"- `\1`: ", text, flags=re.MULTILINE)
+    return re.sub(r"^ {4}(?: {4})?", lambda match: "  " if len(match[0]) == 8 else "", text, flags=re.MULTILINE)
 
 
 def _cell(text: str) -> str:

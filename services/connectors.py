@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.errors import PlatformError
 from headrace.spark.jvm import hadoop_files
-from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE, cache, content, find, folder_of, known
+from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE, cache, content, find, folder_of, known_connectors
 from headrace.spark.jvm.jars import install as install_jars
 from headrace.spark.jvm.maven import FetchError, fetch
 from services import process
@@ -16,7 +16,7 @@ from services import process
 # which every test passes. Projects are never given these.
 STAND_INS = {
     "kafka": (
-        *known()["kafka"].coordinates,
+        *known_connectors()["kafka"].coordinates,
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.1",
@@ -39,7 +39,7 @@ def install() -> list[str]:
     """Fetch what is not here; returns a sentence for each that is not to be had."""
     use()
     faults = []
-    for name, connector in known().items():
+    for name, connector in known_connectors().items():
         # The library for local files is fetched with the CDS archive, which holds its place.
         if name == hadoop_files.LIBRARY or find(connector) is not None:
             continue

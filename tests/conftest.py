@@ -226,11 +226,13 @@ def spark(sessions: Sessions, request: pytest.FixtureRequest) -> SparkSession:
     return sessions.with_connectors(())
 
 
-@pytest.fixture(params=["1", "2"], ids=["format-1", "format-2"])
+# By default Spark begins checkpoints in the first format. In `make test`, test_power_cut and test_state_attempts have
+# the second one.
+@pytest.fixture(params=["1", pytest.param("2", marks=pytest.mark.long)], ids=["format-1", "format-2"])
 def checkpoint_format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     """The format in which Spark begins checkpoints in the test."""
-    from headrace.spark.jvm.session_conf import applied
+    from headrace.spark.jvm.session_conf import apply_settings
     from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
 
-    with applied(spark, {CHECKPOINT_FORMAT: request.param}):
+    with apply_settings(spark, {CHECKPOINT_FORMAT: request.param}):
         yield request.param

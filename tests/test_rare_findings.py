@@ -65,9 +65,9 @@ def no_starter(root: Path) -> Seen:
 
 
 def no_session(root: Path) -> Seen:
-    from headrace.spark.jvm.preconditions import not_started
+    from headrace.spark.jvm.preconditions import start_error
 
-    return not_started(
+    return start_error(
         RuntimeError("java.lang.IllegalArgumentException: System memory must be larger"), "local"
     ).findings
 

@@ -46,7 +46,7 @@ def settings_of(sink: TestedSink, *, spark: str, connector: str | None = None, u
     wanted = [] if jdbc else coordinates_of(sink, spark=spark, connector=connector)
     if not wanted:
         return dict(sink.settings)
-    names = (name for name, known in jars.known().items() if known.coordinates == tuple(wanted))
+    names = (name for name, known in jars.known_connectors().items() if known.coordinates == tuple(wanted))
     name, kind = next(names, wanted[0].split(":")[1]), "alone" if sink.alone else "coordinates"
     asked: dict[str, Any] = {"coordinates": (), kind: tuple(wanted)}
     return jars.settings([Jars(name=name, settings=sink.settings, **asked)])

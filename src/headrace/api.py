@@ -1,4 +1,4 @@
-"""What the command line can do, as functions; each loads what it needs only when it is called."""
+"""Everything that the command line can do, as functions; each imports what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -37,10 +37,21 @@ def load(
     environ: Mapping[str, str] | None = None,
     may_lack_variables: bool = False,
 ) -> Project:
-    """Read the project in the directory (or the one Python file) `path`, seen from `target`.
+    """Read the project in a directory, or in one Python file.
 
-    Raises ProjectError with every fault that was found. may_lack_variables: a source, a sink or a setting of Spark
-    whose variable is not set raises it only when it is used, so that `status`, `stop` and the like need no passwords.
+    Args:
+        path: The directory, or the Python file.
+        target: The target to use: `dev` by default.
+        environ: The variables to use in place of the process's own.
+        may_lack_variables: Whether a source, a sink or a Spark setting may name a variable that is not set. It then
+            raises only when it is used, so that `status`, `stop` and the like need no passwords.
+
+    Returns:
+        The project, frozen.
+
+    Raises:
+        CheckFailed: An argument has a wrong form.
+        ProjectError: The files or declarations are wrong; it has a finding for each fault.
     """
     from headrace.load import load as load_project
 
@@ -56,12 +67,24 @@ def check(
     connect: bool = True,
     whole: bool = True,
 ) -> results.CheckResult:
-    """Check `project` before anything is started, and compute the guarantee of each query that is not refused.
+    """Check the project before anything is started, and compute the guarantee of each query that passes.
 
-    The structure is checked without a JVM; each query whose own structure holds is analysed by Spark in `spark`, or in
-    a session made for it, and its sources and its sink are asked, read-only, whether they have what is read and would
-    take the result. `spark=False` leaves Spark out, `connect=False` databases and other systems, `whole=False` what is
-    wrong with other queries.
+    The structure is checked without a JVM. Spark then analyses each query whose structure is correct, and sources and
+    sinks are asked, read-only, whether they hold what is read and would take the result.
+
+    Args:
+        project: The project.
+        queries: The queries to check; all by default.
+        spark: A session to use; False leaves Spark out; without one, a session is started.
+        connect: Whether to ask databases and other systems.
+        whole: Whether to report what is wrong with other queries.
+
+    Returns:
+        The findings, and the guarantee and the state of each query.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
+        PlatformError: Spark cannot be started.
     """
     from headrace.run.checks import check as check_project
 
@@ -82,11 +105,28 @@ def run(
     verify_every: float | None = None,
     verify_parts: int = 1,
 ) -> results.RunResult:
-    """Run queries of `project` until they end or are asked to stop. See `headrace.run.supervise.run`.
+    """Run queries until they end or are asked to stop.
 
-    accept_forward: queries whose change only rows from now on follow resume, as with `on_change: forward`.
-    verify_every: after so many seconds each time, the queries that have made batches are verified beside them.
-    verify_parts: each time one of so many parts of their keys, in turn.
+    Args:
+        project: The project.
+        queries: The queries to run; all by default.
+        trigger: A trigger that replaces the declared ones.
+        spark: A session to work in; without one, a session of the project's target is started.
+        reporter: An observer of the run.
+        reached: A function that is called at each step of a batch, for tests.
+        stop: A request by which another thread stops the run.
+        accept_forward: Whether a query resumes after a change that affects only new rows, as with `on_change: forward`.
+        verify_every: Verify the queries that have made batches, each time after so many seconds.
+        verify_parts: Verify one of so many parts of the keys each time, in turn.
+
+    Returns:
+        How each query ended.
+
+    Raises:
+        CheckFailed: An argument is wrong, or a check refuses every query.
+        ProjectError: A declaration is wrong.
+        PlatformError: Spark or the storage cannot be used.
+        CheckpointError: The checkpoint of a query cannot be read or does not fit it.
     """
     from headrace.run.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
@@ -110,7 +150,7 @@ def run(
 
 
 def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
-    """The observer of a run, and one that verifies its queries during it."""
+    """Add an observer that verifies the queries during their run."""
     from headrace.export.observers import Observers
     from headrace.verifier.periodic import PeriodicVerifier
     from headrace.verifier.proof import verify as proved
@@ -135,10 +175,22 @@ def plan(
     connect: bool = True,
     save: str | os.PathLike[str] | None = None,
 ) -> list[results.Judgement]:
-    """What each of `queries` (None: all) as written would change of the one that ran; nothing is started or changed.
+    """Compare queries as written with those that ran; nothing is started or changed.
 
-    connect: whether sources and sinks are asked, which tells whether their systems hold what the checkpoint says. save:
-    a file to keep it in, for `apply`; raises HeadraceError where it cannot be written.
+    Args:
+        project: The project.
+        queries: The queries to compare; all by default.
+        spark: A session to work in; without one, a session of the project's target is started.
+        connect: Whether to ask sources and sinks if their systems hold what the checkpoint says.
+        save: A file to keep the plan in, for `apply`.
+
+    Returns:
+        The judgement on each query.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
+        HeadraceError: `save` cannot be written.
+        PlatformError: Spark cannot be started.
     """
     from headrace.planner.saved import save as save_plan
     from headrace.queries.application import application
@@ -161,17 +213,33 @@ def apply(
     reached: Reached | None = None,
     stop: StopRequest | None = None,
 ) -> results.RunResult:
-    """Run the queries of the plan in `file`, if what it found is what is found now; `forward` is accepted as planned.
+    """Run the queries of a saved plan, if it still holds; what it found to affect only new rows is accepted.
 
-    Raises HeadraceError where the file is no plan of this project, and CheckpointError where it does not hold any more.
+    Args:
+        project: The project.
+        file: What `plan(save=...)` has written.
+        trigger: A trigger that replaces the declared ones.
+        spark: A session to work in; without one, a session of the project's target is started.
+        reporter: An observer of the run.
+        reached: A function that is called at each step of a batch, for tests.
+        stop: A request by which another thread stops the run.
+
+    Returns:
+        How each query ended.
+
+    Raises:
+        CheckFailed: An argument is wrong, or a check refuses every query.
+        HeadraceError: The file is no plan of this project.
+        CheckpointError: The plan does not hold any more.
+        PlatformError: Spark or the storage cannot be used.
     """
     from headrace.planner.saved import read
     from headrace.queries.application import known_application
     from headrace.run.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
-    saved, known = read(Path(file)), known_application(project)
-    saved.require_project(project, known.id if known else "")
+    saved, application = read(Path(file)), known_application(project)
+    saved.require_project(project, application.id if application else "")
     return run_project(
         saved.accepting(project),
         list(saved.queries),
@@ -189,7 +257,21 @@ def apply(
 def repartition(
     project: Project, query: str, partitions: int, *, spark: SparkSession | None = None
 ) -> results.Repartitioned:
-    """Bring the state of `query`, which must not be running, into `partitions` partitions."""
+    """Give the state of a query another number of partitions.
+
+    Args:
+        project: The project.
+        query: A query that is not running.
+        partitions: The new number.
+        spark: A session to work in; without one, a session of the project's target is started.
+
+    Returns:
+        The former number and the new one.
+
+    Raises:
+        CheckFailed: An argument is wrong, or a driver is running the query.
+        CheckpointError: The checkpoint or its state cannot be read.
+    """
     from headrace.run.state_store import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
@@ -199,11 +281,21 @@ def repartition(
 def reset(
     project: Project, query: str, *, result: Choice | None = None, spark: SparkSession | None = None
 ) -> results.Reset:
-    """The change that lets `query`, which must not be running, read its sources from the beginning.
+    """Return a query to its beginning: the next start reads its sources from the start.
 
-    Nothing is done before its `apply`. result: `drop` sets the sink's rows aside too, `keep` lets them stay where rows
-    that come again replace them. `undo` brings everything back as long as no batch was planned since. The session is
-    only for a sink that needs one.
+    Nothing changes until `apply()`. `undo()` restores everything until the query plans a batch.
+
+    Args:
+        project: The project.
+        query: A query that is not running.
+        result: `drop` archives the rows of the sink too; `keep` leaves them where rows that come again replace them.
+        spark: A session, for a sink that needs one.
+
+    Returns:
+        The change, with `plan`, `apply`, `undo` and `discard`.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
     """
     from headrace.change.reset import Reset
 
@@ -219,10 +311,22 @@ def rewind(
     to_time: datetime | None = None,
     spark: SparkSession | None = None,
 ) -> results.Rewind:
-    """The change that brings `query`, which must not be running, back to the end of a batch, with its result.
+    """Return a query's checkpoint, ledger and result to the end of an earlier batch.
 
-    Nothing is done before its `apply`. to_time: to the last batch that was planned up to then. `undo` brings everything
-    back as long as no batch was planned since.
+    Nothing changes until `apply()`. `undo()` restores everything until the query plans a batch.
+
+    Args:
+        project: The project.
+        query: A query that is not running.
+        to_batch: A committed batch that the sink can still restore.
+        to_time: Choose the last batch that was planned up to this time, in place of `to_batch`.
+        spark: A session, for a sink that needs one.
+
+    Returns:
+        The change, with `plan`, `apply`, `undo` and `discard`.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
     """
     from headrace.change.rewind import Rewind
 
@@ -239,12 +343,24 @@ def adopt(
     planned: PlannedIs | None = None,
     spark: SparkSession | None = None,
 ) -> results.Adopt:
-    """The change that lets `query`, which has never run, continue a job of plain PySpark from its checkpointLocation.
+    """Continue a job of plain PySpark from its checkpoint, as a query that has never run.
 
-    Nothing is done before its `apply`, which copies the checkpoint, and makes the rows that the job has written those
-    of the query. checkpoint: it may be left out where an adoption was cut off. sources: by a source's name, its number
-    or name in that checkpoint, where that is not clear. planned: whether the rows of a batch that was planned and not
-    committed are `written` or `not-written`. A reset takes it back.
+    Nothing changes until `apply()`, which copies the checkpoint and takes over the rows that the job has written. A
+    reset takes it back.
+
+    Args:
+        project: The project.
+        query: A query that has never run.
+        checkpoint: The `checkpointLocation` of the job; not needed to finish an adoption that was cut off.
+        sources: For each source its number or name in that checkpoint, where that is ambiguous.
+        planned: Whether the rows of a batch that was planned and not committed are `written` or `not-written`.
+        spark: A session, for a sink that needs one.
+
+    Returns:
+        The change, with `plan` and `apply`.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
     """
     from headrace.change.adopt import Adopt
 
@@ -260,14 +376,25 @@ def rebuild(
     accept_partial: bool = False,
     spark: SparkSession | None = None,
 ) -> results.Rebuild:
-    """The change that recomputes the result of `query` from its sources beside the one in use, and exchanges the two.
+    """Recompute the result of a query from its sources, and exchange it with the former result.
 
-    Nothing is done before its `apply(approve=, wait=, reporter=, notify=)`. The query may run meanwhile, as it was.
-    When the new generation has caught up it is verified and compared with the former one; `approve` is given what was
-    found, and says whether to exchange them. The query must then be stopped, which `wait` waits for. since: read only
-    what came from a time on, which has a zone. accept_partial: begin although the sources no longer hold all that the
-    query has read. `undo` brings the former generation back; `discard` deletes the rebuilt one, or after the exchange
-    the former one.
+    Nothing changes until `apply(approve=, wait=, reporter=, notify=)`. Meanwhile the query may run as it was. The new
+    result is verified and compared with the former one; `approve` gets the report, and says whether to exchange them.
+    The query must be stopped for the exchange, which `wait` waits for. `undo()` restores the former result; `discard()`
+    deletes the rebuilt one, or after the exchange the former one.
+
+    Args:
+        project: The project.
+        query: The query.
+        since: Read only what came from this time on; it has a time zone.
+        accept_partial: Whether to begin although the sources no longer hold all that the query has read.
+        spark: A session to work in; without one, a session of the project's target is started.
+
+    Returns:
+        The change, with `plan`, `apply`, `resume`, `undo` and `discard`.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
     """
     from headrace.change.rebuild import Rebuild
 
@@ -276,9 +403,19 @@ def rebuild(
 
 @judge_arguments
 def change(project: Project, query: str, *, spark: SparkSession | None = None) -> results.Change[Any, Any] | None:
-    """The change of `query` that was begun last and can be ended, undone or discarded; None where there is none.
+    """Find the unfinished change of a query, or else the last one that can be undone or discarded.
 
-    One that a crash has cut off comes first. What else is kept comes once that is discarded or undone.
+    Args:
+        project: The project.
+        query: The query.
+        spark: A session, for a sink that needs one.
+
+    Returns:
+        The change, or None if there is none.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
+        CheckpointError: The record of a change cannot be read.
     """
     from headrace.change.pending import changes
 
@@ -289,10 +426,22 @@ def change(project: Project, query: str, *, spark: SparkSession | None = None) -
 def repair(
     project: Project, query: str, *, keys: Sequence[Mapping[str, str]] = (), spark: SparkSession | None = None
 ) -> results.Repair:
-    """The change that puts the wrong rows of the result of `query`, which must not be running, right.
+    """Correct the wrong rows of a query's result.
 
-    Nothing is done before its `apply`, which verifies the result and writes what differs in one transaction of the
-    sink's database. keys: see `verify`. `undo` brings what was there before back as long as no batch has come in since.
+    Nothing changes until `apply()`, which verifies the result and writes the differences in one transaction of the
+    sink's database. `undo()` restores the former rows until the query writes a batch.
+
+    Args:
+        project: The project.
+        query: A query that is not running.
+        keys: Only rows with these values, as in `verify`.
+        spark: A session to work in; without one, a session of the project's target is started.
+
+    Returns:
+        The change, with `plan`, `apply` and `undo`.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
     """
     from headrace.change.repair import Repair
     from headrace.verifier.scope import RowScope
@@ -310,11 +459,25 @@ def verify(
     part: tuple[int, int] | None = None,
     spark: SparkSession | None = None,
 ) -> results.Verdict:
-    """Compare what the sink of `query` holds with the batch query over the committed prefix of its inputs.
+    """Compare what a sink holds with the batch query over the committed prefix of its inputs.
 
-    keys: only the rows that have all values of one of these, columns of the result and texts. since_batch: only the
-    rows that input of later batches has touched. part: (3, 10) compares the third of ten parts of the keys. The history
-    keeps a verdict on the whole result, if the project has one.
+    The history keeps a verdict on the whole result, if the project has one.
+
+    Args:
+        project: The project.
+        query: The query.
+        keys: Only rows that have all values of one of these: columns of the result and texts.
+        since_batch: Only rows that the input of later batches has touched.
+        part: (3, 10) compares the third of ten parts of the keys.
+        spark: A session to work in; without one, a session of the project's target is started.
+
+    Returns:
+        The verdict, with the rows that differ.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
+        CheckpointError: The checkpoint cannot be read.
+        PlatformError: Spark cannot be started.
     """
     return next(verify_each(project, [query], keys=keys, since_batch=since_batch, part=part, spark=spark))
 
@@ -329,7 +492,24 @@ def verify_each(
     part: tuple[int, int] | None = None,
     spark: SparkSession | None = None,
 ) -> Generator[results.Verdict, None, None]:
-    """The verdict of each of `queries` (None: all), in one session, as soon as it is found; see `verify`."""
+    """Verify several queries in one session; see `verify`.
+
+    Args:
+        project: The project.
+        queries: The queries; all by default.
+        keys: As in `verify`.
+        since_batch: As in `verify`.
+        part: As in `verify`.
+        spark: A session to work in; without one, a session of the project's target is started.
+
+    Yields:
+        The verdict of each query, as soon as it is known.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
+        CheckpointError: A checkpoint cannot be read.
+        PlatformError: Spark cannot be started.
+    """
     from headrace.verifier.proof import verify_each as proved
     from headrace.verifier.scope import RowScope
 
@@ -339,24 +519,24 @@ def verify_each(
 
 
 def _record_and_publish(project: Project, verdict: results.Verdict) -> results.Verdict:
-    """Keep a verdict, tell it to the project's hooks and to installed observers, and say which did not get it."""
+    """Record a verdict, and publish it to hooks and installed observers; add a finding for each that did not get it."""
     from headrace.export.hooks import Hooks
     from headrace.export.observers import Observers
     from headrace.history import History
     from headrace.queries.layout import history_file
 
     if project.local_storage.is_dir():
-        # A verdict is worth no less because it cannot be kept.
+        # A verdict counts also when it cannot be recorded.
         with suppress(HeadraceError), History.open(history_file(project.local_storage)) as history:
             history.record_verdict(verdict.query, json.dumps(verdict.as_dict(), default=str, ensure_ascii=False))
             history.note("verdict", verdict.query, None, {"verdict": verdict.state, "sentence": verdict.sentence})
-    told, hooks = Observers(), project.target.operations.hooks
-    told.install(project)
+    observers, hooks = Observers(), project.target.operations.hooks
+    observers.install(project)
     if hooks:
-        told.add(Hooks(hooks, project.name, told.report))
-    told.verdict(verdict.query, verdict.as_dict())
-    told.close()
-    return replace(verdict, findings=(*verdict.findings, *told.undelivered()))
+        observers.add(Hooks(hooks, project.name, observers.report))
+    observers.verdict(verdict.query, verdict.as_dict())
+    observers.close()
+    return replace(verdict, findings=(*verdict.findings, *observers.undelivered()))
 
 
 @judge_arguments
@@ -370,10 +550,24 @@ def late(
     replay: bool = False,
     spark: SparkSession | None = None,
 ) -> results.Lateness:
-    """Count the rows that `query` dropped as late, and list them, at most `limit`.
+    """Count and list the rows that a query dropped as late.
 
-    since_batch: only this batch and later ones. export: write the rows into this directory, as their sources gave them.
-    replay: bring the rows back into the result of `query`, which must not be running.
+    Args:
+        project: The project.
+        query: The query.
+        since_batch: Only this batch and later ones.
+        limit: The greatest number of rows to list.
+        export: A directory to write the rows into, as their sources gave them.
+        replay: Whether to apply the rows to the result of the query, which must not be running.
+        spark: A session to work in; without one, a session of the project's target is started.
+
+    Returns:
+        The counts by operator and batch, and the rows.
+
+    Raises:
+        CheckFailed: An argument has a wrong form, or no query has that name.
+        CheckpointError: The checkpoint cannot be read.
+        SinkError: The sink cannot take the rows.
     """
     from headrace.verifier.late_rows import find_late_rows
 
@@ -382,9 +576,20 @@ def late(
 
 @judge_arguments
 def status(project: Project) -> list[results.QueryStatus]:
-    """The state of each query that was ever run, from the history store, without a JVM.
+    """Read the state of each query that was ever run, from the history, without a JVM.
 
-    What its sources still hold is asked of them, for some seconds at most; `lags` and `backlog` of a status have it.
+    The sources are asked for their lag, for some seconds at most; `lags` and `backlog` of a status hold it.
+
+    Args:
+        project: The project.
+
+    Returns:
+        A status for each query.
+
+    Raises:
+        CheckFailed: `project` is no project.
+        CheckpointError: The history is damaged or of a newer version.
+        PlatformError: The history cannot be read.
     """
     from headrace.history.lag import SourceLags
 
@@ -393,7 +598,17 @@ def status(project: Project) -> list[results.QueryStatus]:
 
 @judge_arguments
 def stored_status(project: Project) -> list[results.StoredStatus]:
-    """How each query stands by its storage alone, without the history and without a JVM, from any machine."""
+    """Read the state of each query from the storage alone, without the history and without a JVM, on any machine.
+
+    Args:
+        project: The project.
+
+    Returns:
+        A status for each query whose sink keeps its result.
+
+    Raises:
+        CheckFailed: `project` is no project.
+    """
     from headrace.queries.inspect_checkpoint import stored_status as of_one
 
     return [of_one(project, query) for query in project.queries.values() if query.sink.facts.durable]
@@ -408,10 +623,25 @@ def start(
     trigger: Trigger | None = None,
     reporter: Observer | None = None,
 ) -> results.ApplicationHandle:
-    """Run queries of `project` (None: all) in the background, in the user's own session.
+    """Run queries in the background, in your own session.
 
     The handle has each query by its name, with what Spark's StreamingQuery has, and `pause`, `resume` and `restart`; a
-    query that fails does not stop the others. In a `with` block all are stopped at its end. Raises as `run`.
+    query that fails does not stop the others. A `with` block stops all at its end.
+
+    Args:
+        project: The project.
+        queries: The queries; all by default.
+        spark: The session.
+        trigger: A trigger that replaces the declared ones.
+        reporter: An observer of the run.
+
+    Returns:
+        The handle of the application.
+
+    Raises:
+        CheckFailed: An argument is wrong, or a check refuses every query.
+        CheckpointError: The checkpoint of a query cannot be read or does not fit it.
+        PlatformError: The storage cannot be used.
     """
     from headrace.run.handles import start_all as start_project
     from headrace.verifier.late_rows import write_late_rows
@@ -421,9 +651,18 @@ def start(
 
 @judge_arguments
 def running(project: Project) -> results.RunningApplications:
-    """The applications of `project` that run, in other processes too: to stop them, and to control and follow them.
+    """Find the running applications of a project, in any process, to stop, control and follow them.
 
-    Its methods look for them when they are called, and raise HeadraceError (HR850) where none could take the order.
+    Its methods look for applications when they are called, and raise HeadraceError (HR850) if none takes the order.
+
+    Args:
+        project: The project.
+
+    Returns:
+        The applications.
+
+    Raises:
+        CheckFailed: `project` is no project.
     """
     from headrace.control.client import RunningApplications
 
@@ -432,9 +671,19 @@ def running(project: Project) -> results.RunningApplications:
 
 @judge_arguments
 def events(project: Project, *, query: str | None = None, limit: int = 100) -> list[results.Event]:
-    """The newest events of the project's queries, or of `query`: starts, pauses, restarts, findings and ends.
+    """Read the newest events from the history: starts, pauses, restarts, findings and ends.
 
-    At most `limit` of them, without a JVM.
+    Args:
+        project: The project.
+        query: Only events of this query.
+        limit: The greatest number of events.
+
+    Returns:
+        The events in order; empty without a history.
+
+    Raises:
+        CheckFailed: An argument has a wrong form.
+        CheckpointError: The history is damaged or of a newer version.
     """
     from headrace.history import History
     from headrace.queries.layout import history_file
@@ -450,7 +699,21 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
 def start_query(
     project: Project, query: Query, spark: SparkSession, *, trigger: Trigger | None = None
 ) -> StreamingQuery:
-    """Start one query in the user's own session; returns Spark's StreamingQuery."""
+    """Start one query in your own session.
+
+    Args:
+        project: The project.
+        query: The query.
+        spark: The session.
+        trigger: A trigger that replaces the declared one.
+
+    Returns:
+        Spark's StreamingQuery.
+
+    Raises:
+        CheckFailed: An argument is wrong, or a check refuses the query.
+        CheckpointError: The checkpoint cannot be read or does not fit the query.
+    """
     from headrace.run.start import start_in_session
 
     return start_in_session(project, query, spark, trigger=trigger)

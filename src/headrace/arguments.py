@@ -133,8 +133,8 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
         return
     is_right, wanted = _FORMS[form]
     if not is_right(value):
-        what = f"{function}: {name} is {_shown(value)}"
-        yield Finding(code="HR104", what=what, fix=f"give {wanted}")
+        problem = f"{function}: {name} is {_shown(value)}"
+        yield Finding(code="HR104", what=problem, fix=f"give {wanted}")
     elif name in _LEAST and value < _LEAST[name]:
         yield Finding(code="HR113", what=f"{function}: {name} is {value}", fix=f"give {_LEAST[name]} or more")
     elif name in _MORE_THAN_ZERO and value <= 0:

@@ -1,4 +1,4 @@
-"""The errors and findings of Headrace (where, code, what, fix), and what it tells as plain data.
+"""The errors and findings of Headrace (where, code, what, fix), and values as plain data.
 
 HeadraceError                  anything foreseeable; printed as its findings, never as a stack trace
 ├── ProjectError               the project's files or declarations are wrong (exit code 1)
@@ -77,13 +77,13 @@ class PlainData:
     optional: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """It, and all that is in it, as plain data."""
-        found = _by_name(self, self.derived)
-        return {name: value for name, value in found.items() if value is not None or name not in self.optional}
+        """Return it, and all that is in it, as plain data."""
+        values = _by_name(self, self.derived)
+        return {name: value for name, value in values.items() if value is not None or name not in self.optional}
 
 
 def plain(value: Any) -> Any:
-    """A value as plain data: times in ISO 8601, bytes in hexadecimal digits, other numbers and paths as texts."""
+    """Return a value as plain data: times in ISO 8601, bytes in hexadecimal, other numbers and paths as texts."""
     if hasattr(value, "as_dict"):
         return value.as_dict()
     if isinstance(value, date):
@@ -93,7 +93,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal | timedelta | Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str | int) else str(key): plain(each) for key, each in value.items()}
+        return {key if isinstance(key, str | int) else str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         each_plain = map(plain, value)
         return tuple(each_plain) if isinstance(value, tuple) else list(each_plain)
@@ -129,13 +129,13 @@ class Finding(PlainData):
             raise ValueError(f"{wrong}; correct src/headrace/findings.py, then: make docs")
 
     def weighed(self, severity: Severity) -> Finding:
-        """The same finding with any severity, as where an error of one part stops nothing of the whole."""
+        """Return the same finding with any severity, as where an error of one part stops nothing of the whole."""
         other = copy(self)
         object.__setattr__(other, "severity", severity)
         return other
 
     def but(self, *, what: str | None = None, fix: str | None = None, where: Where | None = None) -> Finding:
-        """The same finding in other words, or at another place; it keeps the severity that it was weighed with."""
+        """Return the same finding in other words, or at another place, with the severity that it has."""
         other = copy(self)
         for name, value in (("what", what), ("fix", fix), ("where", where)):
             if value is not None:
@@ -144,7 +144,7 @@ class Finding(PlainData):
 
     @property
     def passes(self) -> bool:
-        """Whether a later start can succeed although nobody has corrected anything."""
+        """Whether a later start can succeed although nothing was corrected."""
         return passes(self.code, self.what)
 
     @property
@@ -163,12 +163,12 @@ class Finding(PlainData):
         return redacted(f"{head}\n  fix: {self.fix}" if self.fix else head)
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding as plain data, for `--json`."""
+        """Return the finding as plain data, for `--json`."""
         return {**super().as_dict(), "what": redacted(self.what), "fix": redacted(self.fix)}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Finding:
-        """The finding that `as_dict` was taken of."""
+        """Read the finding that `as_dict` returned."""
         return cls(**{**plain, "where": Where(**plain["where"])})
 
 
@@ -194,7 +194,19 @@ class HeadraceError(Exception):
         where: Where = NOWHERE,
         severity: Severity = OF_THE_CATALOGUE,
     ) -> None:
-        """Carry `findings`, or the one whose parts are given."""
+        """Carry `findings`, or the one whose parts are given.
+
+        Args:
+            findings: One finding or more.
+            code: The code of a single finding, in place of `findings`.
+            what: Its sentence.
+            fix: What to do about it.
+            where: The file and line.
+            severity: The catalogue's for the code, unless another one is given.
+
+        Raises:
+            ValueError: The catalogue does not have the code (only with HEADRACE_STRICT_FINDINGS).
+        """
         if code:
             findings = Finding(code=code, what=what, fix=fix, where=where, severity=severity)
         self.findings: tuple[Finding, ...] = (findings,) if isinstance(findings, Finding) else tuple(findings)
@@ -208,8 +220,10 @@ class ProjectError(HeadraceError):
 
     @classmethod
     def of_all(cls, findings: Iterable[Finding]) -> ProjectError:
-        """The error with each of `findings` once, by file and line, without secrets."""
-        clean = [each.but(what=redacted(each.what), fix=redacted(each.fix)) for each in dict.fromkeys(findings)]
+        """Return the error with each of `findings` once, by file and line, without secrets."""
+        clean = [
+            finding.but(what=redacted(finding.what), fix=redacted(finding.fix)) for finding in dict.fromkeys(findings)
+        ]
         return cls(sorted(clean, key=lambda finding: (finding.where.file or "", finding.where.line or 0)))
 
 
@@ -240,7 +254,7 @@ class Fenced(QueryFailed):
 
 
 class SinkError(QueryFailed):
-    """The sink refused a batch or could not take it; its message says whether that is in, or that nobody knows."""
+    """The sink refused a batch or could not take it; the message says whether it is in, if that is known."""
 
 
 class NothingChanged(SinkError):
@@ -261,28 +275,37 @@ class CheckpointBehind(CheckpointError):
     """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
 
 
-def imported(module: str, what: str, extra: str) -> Any:
-    """A module of an optional package; raises PlatformError with `what` is missing and the extra that brings it."""
+def imported(module: str, message: str, extra: str) -> Any:
+    """Import a module of an optional package.
+
+    Args:
+        module: The module's name.
+        message: What is missing without it, as a sentence.
+        extra: The extra of Headrace that installs it.
+
+    Raises:
+        PlatformError: The package is not installed.
+    """
     try:
         return import_module(module)
     except ImportError as error:
         fix = f"install the extra: pip install 'headrace[{extra}]'"
-        raise PlatformError(code="HR011", what=what, fix=fix) from error
+        raise PlatformError(code="HR011", what=message, fix=fix) from error
 
 
-def first_line(said: object) -> str:
-    """The first line of a text, or of what a fault says; empty if it says nothing."""
-    return next((line.strip() for line in str(said).splitlines() if line.strip()), "")
+def first_line(text: object) -> str:
+    """Return the first line of a text, or of a fault's message; empty if it has none."""
+    return next((line.strip() for line in str(text).splitlines() if line.strip()), "")
 
 
 def in_one_line(text: object) -> str:
-    """A text of several lines, as what a server says, with a semicolon for each break that ends no sentence."""
+    """Join a text of several lines, as a server's message, with a semicolon for each break that ends no sentence."""
     lines = [" ".join(line.split()) for line in str(text).splitlines()]
     return re.sub(r"([.:;?]);", r"\1", "; ".join(line for line in lines if line))
 
 
 def reason(error: BaseException) -> str:
-    """Why something could not be read or written, as the end of a sentence; Python's own words only where none fit."""
+    """Return why something could not be read or written, as the end of a sentence; else Python's own words."""
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     if isinstance(error, json.JSONDecodeError):
@@ -321,27 +344,30 @@ _WORDS = {
 _SYNONYMS = {word: name for name, words in _WORDS.items() for word in words.split()}
 
 
-def nearest(name: str, known: Iterable[str], *, elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Say which known names are nearest to a misspelt one, or all of them when there are few and none is near.
+def nearest(name: str, candidates: Iterable[str], *, elsewhere: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Say which candidates are nearest to a misspelt name, or all of them when there are few and none is near.
 
-    elsewhere: names that are known at another place, each with what to do there.
+    Args:
+        name: The name as the user wrote it.
+        candidates: The names that exist.
+        elsewhere: Names that exist at another place, each with what to do there.
     """
-    names = sorted(set(known))
+    names = sorted(set(candidates))
     if name in elsewhere:
         return elsewhere[name]
     if elsewhere:
-        told = nearest(name, names)
-        if told.startswith("did you mean"):
-            return told
+        proposal = nearest(name, names)
+        if proposal.startswith("did you mean"):
+            return proposal
         there = difflib.get_close_matches(name.lower(), elsewhere, n=1, cutoff=0.7)
-        return elsewhere[there[0]] if there else told
+        return elsewhere[there[0]] if there else proposal
     if not names:
         return "there is none"
-    folded = {re.sub(r"[-_\s]", "", each).lower(): each for each in names}
+    folded = {re.sub(r"[-_\s]", "", candidate).lower(): candidate for candidate in names}
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
     other = _SYNONYMS.get(snake)
     near = difflib.get_close_matches(re.sub(r"[-_\s]", "", name).lower(), folded, n=3, cutoff=0.6)
-    close = [other] if other in names else [folded[each] for each in near]
+    close = [other] if other in names else [folded[match] for match in near]
     if close and close[0].lower() == name.lower():
         close = close[:1]
     if close:

@@ -13,7 +13,7 @@ Severity = Literal["error", "warning", "note"]
 OURS = re.compile(r"HR\d{3}")
 NOTE: tuple[Severity, ...] = ("note",)
 WARNING: tuple[Severity, ...] = ("warning",)
-# What others raise, as a function of the user's, is told by its words.
+# For errors of other code, such as the user's functions, the words of the message decide.
 Passes = Literal["soon", "always", "by its words", "never"]
 # By the next attempt, so that a query whose trigger ends is started again too.
 SOON: Passes = "soon"
@@ -33,7 +33,7 @@ OF_HDFS = (
     # A DataNode dies while a file is written.
     *("are bad. Aborting", "Failed to replace a bad datanode", "firstBadLink", "Not replicated yet"),
     "does not have enough number of replicas",
-    # A DataNode dies while a file is read, or has not yet told which blocks it has.
+    # A DataNode dies while a file is read, or has not yet reported its blocks.
     *("nodes contain this block", "Could not obtain block", "BlockMissingException", "Could not reach the block"),
     "Cannot obtain block length",
 )
@@ -57,7 +57,7 @@ def has_passing_words(text: str) -> bool:
 class Code(NamedTuple):
     """What a code stands for. `severities` holds those that a finding may have; the first is the default.
 
-    passes: whether it is a fault outside that a later start can find gone although nobody has corrected anything.
+    passes: whether it is a fault outside that a later start can find gone without a correction.
     refuses: whether it lies in the project: a declaration, a query that Spark cannot run as a stream, an option, a
     change that the checkpoint does not allow. What others can bring while the application waits does not: a directory,
     a topic, a right, a secret's file, a variable of the service; nor does what damages a checkpoint or a sink.
@@ -132,7 +132,7 @@ CODES = (
     Code("HR261", "the trigger does not go with the query", refuses=True),
     Code("HR263", "rows may come twice", NOTE),
     Code("HR264", "too few cores for a continuous query", refuses=True),
-    Code("HR266", "progress cannot be written beside the batches", refuses=True),
+    Code("HR266", "progress cannot be written asynchronously", refuses=True),
     Code("HR267", "a query reads what it writes", refuses=True),
     Code("HR268", "late rows cannot be kept so", refuses=True),
     Code("HR271", "the watermark cleans no state of an aggregation", ("note", "warning", "error"), refuses=True),
@@ -235,7 +235,7 @@ CODES = (
     Code("HR539", "what a query was cannot be read"),
     Code("HR540", "the storage directory cannot be read or written", ("error", "warning")),
     Code("HR541", "no space is left on the disk", ("error", "warning"), passes=ALWAYS),
-    Code("HR544", "something beside the stream cannot be written", WARNING),
+    Code("HR544", "a history, a log or another record cannot be written", WARNING),
     Code("HR545", "the query was changed", WARNING),
     Code("HR547", "a query looks like another one renamed", refuses=True),
     Code("HR549", "a rename cannot be made"),
@@ -302,7 +302,7 @@ CODES = (
     Code("HR714", "the sink cannot be read"),
     Code("HR715", "the query cannot be run again over its batches"),
     Code("HR716", "no row of the result can have that key"),
-    Code("HR717", "a query could not be verified beside its run", WARNING),
+    Code("HR717", "a query could not be verified during its run", WARNING),
     Code("HR720", "rows that a test gives or expects do not fit"),
     Code("HR721", "a test names what its query has not, or cannot be run so"),
     Code("HR722", "the query has no batch form"),
@@ -310,7 +310,7 @@ CODES = (
     Code("HR724", "no case can be recorded of the query"),
     Code("HR800", "a SELECT reads a broadcast or a counter", refuses=True),
     Code("HR801", "a counter cannot add", refuses=True),
-    Code("HR802", "a counter is used where nobody counts", refuses=True),
+    Code("HR802", "a counter is used on the driver", refuses=True),
     Code("HR806", "batches are not in the counters", WARNING),
     Code("HR807", "a counter cannot be added up", ("error", "warning")),
     Code("HR810", "a function for rows changes a variable of the driver", WARNING),
@@ -360,13 +360,13 @@ CODES = (
     Code("HR898", "OTLP or OpenLineage is not configured correctly"),
     Code("HR999", "an error was not foreseen"),
 )
-CATALOGUE = {each.code: each for each in CODES}
+CATALOGUE = {code.code: code for code in CODES}
 
 
 def passes(code: str, what: str) -> bool:
-    """Whether a fault of this code, in these words, passes by itself; of a code of others only the words tell."""
-    known = CATALOGUE[code].passes if code in CATALOGUE else BY_WORDS
-    return known in (SOON, ALWAYS) or (known == BY_WORDS and has_passing_words(what))
+    """Whether a fault passes by itself; for codes of other distributions the words decide."""
+    kind = CATALOGUE[code].passes if code in CATALOGUE else BY_WORDS
+    return kind in (SOON, ALWAYS) or (kind == BY_WORDS and has_passing_words(what))
 
 
 def passes_soon(code: str) -> bool:
@@ -388,5 +388,5 @@ def objection(code: str, severity: Severity) -> str | None:
     """Why no finding may have this code and this severity, or None."""
     if code not in CATALOGUE:
         return f"the catalogue has no code {code}" if OURS.fullmatch(code) else None
-    known = CATALOGUE[code].severities
-    return None if severity in known else f"{code} is no {severity}; the catalogue has {' or '.join(known)}"
+    severities = CATALOGUE[code].severities
+    return None if severity in severities else f"{code} is no {severity}; the catalogue has {' or '.join(severities)}"

@@ -21,7 +21,7 @@ SECRET_NAME = re.compile(
 # A value of so many characters is masked wherever it stands, a shorter one only as a word of its own, and one that is
 # shorter still only where a value stands: a password of one letter is no reason to mask that letter.
 _ANYWHERE, _AS_WORD = 12, 4
-# Words of our own messages: to mask them everywhere would tell that one is the password.
+# Words of our own messages: masking them everywhere would reveal that one is the password.
 _COMMON = ("password", "secret", "token", "postgres", "postgresql", "mysql", "mariadb", "root", "admin", "user", "test")
 # What an option that switches something may be.
 _NO_SECRETS = ("true", "false", "none", "0", "1")
@@ -41,8 +41,8 @@ _USERINFO = re.compile(rf"(?P<before>{_SCHEME}[^\s:/@'\"]*:)(?P<value>[^\s/@'\"]
 def secrets_in(text: str) -> Iterator[str]:
     """The passwords in a text that is a url or holds one: before its `@`, or as `password=`, encoded as they should be
     or not."""
-    for found in _URL.finditer(text):
-        url = found.group()
+    for match in _URL.finditer(text):
+        url = match.group()
         for userinfo in {_userinfo(url), _userinfo(url.partition("?")[0])}:
             _, colon, password = userinfo.partition(":")
             if colon and password:
@@ -62,8 +62,8 @@ def encoding_fault(url: str, *, may: str = "") -> str | None:
     """The character of the password in `url` that must be encoded, None when all are; those in `may` need not be."""
     account = _userinfo(url.partition("?")[0] if "@" in url.partition("?")[0] else url)
     password = account.partition(":")[2]
-    found = re.finditer(r"[/?#@\[\]\s]|%(?![0-9A-Fa-f]{2})", password)
-    return next((each.group() for each in found if each.group() not in may), None)
+    matches = re.finditer(r"[/?#@\[\]\s]|%(?![0-9A-Fa-f]{2})", password)
+    return next((match.group() for match in matches if match.group() not in may), None)
 
 
 class Redactor:
@@ -82,8 +82,8 @@ class Redactor:
         Of several variables that have held a value, the last one is shown in its place.
         """
         with self._lock:
-            for each, instead in ((value, shown), *((inner, MASK) for inner in secrets_in(value))):
-                for form in _forms(each):
+            for secret, instead in ((value, shown), *((inner, MASK) for inner in secrets_in(value))):
+                for form in _forms(secret):
                     if form not in self._known or instead != MASK:
                         self._known[form] = (_pattern(form), instead)
             # A password is part of its url.

@@ -45,16 +45,16 @@ def connector(kind: Kind, name: str) -> type[Any]:
         ) from error
     base = _CONTRACTS[kind]
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        what = f"the {kind} '{name}', which is '{entry.value}', does not extend headrace.contract.{base.__name__}"
+        problem = f"the {kind} '{name}', which is '{entry.value}', does not extend headrace.contract.{base.__name__}"
         fix = "install a version of its distribution that was made for this version of Headrace"
-        raise PlatformError(code="HR432", what=what, fix=fix)
+        raise PlatformError(code="HR432", what=problem, fix=fix)
     return loaded
 
 
 def _package(entry: EntryPoint) -> str:
     """What to install for a connector: an extra of Headrace, or the distribution that brought it along."""
-    found = None if entry.dist is None else entry.dist.name
-    return f"headrace[{entry.name}]" if found in (None, "headrace") else str(found)
+    distribution = None if entry.dist is None else entry.dist.name
+    return f"headrace[{entry.name}]" if distribution in (None, "headrace") else str(distribution)
 
 
 def _connectors() -> Iterator[type[Any]]:
@@ -66,13 +66,13 @@ def _connectors() -> Iterator[type[Any]]:
 
 def declared_jars() -> dict[str, Jars]:
     """The jars that installed connectors declare themselves, whatever their options are."""
-    declared = (each.jars for each in _connectors() if isinstance(each.jars, tuple))
-    return {each.name: each for jars in declared for each in jars if isinstance(each, Jars)}
+    declared = (kind.jars for kind in _connectors() if isinstance(kind.jars, tuple))
+    return {jar.name: jar for jars in declared for jar in jars if isinstance(jar, Jars)}
 
 
 def known_failures() -> tuple[Failure, ...]:
     """What all installed connectors know of how queries fail, each once."""
-    return tuple(dict.fromkeys(failure for each in _connectors() for failure in each.failures))
+    return tuple(dict.fromkeys(failure for kind in _connectors() for failure in kind.failures))
 
 
 def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:
@@ -94,4 +94,4 @@ def options_of(cls: type[Any]) -> tuple[str, ...]:
 
 def required_options(cls: Any) -> list[str]:
     """The options of a connector that have no default."""
-    return [each.name for each in fields(cls) if each.init and each.default is each.default_factory is MISSING]
+    return [field.name for field in fields(cls) if field.init and field.default is field.default_factory is MISSING]

@@ -77,10 +77,10 @@ class Duration:
 
 def some_time(text: str) -> Duration:
     """The length of time that `text` is; raises ValueError, with a sentence, for none and for one of no time at all."""
-    found = Duration.parse(text)
-    if not found.seconds:
+    length = Duration.parse(text)
+    if not length.seconds:
         raise ValueError(f"'{text}' is no time at all")
-    return found
+    return length
 
 
 def instant(seconds: float) -> datetime:
@@ -125,10 +125,10 @@ def size_bytes(text: str, *, default_unit: str = "", iec: bool = False) -> int |
 
 def parse_size(text: str) -> int:
     """The bytes that `64m` means; raises ValueError, with a sentence."""
-    found = size_bytes(text)
-    if found is None:
+    size = size_bytes(text)
+    if size is None:
         raise ValueError(f"'{text}' is no size")
-    return found
+    return size
 
 
 def ip_address(text: str) -> IPv4Address | IPv6Address | None:

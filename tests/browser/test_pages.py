@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from headrace.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.ui.guard import LINK
 from headrace.ui.server import ServedAddress, serve_in_background
+from tests.rounds import only_usual, rounds
 from tests.run.projects import write_project
 from tests.servers import unavailable
 from tests.ui import made
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 BATCHES = 400
 TOKEN = "a-token-that-is-long-enough"
+THEMES = ("dark", "light")
 WIDTHS = (390, 1000, 1600)
 # What is wider than the page, what lies over something else, and figures that are cut off.
 MISPLACED = """
@@ -110,8 +113,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 PAGES = {"project": ("/", ".graph svg .node"), "query": ("/queries/counts", ".charts canvas")}
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(("page", "theme"), only_usual(product(PAGES, THEMES), *zip(PAGES, THEMES, strict=True)))
 def test_each_page_fits_every_width_without_a_fault(
     browser: webdriver.Chrome, address: str, axe: str, page: str, theme: str
 ) -> None:
@@ -141,7 +143,7 @@ return found;
 """  # noqa: E501
 
 
-@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("width", rounds([400, 1400]))
 def test_no_page_is_wider_than_the_window_however_long_its_names_and_rows_are(
     browser: webdriver.Chrome, tmp_path: Path, width: int
 ) -> None:

@@ -98,7 +98,7 @@ def test_what_asks_a_system_says_which_variable_it_needs(project: Path) -> None:
     assert sink.swap is not None
     for place in (sink, sink.swap.beside):
         with pytest.raises(ProjectError) as lacking:
-            place.reset.held(None, None)  # type: ignore[arg-type]
+            place.reset.row_counts(None, None)  # type: ignore[arg-type]
         assert variables(lacking) == {"DATABASE_URL"}
     with pytest.raises(ProjectError) as lacking:
         found.target.require_settings()

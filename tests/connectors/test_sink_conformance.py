@@ -21,12 +21,11 @@ from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import OutputMode, Sink
-from headrace.testing.conformance import SinkConformance
 from headrace.testing.conformance.triggers import SinkTriggers, Word
 from tests.connectors.clients import iceberg_rows, parquet_rows
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.sql.databases import Database
-from tests.connectors.suites import only
+from tests.connectors.suites import UsualSinkConformance, only
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +39,7 @@ def take_batch(frame: DataFrame, batch: int) -> None:
     """Let a batch go."""
 
 
-class WithoutBroker(SinkConformance):
+class WithoutBroker(UsualSinkConformance):
     """The suite without real time, in which rows can only come from a broker: test_triggers."""
 
     @pytest.mark.parametrize("word", ["continuous"])
@@ -57,13 +56,13 @@ class TestConsole(WithoutBroker):
 
 
 @pytest.mark.spark
-class TestMemory(SinkConformance):
+class TestMemory(UsualSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Memory()
 
 
 @pytest.mark.spark
-class TestFileSink(SinkConformance):
+class TestFileSink(UsualSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return FileSink(path=str(home), format="parquet")
 
@@ -78,13 +77,13 @@ class TestForeach(WithoutBroker):
 
 
 @pytest.mark.spark
-class TestForeachBatch(SinkConformance):
+class TestForeachBatch(UsualSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return ForeachBatch(function=take_batch, idempotent=True)
 
 
 @pytest.mark.spark
-class TestTableSink(SinkConformance):
+class TestTableSink(UsualSinkConformance):
     @pytest.fixture(autouse=True)
     def table(self, spark: SparkSession) -> Iterator[None]:
         self.name = f"result_{uuid4().hex}"
@@ -100,7 +99,7 @@ class TestTableSink(SinkConformance):
 
 
 @pytest.mark.spark
-class TestIceberg(SinkConformance):
+class TestIceberg(UsualSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return IcebergSink(table="db.result", catalog=iceberg_tables.properties(home), partition_by=["bucket(2, name)"])
 
@@ -109,7 +108,7 @@ class TestIceberg(SinkConformance):
 
 
 @pytest.mark.spark
-class TestSqlite(SinkConformance):
+class TestSqlite(UsualSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table='the "result"', key=["name"])
 
@@ -122,7 +121,7 @@ class TestSqlite(SinkConformance):
 
 @pytest.mark.spark
 @only("several_batches", "comes_again")
-class TestSqliteWithoutKey(SinkConformance):
+class TestSqliteWithoutKey(UsualSinkConformance):
     """A table without a key differs in what a batch writes alone."""
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
@@ -133,7 +132,7 @@ class TestSqliteWithoutKey(SinkConformance):
 
 
 @pytest.mark.services
-class TestPostgres(SinkConformance):
+class TestPostgres(UsualSinkConformance):
     @pytest.fixture(autouse=True)
     def database(self, postgres_url: str) -> None:
         self.url = postgres_url
@@ -149,7 +148,7 @@ class TestPostgres(SinkConformance):
 
 
 @pytest.mark.services
-class TestMariaDb(SinkConformance):
+class TestMariaDb(UsualSinkConformance):
     @pytest.fixture(autouse=True)
     def database(self, mariadb_url: str) -> None:
         self.url = mariadb_url

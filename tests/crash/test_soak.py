@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services import KINDS
+from tests.rounds import only_usual
 
 from .soak import Soak, soaking
 
@@ -28,7 +29,7 @@ FAULTS = {
 
 @pytest.mark.capability("SINK-SQL-01")
 @pytest.mark.capability("REC-01")
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", only_usual(FAULTS, "sqlite", "postgres"))
 def test_whatever_dies_both_tables_are_exact(kind: str, tmp_path: Path, spark: SparkSession) -> None:
     if kind in KINDS and (sentence := KINDS[kind].missing()):
         if os.environ.get("CI") == "true":

@@ -23,6 +23,7 @@ from headrace.api import run as run_project
 from headrace.cli import main
 from headrace.model import AvailableNow
 from headrace.queries.layout import QueryLayout
+from tests.rounds import as_long
 from tests.run.projects import land, ledger, write_project
 from tests.waiting import until
 
@@ -153,8 +154,15 @@ def test_a_secret_setting_is_on_no_command_line_in_no_environment_and_in_no_file
     assert [place for place in left if place.name.startswith("headrace-start-")] == []
 
 
-@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["at once", "later"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [
+        (signal.SIGINT, 0.0),
+        (signal.SIGTERM, 1.0),
+        (signal.SIGKILL, 0.0),
+        *map(as_long, [(signal.SIGINT, 1.0), (signal.SIGTERM, 0.0), (signal.SIGKILL, 1.0)]),
+    ],
+)
 def test_a_stop_while_the_jvm_starts_leaves_no_process(
     tmp_path: Path, family: list[Family], number: signal.Signals, seconds: float
 ) -> None:

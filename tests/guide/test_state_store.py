@@ -22,7 +22,7 @@ from headrace.errors import Finding, ProjectError
 from headrace.model.state_store import OPTIONS, PREFIX
 from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, settings
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
@@ -216,7 +216,7 @@ def test_a_checkpoint_keeps_the_format_that_it_was_begun_in(
 ) -> None:
     root = project(tmp_path / "p", {"provider": provider})
     for file, format_ in ((2, asked if provider == "hdfs" else begun), (3, asked)):
-        with applied(spark, {CHECKPOINT_FORMAT: format_}):
+        with apply_settings(spark, {CHECKPOINT_FORMAT: format_}):
             land(root, file, [{"name": "fig", "amount": 7}])
             ran(root, spark)
     commits = Checkpoint(QueryLayout(load(root).storage, "totals").checkpoint).commits()

@@ -393,19 +393,19 @@ class ModelDialect(SqliteDialect):
     def connect_to_read(self) -> Connection:
         return self.connect()
 
-    def existing(self, connection: Connection, table: str) -> Any:
+    def describe_table(self, connection: Connection, table: str) -> Any:
         """The table as it is; a look at the catalog is no step, and worlds have the same tables."""
         session = cast(Session, connection)
         database, process = session.database, session.process
         if session.is_cut or database.away_until > database.scheduler.now or (process is not None and process.dead):
-            return super().existing(connection, table)
+            return super().describe_table(connection, table)
         database.show(session if session.writes else None)
         made = database.real.execute("SELECT sql FROM sqlite_master WHERE name = ? COLLATE NOCASE", (table,)).fetchone()
         if (table, made) not in _tables:
-            _tables[table, made] = super().existing(cast(Connection, database.real), table)
+            _tables[table, made] = super().describe_table(cast(Connection, database.real), table)
         return _tables[table, made]
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         return []
 
     def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:

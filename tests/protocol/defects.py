@@ -83,7 +83,7 @@ def _epoch_not_compared(let: Let) -> None:
         return replace(standing(self, batch, lock=lock), newer="", **_lines(self, batch))
 
     def _lines(self: SqlStore, batch: int) -> dict[str, Any]:
-        before, own = self._ledger().around(batch)
+        before, own = self._ledger().lines_around(batch)
         return {"before": before, "own": own, "is_in": own is not None}
 
     let(SqlStore, "standing", blind)
@@ -96,7 +96,7 @@ def _epoch_compared_before_the_transaction_alone(let: Let) -> None:
         found = standing(self, batch, lock=lock)
         if not lock:
             return found
-        before, own = self._ledger().around(batch)
+        before, own = self._ledger().lines_around(batch)
         return replace(found, newer="", before=before, own=own, is_in=own is not None)
 
     let(SqlStore, "standing", blind)
@@ -340,11 +340,11 @@ def _change_takes_no_lock(let: Let) -> None:
 
 
 def _sink_not_reset(let: Let) -> None:
-    let(generations.TableReset, "set_aside", lambda self, context, session: None)
+    let(generations.TableReset, "archive", lambda self, context, session: None)
 
 
 def _sink_not_brought_back(let: Let) -> None:
-    let(generations.TableReset, "bring_back", lambda self, context, session: None)
+    let(generations.TableReset, "restore", lambda self, context, session: None)
 
 
 def _undo_after_a_new_start(let: Let) -> None:
@@ -408,7 +408,7 @@ def _row_of_the_epoch_made_late(let: Let) -> None:
             run_one(self, statement, *values)
 
     def enter(self: Ledger, epoch: int) -> None:
-        made = self.dialect.into(EPOCHS, ("application", "query", "epoch"))
+        made = self.dialect.insert_into(EPOCHS, ("application", "query", "epoch"))
         then = "VALUES (?, ?, ?) ON CONFLICT (application, query) DO UPDATE SET epoch = excluded.epoch"
         run_one(self, f"{made} {then}", *self._driver, epoch)
 

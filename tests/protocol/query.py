@@ -29,7 +29,7 @@ class Given(Stage):
     def reads_little(self, frame: Any) -> bool:
         return True
 
-    def small(self, frame: Any) -> Content | None:
+    def compute_small(self, frame: Any) -> Content | None:
         return Content(table=frame.table)
 
 

@@ -38,9 +38,9 @@ from headrace.queries.lease import LEASE_SECONDS
 from headrace.run import plan as planning
 from headrace.run import start as starting
 from headrace.run.query_run import Request
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage import location, remembered, s3, store
+from headrace.storage import remembered, s3, store
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
@@ -911,13 +911,11 @@ class World:
             let(driver_lock, "_guard", NoLock())
             for module in (starting, planning):
                 let(module, "ONE_AT_A_TIME", NoLock())
-            let(starting, "shared", applied)
+            let(starting, "shared", apply_settings)
             let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
-            # The first settings of a store would replace the model by a client.
-            let(location, "reach", lambda *_: None)
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)
             if self.may.unlocked:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from headrace.checkpoint.relocation import rewrite
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,7 +149,7 @@ class Job:
                 verb = "INSERT" if self.mode == "append" else "INSERT OR REPLACE"
                 database.executemany(f"{verb} INTO {self.table} VALUES ({marks})", rows)
 
-        with applied(spark, self.settings):
+        with apply_settings(spark, self.settings):
             writer = self.frame(spark, root).writeStream.outputMode(self.mode).foreachBatch(write)
             query = writer.option("checkpointLocation", str(place)).trigger(availableNow=True).start()
         query.awaitTermination()

@@ -16,7 +16,7 @@ from headrace.cli.entry import main
 from headrace.errors import HeadraceError
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
 from tests.run.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpacked
 
@@ -270,7 +270,7 @@ def test_a_job_of_a_native_sink_continues(spark: SparkSession, tmp_path: Path) -
     begin(root)
     (root / "pipeline.py").write_text(NATIVE)
     checkpoint = root / "former"
-    with applied(spark, PLAIN):
+    with apply_settings(spark, PLAIN):
         writer = stream(spark, root, "events").select("name", "amount").writeStream.format("json")
         writer = writer.option("path", str(root / "copies")).option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()

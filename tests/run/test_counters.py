@@ -17,7 +17,7 @@ from headrace.model import Counter, Query
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import counters
 from headrace.run.counters import Counters, read
-from headrace.spark.stream.counting import Added, Counting, Sum, counted
+from headrace.spark.stream.counting import Added, Counting, Sum, counted_sums
 
 from .projects import land, rows, write_project
 from .test_counts import uncommit
@@ -193,7 +193,7 @@ COUNTED = {
 def test_of_work_that_was_done_more_than_once_one_time_counts(name: str) -> None:
     updates, total = COUNTED[name]
     same_work = {2: 2, 3: 2}
-    found = counted(dict(updates), lambda stages: {stage: same_work.get(stage, stage) for stage in stages})
+    found = counted_sums(dict(updates), lambda stages: {stage: same_work.get(stage, stage) for stage in stages})
     assert sum(each.value for each in found) == total
 
 

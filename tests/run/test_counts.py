@@ -22,7 +22,7 @@ from headrace.errors import Finding
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import batch_records, query_run, supervision
 from headrace.spark.jvm import session_conf
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
 from headrace.verifier import proof
@@ -118,7 +118,7 @@ def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
     asked: list[str] = []
     monkeypatch.setattr(proof, "MANY_ROWS", many)
     monkeypatch.setattr(project_session, "session", lambda _, *, purpose: asked.append(purpose))
-    monkeypatch.setattr(session_conf, "borrowed", lambda lender, begin: nullcontext(lender or begin() or spark))
+    monkeypatch.setattr(session_conf, "borrow", lambda lender, begin: nullcontext(lender or begin() or spark))
     assert verify(project, "kept").state == "equal"
     assert asked == [purpose]
 
@@ -220,7 +220,7 @@ def test_rows_are_counted_below_an_adaptive_plan_too(tmp_path: Path, spark: Spar
     root = write_project(tmp_path / "p", OVER.format(format=form, body=body, more=""))
     land_rows(root, form, "")
     told = Told()
-    with applied(spark, {"spark.sql.adaptive.enabled": "true"}):
+    with apply_settings(spark, {"spark.sql.adaptive.enabled": "true"}):
         assert run(load(root), spark=spark, reporter=told).exit_code == 0
     assert [record.rows for record in told.all(BatchRecord)] == [100] * 2
 

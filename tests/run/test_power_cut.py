@@ -16,8 +16,9 @@ import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import numbered
 from headrace.checkpoint.state_files import version_of
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
+from tests.rounds import rounds
 
 from .projects import land, ledger, rows, write_project
 
@@ -43,7 +44,7 @@ def content(number: int) -> list[dict[str, object]]:
     return [{"name": name, "amount": 10**number} for name in ("a", f"b{number}")]
 
 
-@pytest.fixture(scope="module", params=["1", "2"], ids=["format-1", "format-2"])
+@pytest.fixture(scope="module", params=rounds(["2", "1"]), ids=["format-2", "format-1"])
 def project(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     root = tmp_path_factory.mktemp(f"power-{request.param}-")
     return write_project(root / "p", QUERIES, batches=[content(number) for number in range(BATCHES)])
@@ -55,7 +56,7 @@ def written(project: Path, spark: SparkSession) -> Iterator[Path]:
     kept = project.parent / "kept"
     spark.conf.set(COMPACT_INTERVAL, "2")
     if not kept.exists():
-        with applied(spark, {CHECKPOINT_FORMAT: project.parent.name.split("-")[1]}):
+        with apply_settings(spark, {CHECKPOINT_FORMAT: project.parent.name.split("-")[1]}):
             run(project, spark)
         kept.mkdir()
         shutil.copytree(project / ".headrace", kept / ".headrace")

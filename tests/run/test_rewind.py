@@ -511,7 +511,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     driver = Driver(project, mode)
     dialect, table = driver.store.dialect, driver.store.table
     gone = pa.table({"name": ["b"]})
-    monkeypatch.setattr(corrections, "_deletes", lambda *_: gone)
+    monkeypatch.setattr(corrections, "_deleted_keys", lambda *_: gone)
     context = replace(driver.context, mode="update")
     frame: Any = None
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame, late=3)
@@ -544,7 +544,7 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
 ) -> None:
     driver = Driver(project)
     dialect, table = driver.store.dialect, driver.store.table
-    monkeypatch.setattr(corrections, "_deletes", lambda *_: pa.table({"name": pa.array([], pa.string())}))
+    monkeypatch.setattr(corrections, "_deleted_keys", lambda *_: pa.table({"name": pa.array([], pa.string())}))
     frame: Any = None
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame)
     connection = dialect.connect()
@@ -582,7 +582,7 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
     assert dict(rows(database, "SELECT name, total FROM sums")) == AFTER["update"][1]
     rewind.undo(renamed, 1, no_session)
     assert rows(database, "SELECT * FROM sums WHERE name IN ('a', 'z') ORDER BY 1") == [("a", 7, "x"), ("z", 1, "y")]
-    TableReset(**sums).set_aside(renamed, no_session)
+    TableReset(**sums).archive(renamed, no_session)
     TableReset(**sums).discard(renamed, no_session)
     assert (
         rows(database, "SELECT name FROM sqlite_master WHERE name LIKE '_headrace_before__%' AND type = 'table'") == []

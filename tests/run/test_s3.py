@@ -22,7 +22,7 @@ from headrace.cli.entry import main
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.run.supervise import run
 from headrace.spark.jvm import cds
-from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, find, known
+from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, find, known_connectors
 from services import S3Server, connectors
 from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
@@ -174,7 +174,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
 def test_the_first_start_on_a_machine_has_the_jar_that_it_compiles(s3_server: S3Server, tmp_path: Path) -> None:
     """With an empty cache. In the place of Maven stands what copies the jars that Maven has brought for the tests."""
     connectors.use()
-    jars = find(known()["s3"])
+    jars = find(known_connectors()["s3"])
     if jars is None:
         unavailable("the jars for S3 are not here: python -m services install")
     maven = tmp_path / "bin" / "mvn"

@@ -21,6 +21,7 @@ from services import KINDS, HdfsServer, KafkaServer, S3Server, Server, process
 from services.kafka import ANSWER_SECONDS
 from services.process import ServerFault, is_alive, new_home, running
 from tests.connectors.sql.databases import Database
+from tests.rounds import only_usual
 from tests.servers import Servers, Topics, home_of, unavailable
 
 pytestmark = pytest.mark.services
@@ -128,7 +129,7 @@ def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server
     assert (server.port, kept()) == (port, "seven")
 
 
-@EACH
+@pytest.mark.parametrize("kind", only_usual(KINDS, "postgres", "s3"))
 def test_a_server_whose_port_somebody_else_has_got_first_is_made_with_another_one(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +187,7 @@ def test_an_hdfs_whose_datanode_was_killed_serves_again_once_it_is_back(of_this_
     assert kept() == "seven"
 
 
-@EACH
+@pytest.mark.parametrize("kind", only_usual(KINDS, "postgres"))
 def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, server: Server) -> None:
     server.kill()
     with subprocess.Popen(["sleep", "60"]) as other:

@@ -17,7 +17,13 @@ from py4j.clientserver import ClientServerConnection, JavaParameters, PythonPara
 from py4j.java_gateway import CallbackServer, CallbackServerParameters, GatewayProperty
 
 from headrace.spark.jvm import gateway
-from headrace.spark.jvm.gateway import _command, _signals_held, end_reads_first, gateway_with_callbacks, secret
+from headrace.spark.jvm.gateway import (
+    _command,
+    _hold_signals,
+    gateway_with_callbacks,
+    secret_settings,
+    shut_down_reads_on_close,
+)
 
 pytestmark = pytest.mark.plain
 
@@ -44,8 +50,8 @@ def test_a_setting_that_spark_would_not_show_is_in_a_private_file(
 
 def test_the_measure_of_what_is_secret_is_sparks_own_setting() -> None:
     conf = {"spark.redaction.regex": "(?i)bicycle", "spark.my.bicycle": "red", "spark.my.password": "p"}
-    assert set(secret(conf)) == {"spark.my.bicycle", "spark.redaction.regex"}
-    assert set(secret({**conf, "spark.redaction.regex": "*no regex"})) == {"spark.my.password"}
+    assert set(secret_settings(conf)) == {"spark.my.bicycle", "spark.redaction.regex"}
+    assert set(secret_settings({**conf, "spark.redaction.regex": "*no regex"})) == {"spark.my.password"}
 
 
 def test_a_value_is_written_as_java_reads_it(tmp_path: Path) -> None:
@@ -58,7 +64,7 @@ def test_a_signal_in_the_start_of_a_process_waits_for_its_end() -> None:
     done: list[str] = []
 
     def start() -> None:
-        with _signals_held():
+        with _hold_signals():
             signal.raise_signal(signal.SIGINT)  # To this thread: another may take its time.
             done.append("started")
 
@@ -88,7 +94,7 @@ def test_python_can_be_called_before_the_server_thread_has_come_to_listen() -> N
 
 
 def test_a_connection_that_the_jvm_keeps_open_is_closed_though_a_thread_reads_it() -> None:
-    end_reads_first()
+    shut_down_reads_on_close()
     ours, kept = socket.socketpair()
     connection = ClientServerConnection(
         JavaParameters(auth_token="t"), PythonParameters(auth_token="t"), GatewayProperty(False, None), None

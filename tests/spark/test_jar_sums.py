@@ -16,7 +16,7 @@ from headrace.errors import PlatformError
 from headrace.load import load
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm import maven
-from headrace.spark.jvm.maven import changed, known_sums, read_sums, sum_of
+from headrace.spark.jvm.maven import changed_jars, known_sums, read_sums, sum_of
 from headrace.spark.jvm.settings import FILE_MANAGER_SOURCE
 from services.process import jar_sums
 
@@ -36,8 +36,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for jar in found.glob("*.jar"):
             shutil.copy(jar, directory)
 
-    monkeypatch.setattr(maven, "_by_maven", install)
-    monkeypatch.setattr(maven, "_by_ivy", install)
+    monkeypatch.setattr(maven, "_fetch_by_maven", install)
+    monkeypatch.setattr(maven, "_fetch_by_ivy", install)
     return found
 
 
@@ -65,7 +65,7 @@ def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
     assert list(connectors.folder_of(TINY, tmp_path / "new").iterdir()) == []
 
 
-OWN = connectors.compiled_name(FILE_MANAGER_SOURCE)
+OWN = connectors.jar_name(FILE_MANAGER_SOURCE)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_jars_that_an_older_version_fetched_are_fetched_again_if_one_has_no_sum(
 def test_jars_that_are_here_are_those_that_are_pinned() -> None:
     """Each connector, the broker and the stand-ins, as far as this machine has them."""
     here = [*connectors.cache().parent.rglob("*.jar")]
-    assert changed(here, jar_sums()) == []
+    assert changed_jars(here, jar_sums()) == []
 
 
 def test_the_sums_name_what_the_connectors_are_made_of() -> None:

@@ -56,7 +56,7 @@ def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_tu
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for Maven: it brings one jar."""
-    monkeypatch.setattr(maven, "_by_maven", lambda _, __, directory: (directory / "tiny-1.jar").touch())
+    monkeypatch.setattr(maven, "_fetch_by_maven", lambda _, __, directory: (directory / "tiny-1.jar").touch())
     monkeypatch.setattr("shutil.which", lambda _: "mvn")
 
 
@@ -105,7 +105,7 @@ def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None
         "queries:\n  q: {select: SELECT * FROM s, sink: console}\n"
     )
     assert [connector.name for connector in jars_of(load(tmp_path))] == ["kafka", "avro"]
-    assert set(connectors.known()) >= {"kafka", "avro"}
+    assert set(connectors.known_connectors()) >= {"kafka", "avro"}
 
 
 @pytest.mark.plain
@@ -120,7 +120,7 @@ def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str]
 def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connectors, "known", lambda: {"tiny": TINY, "nowhere": NOWHERE})
+    monkeypatch.setattr(connectors, "known_connectors", lambda: {"tiny": TINY, "nowhere": NOWHERE})
     assert main(["jars", "list"]) == 0
     assert "tiny  not here" in capsys.readouterr().out
     assert main(["jars", "fetch", str(tmp_path / "d"), "tiny"]) == 0

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def given_jar(place: Path) -> Path:
-    folder = jars.folder_of(jars.known()[hadoop_files.LIBRARY], place)
+    folder = jars.folder_of(jars.known_connectors()[hadoop_files.LIBRARY], place)
     folder.mkdir(parents=True)
-    (folder / jars.CONTENT).write_text("\n".join(jars.known()[hadoop_files.LIBRARY].coordinates))
+    (folder / jars.CONTENT).write_text("\n".join(jars.known_connectors()[hadoop_files.LIBRARY].coordinates))
     jar = folder / "library.jar"
     jar.write_text("jar")
     (folder / jars.SUMS).write_text(f"{hashlib.sha256(b'jar').hexdigest()}  {jar.name}\n")

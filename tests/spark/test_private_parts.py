@@ -212,11 +212,11 @@ def a_call_that_is_cut_off_does_not_keep_the_next_one_waiting(scene: Scene) -> N
 
 @canary("spark/stream/state")
 def the_state_is_read_where_the_offsets_tell_no_partitions(scene: Scene) -> None:
-    from headrace.spark.jvm.session_conf import applied
+    from headrace.spark.jvm.session_conf import apply_settings
     from headrace.spark.stream.state import PARTITIONS, read_state
 
     assert scene.progress["batchId"] == 0
-    with applied(scene.spark, {PARTITIONS: scene.spark.conf.get("spark.sql.shuffle.partitions")}):
+    with apply_settings(scene.spark, {PARTITIONS: scene.spark.conf.get("spark.sql.shuffle.partitions")}):
         rows = read_state(scene.spark, scene.checkpoint, operator=0, batch=0)
         assert sorted((row["key"]["name"], row["value"][0]) for row in rows.collect()) == [("a", 1), ("b", 1)]
 
@@ -358,18 +358,18 @@ def what_the_order_of_rows_decides_is_seen(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plans.analysed import analysed_plan
-    from headrace.spark.plans.determinism import by_order, limited
+    from headrace.spark.plans.determinism import find_limit, order_dependent
     from headrace.spark.plans.plan_rewrite import stream_tree
 
     amounts = F.collect_list("amount")
     arrays = (F.sort_array(amounts), F.array_sort(amounts), F.size(amounts))
     groups = scene.stream.groupBy("name").agg(F.first("amount"), *arrays)
-    (told,) = by_order(stream_tree(analysed_plan(groups)))
+    (told,) = order_dependent(stream_tree(analysed_plan(groups)))
     assert told.startswith("first(")
-    found = limited(scene.spark, scene.batch.orderBy(F.desc("amount")).limit(1))
+    found = find_limit(scene.spark, scene.batch.orderBy(F.desc("amount")).limit(1))
     assert found is not None
     assert (found.rows.count(), len(found.order), found.most) == (2, 1, 1)
-    assert limited(scene.spark, scene.batch.limit(1)) is None
+    assert find_limit(scene.spark, scene.batch.limit(1)) is None
 
 
 @canary("spark/plans/kept_state", "spark/plans/determinism", "spark/jvm/session_conf")
@@ -406,12 +406,12 @@ def each_use_of_a_source_in_a_batch_reads_rows_of_its_own(scene: Scene) -> None:
     from headrace.checkpoint.sources import use_name
     from headrace.spark.plans.analysed import analysed_plan
     from headrace.spark.plans.plan_rewrite import MARK, frame_of
-    from headrace.spark.plans.source_uses import apart_in_batch
+    from headrace.spark.plans.source_uses import replace_repeated_sources
 
     first = scene.batch.select("name", "amount").alias(f"{MARK}events")
     second = scene.batch.where("amount = 1").select("name", "amount").alias(f"{MARK}events")
     uses = {"events", use_name("events", 2)}
-    plan = apart_in_batch(scene.spark, analysed_plan(first.union(first)), lambda name, use: second, uses)
+    plan = replace_repeated_sources(scene.spark, analysed_plan(first.union(first)), lambda name, use: second, uses)
     assert frame_of(scene.spark, plan).count() == 3
 
 
@@ -448,10 +448,10 @@ def _provenance(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.plans.plan_rewrite import BATCH
-    from headrace.spark.plans.provenance import traced
+    from headrace.spark.plans.provenance import trace
 
     dated = scene.spark.createDataFrame([("a", 1), ("a", 3), ("b", 2)], f"k STRING, {BATCH} INT")
-    frame, fed = traced(scene.spark, dated.groupBy("k").agg(F.count("*").alias("n")))
+    frame, fed = trace(scene.spark, dated.groupBy("k").agg(F.count("*").alias("n")))
     newest = {row[0]: row[1] for row in frame.select("k", fed[0]["batch"]).collect()}
     assert newest == {"a": 3, "b": 2}
 
@@ -467,17 +467,17 @@ def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
     timed = scene.batch.withColumn("at", F.timestamp_seconds("amount"))
     plan = analysed_plan(timed)
     columns = list(sequence(plan.output()))
-    assert plans.only(spark, plans.frame_of(spark, plan), columns[:1]).columns == ["name"]
+    assert plans.select_only(spark, plans.frame_of(spark, plan), columns[:1]).columns == ["name"]
     assert timed.select(plans.end_micros(spark, columns[2]).alias("us")).agg(F.max("us")).collect()[0][0] == 2_000_000
     fewer = plans.with_parts(spark, plan, {0: plans.scala_seq(spark, columns[:1])})
     assert plans.frame_of(spark, fewer).columns == ["name"]
-    alias = plans.renamed(spark, columns[0], columns[1])
+    alias = plans.alias_as(spark, columns[0], columns[1])
     assert (alias.name(), identity(alias)) == ("amount", identity(columns[1]))
     within = analysed_plan(scene.stream.dropDuplicatesWithinWatermark(["name"]))
-    assert plans.deduplicated(spark, within).nodeName() == "Deduplicate"
+    assert plans.as_plain_deduplication(spark, within).nodeName() == "Deduplicate"
     scene.batch.createOrReplaceTempView("canary")
     twice = analysed_plan(spark.sql("WITH c AS (SELECT * FROM canary) SELECT * FROM c UNION ALL SELECT * FROM c"))
-    assert plans.frame_of(spark, plans.inlined(spark, twice)).count() == 4
+    assert plans.frame_of(spark, plans.inline_ctes(spark, twice)).count() == 4
 
 
 @canary("spark/plans/plan_json")
@@ -524,10 +524,10 @@ def what_a_connector_makes_of_a_source_is_taken_for_the_source(scene: Scene) -> 
 @canary("spark/plans/source_uses")
 def the_second_use_of_a_source_gets_a_name_of_its_own(scene: Scene) -> None:
     from headrace.spark.plans.analysed import analysed_plan, source_names
-    from headrace.spark.plans.source_uses import apart
+    from headrace.spark.plans.source_uses import rename_repeated_sources
 
     both = scene.stream.select("name").union(scene.stream.select("name"))
-    assert len(set(source_names(analysed_plan(apart(scene.spark, both))))) == 2
+    assert len(set(source_names(analysed_plan(rename_repeated_sources(scene.spark, both))))) == 2
 
 
 @canary("spark/plans/plan_text")
@@ -548,10 +548,10 @@ def metrics_are_read_off_a_query_that_has_run(scene: Scene) -> None:
 def a_session_is_copied_and_given_back(scene: Scene) -> None:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.jvm.session_conf import activate, borrowed
+    from headrace.spark.jvm.session_conf import activate, borrow
 
     key = "spark.sql.headrace.canary"
-    with borrowed(scene.spark, lambda: scene.spark) as copy:
+    with borrow(scene.spark, lambda: scene.spark) as copy:
         assert SparkSession.getActiveSession() is copy
         copy.conf.set(key, "1")
     assert scene.spark.conf.get(key, None) is None
@@ -562,12 +562,12 @@ def a_session_is_copied_and_given_back(scene: Scene) -> None:
 def an_expression_waits_for_a_session(scene: Scene) -> None:
     from pyspark.core.context import SparkContext
 
-    from headrace.spark.plans.deferred import deferring
+    from headrace.spark.plans.deferred import defer
 
     context: Any = SparkContext
     live, context._active_spark_context = context._active_spark_context, None
     try:
-        with deferring():
+        with defer():
             from pyspark.sql import Window
             from pyspark.sql import functions as F
 
@@ -681,8 +681,8 @@ def the_jvm_of_this_process_is_ours(scene: Scene) -> None:
     assert context._gateway.proc.poll() is None
     assert context._jvm is context._gateway.jvm
     before = context._gateway
-    gateway.ensure({})
-    jvm.require("stream", {})
+    gateway.ensure_jvm({})
+    jvm.end_unfit_jvm("stream", {})
     assert context._gateway is before
 
 
@@ -707,7 +707,7 @@ def what_headrace_brings_in_java_fits_sparks_classes(scene: Scene) -> None:
 
 @canary("spark/messages/refusals")
 def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
-    from headrace.spark.messages.refusals import INSTEAD, called
+    from headrace.spark.messages.refusals import INSTEAD, called_method
 
     calls: dict[str, Any] = {"write": lambda: scene.stream.write, "rdd": lambda: scene.stream.rdd.count()}
     for name in ("count", "show", "collect", "first", "toPandas", "isEmpty", "tail"):
@@ -715,7 +715,7 @@ def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
     for name, call in calls.items():
         with pytest.raises(Exception) as caught:  # noqa: PT011
             call()
-        assert called(caught.value) in INSTEAD, f"{name} is not found"
+        assert called_method(caught.value) in INSTEAD, f"{name} is not found"
 
 
 @canary("connectors/files/check")
@@ -723,7 +723,7 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
     from headrace.checkpoint.read_files import READ_FILES, ReadFiles
     from headrace.connectors.files.check import OPTION, _Batch, _Check, look_at_batches
     from headrace.connectors.spark_files import paths
-    from headrace.spark.jvm.session_conf import applied
+    from headrace.spark.jvm.session_conf import apply_settings
     from headrace.spark.plans.analysed import analysed_plan
 
     look_at_batches(scene.spark)
@@ -749,7 +749,7 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
     stream = scene.spark.readStream.name("odd").option(OPTION, "[]").text(str(odd))
     seen: list[int] = []
     query = stream.writeStream.foreachBatch(lambda rows, batch: seen.append(rows.count())).trigger(availableNow=True)
-    with applied(scene.spark, {READ_FILES: str(scene.home)}):
+    with apply_settings(scene.spark, {READ_FILES: str(scene.home)}):
         started = query.start()
     started.awaitTermination()
     assert seen == [2], f"two files of a row each, one of an odd name, give {seen} rows"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.spark.jvm.session_conf import shared
+from headrace.spark.jvm.session_conf import share_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,13 +21,13 @@ def test_threads_share_settings_that_are_equal_and_take_turns_with_others(spark:
     leave, seen = threading.Event(), list[str | None]()
 
     def enter(name: str, value: str) -> None:
-        with shared(spark, {KEY: value}):
+        with share_settings(spark, {KEY: value}):
             entered[name].set()
             assert leave.wait(60)
             seen.append(spark.conf.get(KEY, None))
 
     threads = [threading.Thread(target=enter, args=pair) for pair in (("same", "1"), ("other", "2"))]
-    with shared(spark, {KEY: "1"}):
+    with share_settings(spark, {KEY: "1"}):
         for thread in threads:
             thread.start()
         assert entered["same"].wait(60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spark.jvm.stderr_filter import telling
+from headrace.spark.jvm.stderr_filter import informative_lines
 
 pytestmark = pytest.mark.plain
 
@@ -56,4 +56,4 @@ OF_USER = '  File "/home/me/pipeline.py", line 3, in handleInputRows\n    send(r
 )
 def test_only_lines_that_tell_nothing_are_left_out(said: str, passed_on: str) -> None:
     lines = [line.encode() for line in said.splitlines(keepends=True)]
-    assert b"".join(telling(lines, (b"WARNING: known",))).decode() == passed_on
+    assert b"".join(informative_lines(lines, (b"WARNING: known",))).decode() == passed_on

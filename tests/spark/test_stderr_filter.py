@@ -16,8 +16,8 @@ print("late", file=sys.stderr)
 """
 PARENT = f"""
 import subprocess, sys, time
-from headrace.spark.jvm.stderr_filter import dropping_lines
-with dropping_lines(b"WARNING: noise", b"\\tat "):
+from headrace.spark.jvm.stderr_filter import drop_lines
+with drop_lines(b"WARNING: noise", b"\\tat "):
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}])
 print("WARNING: noise of our own", file=sys.stderr, flush=True)
 child.wait()

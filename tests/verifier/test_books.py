@@ -34,6 +34,7 @@ from headrace.run.source_health import QuarantineFiles
 from headrace.run.start import bring_up
 from headrace.testing.kept import Kept
 from headrace.verifier.late_rows import write_late_rows
+from tests.rounds import as_long, rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.spark
 SCHEMA = "id BIGINT, time TIMESTAMP, who STRING, value INT"
 BEGIN = datetime(2024, 1, 1)
 # `make soak` draws more.
-SEEDS = range(1 + int(os.environ.get("HEADRACE_TIMELINES", "0")) // 10)
+SEEDS = rounds(range(2 + int(os.environ.get("HEADRACE_TIMELINES", "0")) // 10))
 
 
 @dataclass(frozen=True)
@@ -371,8 +372,12 @@ OPERATORS: Mapping[str, tuple[Callable[..., DataFrame], Callable[[Scene, Result]
 }
 
 
+ALSO = ("inner join", "dropDuplicates", "chained aggregations")
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("operator", OPERATORS)
+# An outer join gives what an inner one gives, and two of the functions that drop duplicates differ in their key alone.
+@pytest.mark.parametrize("operator", [as_long(name) if name in ALSO else name for name in OPERATORS])
 def test_each_row_is_in_the_result_late_quarantined_or_filtered(
     spark: SparkSession, tmp_path: Path, operator: str, seed: int
 ) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.contract import Snapshot
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.plan_text import metric
 from headrace.verifier.comparison import compare, find_corrections, schema_differences
 
@@ -89,7 +89,7 @@ def test_at_most_twenty_rows_are_kept_and_all_are_counted(spark: SparkSession) -
 def test_what_was_observed_below_is_told_though_the_differing_rows_are_kept(spark: SparkSession, replans: str) -> None:
     from pyspark.sql import functions as F
 
-    with applied(spark, {"spark.sql.adaptive.enabled": replans}):
+    with apply_settings(spark, {"spark.sql.adaptive.enabled": replans}):
         expected = spark.range(100).observe("below", F.count(F.lit(1)).alias("rows")).groupBy("id").count()
         found = compare(expected, spark.range(50, 130).groupBy("id").count())
         assert (found.rows_expected, found.rows_actual, found.missing, found.unexpected) == (100, 80, 50, 30)

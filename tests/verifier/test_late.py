@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.verifier.late_rows import find_late_rows
+from tests.rounds import only_usual
 from tests.verifier.kit import scene, write
 
 if TYPE_CHECKING:
@@ -125,7 +126,19 @@ CASES: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], str, int, int]]
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+USUAL = (
+    *("tumbling, update", "tumbling, append", "tumbling, complete drops nothing"),
+    *("sliding, a row late for one window only", "sessions, append", "duplicates with their time"),
+    *(
+        "duplicates within the watermark",
+        "the function's own watermark",
+        "exploded rows count each",
+        "two aggregations",
+    ),
+)
+
+
+@pytest.mark.parametrize("name", only_usual(CASES, *USUAL))
 def test_what_spark_dropped_is_left_out_and_counted(name: str, spark: SparkSession, tmp_path: Path) -> None:
     function, mode, key, state, late, pending = CASES[name]
     batches = LATE_LAST

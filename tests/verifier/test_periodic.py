@@ -97,7 +97,7 @@ def verifier_of(
     parts: int = 1,
 ) -> PeriodicVerifier:
     """A verifier that works each hundredth of a second during a run."""
-    monkeypatch.setattr(periodic, "take_last_turn", object)
+    monkeypatch.setattr(periodic, "use_low_priority_pool", object)
     return PeriodicVerifier(0.01, verify, lambda verdict: verdict, findings.append, parts=parts)
 
 
@@ -148,7 +148,7 @@ def test_the_end_of_a_query_breaks_its_verification_off(monkeypatch: pytest.Monk
         raise ValueError("cancelled")
 
     begun, broken_off, ended, findings = threading.Event(), threading.Event(), list[str](), list[Finding]()
-    monkeypatch.setattr(periodic, "break_last_turn_off", broken_off.set)
+    monkeypatch.setattr(periodic, "cancel_low_priority_jobs", broken_off.set)
     verifying = verifier_of(monkeypatch, verify, findings)
     verifying.progressed(RECORD)
     assert begun.wait(60)
@@ -169,7 +169,7 @@ def test_no_session_is_begun_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
 
     looked, tried, findings = threading.Event(), list[str](), list[Finding]()
     verifying = verifier_of(monkeypatch, verify, findings)
-    monkeypatch.setattr(periodic, "take_last_turn", looked.set)
+    monkeypatch.setattr(periodic, "use_low_priority_pool", looked.set)
     verifying.progressed(RECORD)
     assert looked.wait(60)
     time.sleep(0.1)

@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model import Project
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.late_rows import apply_late_rows
 from headrace.verifier.verdict import Replayed
 from tests.verifier import late_project
@@ -249,5 +249,5 @@ def test_late_rows_of_overlapping_windows_are_counted_in_code_that_compiles(
     (root / "pipeline.py").write_text(pipeline.replace('"20 minutes", "10 minutes"', '"10 minutes", "2 minutes"'))
     run(root, "sliding", spark)
     generated = {"wholeStage": "true", "factoryMode": "FALLBACK", "fallback": "false"}
-    with applied(spark, {f"spark.sql.codegen.{name}": value for name, value in generated.items()}):
+    with apply_settings(spark, {f"spark.sql.codegen.{name}": value for name, value in generated.items()}):
         assert verify(load(root), "sliding", spark=spark).state == "late"

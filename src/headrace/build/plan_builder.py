@@ -22,7 +22,7 @@ from headrace.model import Counter, NamedSource, Project, PythonTransform, Query
 from headrace.spark.jvm.gateway import working_directory
 from headrace.spark.messages.failures import known_failure
 from headrace.spark.messages.refusals import finding_of, with_directories
-from headrace.spark.plans.source_uses import apart
+from headrace.spark.plans.source_uses import rename_repeated_sources
 from headrace.spark.stream import broadcasts
 from headrace.spark.stream.counting import QueryCounter as UncountedCounter
 from headrace.user_code import innermost, is_installed
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Reader = Callable[[NamedSource], "DataFrame"]
-# A session has one set of names, and tables are refreshed beside what else is built.
+# A session has one set of names, and tables are refreshed while other DataFrames are built.
 _NAMES = threading.Lock()
 
 
@@ -50,7 +50,7 @@ def build(
     DataFrame.
     """
     send_code(project, spark)
-    return apart(spark, _Builder(project, spark, read, given).apply(transform, "result"))
+    return rename_repeated_sources(spark, _Builder(project, spark, read, given).apply(transform, "result"))
 
 
 def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> Any:
@@ -103,8 +103,8 @@ class _Builder:
         try:
             broadcasts.digest(value)
         except Exception as error:
-            what = f"its value of type {type(value).__name__} cannot be sent to the workers: {error}"
-            raise TableRefused(_unusable_broadcast(thing, what.split("\n")[0])) from error
+            problem = f"its value of type {type(value).__name__} cannot be sent to the workers: {error}"
+            raise TableRefused(_unusable_broadcast(thing, problem.split("\n")[0])) from error
         return value
 
     def source(self, source: NamedSource) -> DataFrame:
@@ -112,8 +112,10 @@ class _Builder:
             frame = self.read(source)
         except HeadraceError as error:
             # A connector does not know where it was declared.
-            found = [each.but(where=source.where) if each.where == NOWHERE else each for each in error.findings]
-            raise type(error)(found) from error
+            findings = [
+                finding.but(where=source.where) if finding.where == NOWHERE else finding for finding in error.findings
+            ]
+            raise type(error)(findings) from error
         except Exception as error:
             subject = f"source '{source.name}'"
             # What Spark finds in the directory may be what a batch would have ended with.
@@ -133,7 +135,7 @@ class _Builder:
         return self.apply_by(transform, name, self.function)  # type: ignore[no-any-return]
 
     def apply_by(self, transform: Transform, name: str, call: Callable[[PythonTransform, dict[str, Any]], Any]) -> Any:
-        inputs = {each: self.resolve(each, transform.where) for each in transform.inputs}
+        inputs = {input_name: self.resolve(input_name, transform.where) for input_name in transform.inputs}
         try:
             if isinstance(transform, SqlTransform):
                 return self.sql(transform, inputs)
@@ -201,13 +203,13 @@ def _user_line(error: BaseException, transform: Transform, root: Path) -> Where:
     if isinstance(transform, SqlTransform):
         return transform.where
     own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
-    found = innermost(error, lambda file: file in own or (file.startswith(str(root)) and not is_installed(file)))
-    return transform.where if found is None else _place(transform, found)
+    place = innermost(error, lambda file: file in own or (file.startswith(str(root)) and not is_installed(file)))
+    return transform.where if place is None else _place(transform, place)
 
 
-def _place(transform: Transform, found: tuple[str, int | None]) -> Where:
+def _place(transform: Transform, line_of_file: tuple[str, int | None]) -> Where:
     """A file and a line, with the file as it is named where the transformation was declared."""
-    file, line = found
+    file, line = line_of_file
     if transform.where.file and Path(file).name == Path(transform.where.file).name:
         file = transform.where.file
     return Where(file=file, line=line)
@@ -216,22 +218,22 @@ def _place(transform: Transform, found: tuple[str, int | None]) -> Where:
 def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query, ...]:
     """`queries`, each behind those that write tables which it reads, and else in the order given."""
     given = {query.name: query for query in queries}
-    found: dict[str, Query] = {}
+    ordered: dict[str, Query] = {}
 
     def take(names: Iterable[str]) -> None:
         for name in names:
-            if name in given and name not in found:
+            if name in given and name not in ordered:
                 take(writer.name for writer in project.writers_for(given[name]))
-                found[name] = given[name]
+                ordered[name] = given[name]
 
     take(given)
-    return tuple(found.values())
+    return tuple(ordered.values())
 
 
 def register_written(project: Project, query: Query, spark: SparkSession) -> None:
     """Let the session's catalog know the tables that `query` reads and another query of the project has written."""
     for writer, _ in _unknown_tables(project, query, spark):
-        with suppress(HeadraceError):  # A fault of the other query, of which that one's own check tells.
+        with suppress(HeadraceError):  # The other query's own check reports its fault.
             _register(writer, _result(project, writer, spark))
 
 
@@ -254,8 +256,8 @@ def registered_tables(project: Project, query: Query, spark: SparkSession) -> It
                     made.append(table)
             yield
         finally:
-            for each in made:
-                spark.sql(f"DROP TABLE IF EXISTS {each}")
+            for name in made:
+                spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def _register(writer: Query, frame: DataFrame, *, placeholder: str | None = None) -> None:

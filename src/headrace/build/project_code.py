@@ -86,7 +86,7 @@ def _imports(root: Path, file: Path, *, in_functions: bool) -> set[str]:
     names = set[str]()
     for node in (node for part in parts for node in ast.walk(part)):
         if isinstance(node, ast.Import):
-            names.update(each.name.partition(".")[0] for each in node.names)
+            names.update(name.name.partition(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             names.add(package if node.level else str(node.module).partition(".")[0])
     return names

@@ -28,7 +28,7 @@ def session(
     overrides: Mapping[str, str] | None = None,
     preparing: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The session of `project`'s target, started if there is none yet; `preparing` is told of each step as it begins.
+    """The session of `project`'s target, started if there is none yet; `preparing` gets each step as it begins.
 
     Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
     """
@@ -37,7 +37,7 @@ def session(
     connection.use_this_python(master)
     begin, needed = preparing or (lambda step: None), jars_of(project)
     if needed:
-        begin(f"looking for the jars of {', '.join(each.name for each in needed)}")
+        begin(f"looking for the jars of {', '.join(entry.name for entry in needed)}")
     if not is_local(master):
         begin(f"connecting to {master}")
     made = start(
@@ -63,7 +63,7 @@ def session(
 
 def worker_packages(project: Project) -> set[str]:
     """What the tasks of the project's sources and sinks import, by the names that pip knows."""
-    return {package for each in _connectors(project) for package in each.worker_packages}
+    return {package for connector in _connectors(project) for package in connector.worker_packages}
 
 
 def _package_settings(project: Project, master: str) -> dict[str, str]:
@@ -73,9 +73,9 @@ def _package_settings(project: Project, master: str) -> dict[str, str]:
         return {}
     archive = given if "://" in given else str((project.root / given).absolute())
     if "://" not in archive and not Path(archive).is_file():
-        what = f"there is no archive {archive}, which target '{project.target.name}' has as worker_packages"
+        problem = f"there is no archive {archive}, which target '{project.target.name}' has as worker_packages"
         fix = f"make it: headrace cluster pack --out {given}"
-        raise PlatformError(code="HR857", what=what, fix=fix, where=project.target.at("worker_packages"))
+        raise PlatformError(code="HR857", what=problem, fix=fix, where=project.target.at("worker_packages"))
     return pack.settings(archive, project.target.spark)
 
 
@@ -86,7 +86,7 @@ def borrowed(
 
     much: it will read so many rows that the JVM's second compiler gains more than it costs.
     """
-    return session_conf.borrowed(spark, lambda: session(project, purpose="reading" if much else "short"))
+    return session_conf.borrow(spark, lambda: session(project, purpose="reading" if much else "short"))
 
 
 def jars_of(project: Project) -> tuple[Jars, ...]:
@@ -94,12 +94,12 @@ def jars_of(project: Project) -> tuple[Jars, ...]:
 
     Raises PlatformError when one of them is unknown.
     """
-    asked = [each for connector in _connectors(project) for each in connector.jars]
-    own = {each.name: each for each in asked if isinstance(each, Jars)}
-    names = dict.fromkeys(each.name if isinstance(each, Jars) else each for each in asked)
+    asked = [jar for connector in _connectors(project) for jar in connector.jars]
+    own = {entry.name: entry for entry in asked if isinstance(entry, Jars)}
+    names = dict.fromkeys(entry.name if isinstance(entry, Jars) else entry for entry in asked)
     if uses_s3(project):
         names[settings.OBJECT_STORE_JARS] = None
-    return jars.chosen(tuple(names), {**jars.known(), **own})
+    return jars.choose(tuple(names), {**jars.known_connectors(), **own})
 
 
 def uses_s3(project: Project) -> bool:

@@ -20,12 +20,12 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query, Table
 from headrace.queries.layout import QueryLayout
-from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.spark.jvm.settings import WHOLE_JSON
 from headrace.spark.messages.failures import python_error
 from headrace.spark.messages.refusals import sentence_of
 from headrace.spark.stream import broadcasts
-from headrace.spark.stream.broadcasts import kept, taken_up
+from headrace.spark.stream.broadcasts import pickle_value, unpickle_value
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, remove_tree
 from headrace.storage.private import writing_to
@@ -83,15 +83,15 @@ class Tables:
         last = self._checkpoint.last_batch
         if not self.declared or last is None or last == self._checkpoint.last_committed:
             return None
-        known = self.record.in_force(last)
-        return known if set(known) == set(self.declared) and not self.missing_versions(known) else None
+        versions = self.record.in_force(last)
+        return versions if set(versions) == set(self.declared) and not self.missing_versions(versions) else None
 
     def missing_versions(self, versions: Mapping[str, int]) -> tuple[str, ...]:
         """The tables whose version was removed."""
         return tuple(name for name, number in versions.items() if self.version(name, number) is None)
 
     def begin(self) -> tuple[dict[str, int], tuple[Finding, ...]]:
-        """Compute every table, and tell which were not to be had: those continue with their last version.
+        """Compute every table; return the versions, and a finding for each that continues with its last version.
 
         Raises CheckFailed for a table that has no version yet.
         """
@@ -138,13 +138,13 @@ class Tables:
     def _rows(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
         frame = build(self._project, table.transform, self._spark, _no_source, others)
         frame.write.mode("overwrite").parquet(str(making))
-        written = self._spark.read.schema(frame.schema).parquet(literal(str(making)))
+        written = self._spark.read.schema(frame.schema).parquet(escape_pattern(str(making)))
         return Version(schema=frame.schema.json(), digest=digest(written), at=_now())
 
     def _value(self, table: Table, others: Mapping[str, Any], making: Path) -> Version:
         value = value_of(self._project, table, self._spark, _no_source, others)
         making.mkdir(parents=True, exist_ok=True)
-        (making / _VALUE).write_bytes(kept(value))
+        (making / _VALUE).write_bytes(pickle_value(value))
         return Version(schema="", digest=broadcasts.digest(value), at=_now())
 
     def frames(self, versions: Mapping[str, int]) -> dict[str, Any]:
@@ -167,11 +167,11 @@ class Tables:
         place = self._home / name / str(number)
         if not version.schema:
             if (name, number) not in self._sent:
-                value = taken_up((place / _VALUE).read_bytes())
+                value = unpickle_value((place / _VALUE).read_bytes())
                 self._sent[name, number] = broadcasts.broadcast(self._spark, value, refreshed=name)
             return self._sent[name, number]
         schema = StructType.fromJson(json.loads(version.schema))
-        return self._spark.read.schema(schema).parquet(literal(str(place)))
+        return self._spark.read.schema(schema).parquet(escape_pattern(str(place)))
 
     def version(self, name: str, number: int) -> Version | None:
         """What is known of a version; None if it was removed or cannot be read."""
@@ -184,7 +184,7 @@ class Tables:
         """Record that the next batch is the first with `versions`, unless it is known; and let old versions go."""
         if self.declared and self.record.enter(self.next_batch, versions):
             self._sweep()
-        for name, number in [each for each in self._sent if versions.get(each[0]) != each[1]]:
+        for name, number in [key for key in self._sent if versions.get(key[0]) != key[1]]:
             broadcasts.release(self._sent.pop((name, number)))
 
     def _lost_versions(self) -> Iterator[Finding]:
@@ -192,8 +192,8 @@ class Tables:
         last = self._checkpoint.last_batch
         if last is None or last == self._checkpoint.last_committed:
             return
-        known = self.record.in_force(last)
-        for name in self.missing_versions({name: number for name, number in known.items() if name in self.declared}):
+        versions = self.record.in_force(last)
+        for name in self.missing_versions({name: number for name, number in versions.items() if name in self.declared}):
             yield Finding(
                 code="HR563",
                 what=f"batch {last} of query '{self._query.name}' was begun with a version of the "
@@ -208,9 +208,9 @@ class Tables:
         uses = self.record.uses()
         for folder in self._home.glob("*"):
             used = list(dict.fromkeys(use.versions.get(folder.name) for use in reversed(uses)))
-            kept = {str(number) for number in used[: KEPT + 1]}
+            pickle_value = {str(number) for number in used[: KEPT + 1]}
             for version in folder.iterdir():
-                if version.name not in kept:
+                if version.name not in pickle_value:
                     with suppress(OSError):
                         remove_tree(version)
 
@@ -223,12 +223,12 @@ class Tables:
         if isinstance(error, TableRefused):
             return error.findings[0]
         if isinstance(error, HeadraceError):
-            said, where = error.findings[0].what, error.findings[0].where
+            reason, where = error.findings[0].what, error.findings[0].where
         else:
-            said, where = python_error(str(error)) or sentence_of(error), table.transform.where
+            reason, where = python_error(str(error)) or sentence_of(error), table.transform.where
         return Finding(
             code="HR561",
-            what=f"{table.whose} of query '{self._query.name}' could not be computed: {said}"
+            what=f"{table.whose} of query '{self._query.name}' could not be computed: {reason}"
             + (_GOES_ON if table.name in versions else ""),
             fix="correct the cause; a running query tries again at the next interval",
             where=where,
@@ -315,11 +315,11 @@ class TableVersions:
 
     def uses(self) -> list[Use]:
         """Every whole line, oldest first."""
-        found = []
+        uses = []
         for line in json_lines.read(self.path, skip="any"):
             with suppress(TypeError):
-                found.append(Use(**line))
-        return found
+                uses.append(Use(**line))
+        return uses
 
     def in_force(self, batch: int) -> dict[str, int]:
         """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
@@ -327,10 +327,10 @@ class TableVersions:
 
     def latest(self) -> dict[str, int]:
         """The version of each table that was used last."""
-        found: dict[str, int] = {}
+        versions: dict[str, int] = {}
         for use in self.uses():
-            found.update(use.versions)
-        return found
+            versions.update(use.versions)
+        return versions
 
     def enter(self, from_batch: int, versions: Mapping[str, int]) -> bool:
         """Write that batches from `from_batch` on are made with `versions`; False where that is known."""

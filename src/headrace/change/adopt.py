@@ -34,7 +34,7 @@ from headrace.queries.location import Home, enter_sink
 from headrace.queries.manifest import enter
 from headrace.run.plan import present, reader
 from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import is_local
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
@@ -215,7 +215,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         settings = adopted_settings(self.project, self.old)
         with (
             borrowed(self.project, self.spark) as spark,
-            applied(spark, {**session_settings(self.project, spark), **settings}),
+            apply_settings(spark, {**session_settings(self.project, spark), **settings}),
             registered_tables(self.project, self.query, spark),
         ):
             streams: dict[str, DataFrame] = {}

@@ -125,7 +125,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         held: tuple[Held, ...] = ()
         if former is None:
             with self.named():
-                held = tuple(self.query.sink.reset.held(self.context(self.live), self.session))
+                held = tuple(self.query.sink.reset.row_counts(self.context(self.live), self.session))
         kept_files = tuple(stored(self.live))
         if not kept_files and not continues and (not held or self._is_done(result)):
             raise self._nothing(f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it")
@@ -166,7 +166,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         try:
             with self.named():
                 if plan.result == "drop":
-                    self.query.sink.reset.set_aside(self.context(live), self.session)
+                    self.query.sink.reset.archive(self.context(live), self.session)
                 else:
                     self.query.sink.reset.hand_over(self.context(live), live.generation + 1, self.session)
         except NothingChanged:
@@ -232,7 +232,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         try:
             with self.named():
                 if record.result == "drop":
-                    result.bring_back(self.context(old), self.session)
+                    result.restore(self.context(old), self.session)
                 else:
                     result.hand_over(self.context(following), old.generation, self.session)
         except NothingChanged:

@@ -53,7 +53,7 @@ _DONE = {
     },
     "rebuild": {
         "stopped": "{query}: the rebuild is stopped; headrace rebuild {query} continues it",
-        "compared": "{query}: the rebuilt result lies beside; headrace rebuild {query} puts it in place, "
+        "compared": "{query}: the rebuilt result is kept; headrace rebuild {query} puts it in place, "
         "headrace change discard {query} deletes it",
         "swapped": "{query} is rebuilt: the next start continues generation {generation}" + _BACK,
         "rolled-back": "{query} is as it was before the rebuild: the next start continues generation {generation}\n"
@@ -73,7 +73,7 @@ class ChangeOptions(ProjectOptions):
     dry_run: bool = False
 
     def asks(self, other: str = "") -> bool:
-        """Whether somebody at a terminal is asked. Raises UsageError where nobody can be, and --yes was not given."""
+        """Whether to ask at the terminal. Raises UsageError without a terminal and without --yes."""
         asks = not self.yes and not self.as_json and sys.stdin.isatty()
         if not self.yes and not asks:
             raise click.UsageError(f"it asks before it changes anything, which needs a terminal; give --yes{other}")
@@ -94,9 +94,9 @@ def begin_options(command: Callable[..., int]) -> Callable[..., int]:
 def apply_change(
     change: AnyChange, show: Callable[[Any], None], options: ChangeOptions, say: Callable[[Any], int] | None = None
 ) -> int:
-    """Apply `change`, say what was done, and give the exit code.
+    """Apply `change`, print what was done, and return the exit code.
 
-    What is done is shown first, or behind it where nobody is asked.
+    The plan is printed first, or after the change where no question is asked.
     """
     asks = not options.dry_run and options.asks(" or --dry-run")
     if options.dry_run or asks:
@@ -299,7 +299,7 @@ def _say_adoption(plan: AdoptionPlan) -> None:
 def rebuild(
     query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeOptions
 ) -> int:
-    """Recompute the result of QUERY, beside the one in use.
+    """Recompute the result of QUERY, while the former one stays in use.
 
     Its sources are read from the beginning, by the query as it is written now, and the two are exchanged. The query may
     run meanwhile, as it was; it must be stopped for the exchange. The new result is verified and compared with the
@@ -315,7 +315,7 @@ def rebuild(
     plan = change.plan
 
     def show() -> None:
-        click.echo(f"{name}: generation {plan.generation} would be built beside {plan.former}")
+        click.echo(f"{name}: generation {plan.generation} would be built next to {plan.former}")
         say_below(plan.notes)
 
     options.say(plan.as_dict(), show)
@@ -347,21 +347,21 @@ def _say_report(name: str, report: dict[str, Any]) -> None:
     """What was found of the rebuilt result."""
     click.echo(f"{name}: rebuilt up to batch {report['batch']}; {report['sentence']}")
     say_below(report["notes"])
-    found = report["differences"]
-    if found is None:
+    differences = report["differences"]
+    if differences is None:
         return
-    for sentence in found["columns"]:
+    for sentence in differences["columns"]:
         former = sentence.replace("in the sink", "in the former result").replace("the sink has", "the former has")
         click.echo(f"  {former}")
     for key, words in (
-        ("rows_before", f"rows in the former result, up to its batch {found['batch']}"),
+        ("rows_before", f"rows in the former result, up to its batch {differences['batch']}"),
         ("rows_after", "rows in the rebuilt one"),
         ("only_before", "rows in the former alone"),
         ("only_after", "rows in the rebuilt alone"),
         ("different", "rows with other values"),
     ):
-        click.echo(f"  {found[key]:>14,}  {words}")
-    for sample in found["samples"][:SAMPLES]:
+        click.echo(f"  {differences[key]:>14,}  {words}")
+    for sample in differences["samples"][:SAMPLES]:
         before, after = (json_text(sample[part]) if sample[part] else "-" for part in ("expected", "actual"))
         click.echo(f"    was {before}, is {after}")
 
@@ -406,7 +406,7 @@ def change_status(query: str, options: ProjectOptions) -> int:
 def _say_rebuild(status: RebuildStatus) -> None:
     lag = "" if status.lag is None else f", {status.lag.count:,} {status.lag.unit} to go"
     read = f"{amount(status.batches, 'batch')}, {amount(status.rows, 'row')} read{lag}"
-    click.echo(f"  {status.phase}; generation {status.generation} beside {status.former}; {read}")
+    click.echo(f"  {status.phase}; generation {status.generation} next to {status.former}; {read}")
     say_below(status.notes)
     if status.report is not None:
         _say_report(status.query, dict(status.report))
@@ -433,7 +433,7 @@ def change_resume(query: str, options: ChangeOptions) -> int:
 def change_undo(query: str, options: ProjectOptions) -> int:
     """Bring back what QUERY was before its last change.
 
-    Until the query has planned a batch since. Of a rebuild the rebuilt result stays beside.
+    Possible until the query plans its next batch. After the undo of a rebuild, the rebuilt result is kept.
     """
     change = _require_change(*options.with_query(query), "undo")
     return say_done(change, change.undo(), options)
@@ -463,9 +463,9 @@ def _require_change(project: Project, query: str, verb: str) -> AnyChange:
     """The change that is meant. Raises NothingToChange where there is none."""
     from headrace.change.change import NothingToChange
 
-    found = api.change(project, query)
-    if found is None:
-        what = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
+    pending = api.change(project, query)
+    if pending is None:
+        problem = f"query '{query}' has no change to {verb}: none was begun, or all is ended, undone or discarded"
         where = project.queries[query].where
-        raise NothingToChange(code="HR582", what=what, where=where, severity="note")
-    return found
+        raise NothingToChange(code="HR582", what=problem, where=where, severity="note")
+    return pending

@@ -34,17 +34,17 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
     """
     project = options.project()
 
-    names = [each.strip() for text in selected for each in text.split(",")]
-    for each in names:
-        if each.startswith("HR") and each not in project.queries and not _CODE.fullmatch(each):
-            what = f"--select: '{each}' is neither a query nor the code of a finding, or how codes begin"
-            raise usage_error(what, "write for example HR240, HR24 or a query's name")
-    codes = tuple(each for each in names if each not in project.queries and _CODE.fullmatch(each))
+    names = [word.strip() for text in selected for word in text.split(",")]
+    for wanted in names:
+        if wanted.startswith("HR") and wanted not in project.queries and not _CODE.fullmatch(wanted):
+            problem = f"--select: '{wanted}' is neither a query nor the code of a finding, or how codes begin"
+            raise usage_error(problem, "write for example HR240, HR24 or a query's name")
+    codes = tuple(name for name in names if name not in project.queries and _CODE.fullmatch(name))
     queries = (
-        choose_queries(project, [each for each in names if each not in codes]) if set(names) - set(codes) else None
+        choose_queries(project, [name for name in names if name not in codes]) if set(names) - set(codes) else None
     )
-    found = api.check(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
-    result = found.only(codes)
+    outcome = api.check(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
+    result = outcome.only(codes)
     if options.as_json:
         say_json(result.as_dict())
         return result.exit_code
@@ -64,5 +64,5 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
         (len(result.errors), "error"),
         (warnings, "warning"),
     )
-    click.echo(", ".join(amount(*each) for each in counts))
+    click.echo(", ".join(amount(*count) for count in counts))
     return result.exit_code

@@ -99,7 +99,7 @@ def logs(name: str | None, query: str | None, directory: Path, target: str | Non
 @click.option("--lock", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Take versions from it.")
 @reads_project
 def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: ProjectOptions) -> int:
-    """Pack what workers need beside Python and Spark, for workers whose Python lacks it.
+    """Pack the packages that workers need and whose Python lacks.
 
     That is what the project's sources and sinks import there, each PACKAGE that functions of the project import, and
     what these need: the versions that are installed here, or those of a lock file, which pip fetches. A target with
@@ -110,12 +110,12 @@ def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: Proje
 
     project = options.project()
     made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)
-    told = (
+    sentence = (
         f"{made.file}: {len(made.packages)} packages for Python {made.python} on {made.machine}, "
         f"{made.bytes / (1 << 20):,.0f} MB\nin headrace.yml, at the target:  worker_packages: {made.file}"
     )
     facts = {"file": made.file, "packages": dict(made.packages), "python": made.python, "machine": made.machine}
-    options.say(facts, lambda: click.echo(told))
+    options.say(facts, lambda: click.echo(sentence))
     return 0
 
 
@@ -142,23 +142,23 @@ def _show(home: Path, *, as_json: bool, more: str = "") -> int:
     from headrace.cli.view.tables import Fitting
     from headrace.cluster.control import status as status_of
 
-    found = status_of(home)
+    state = status_of(home)
     if as_json:
-        say_json(asdict(found))
-        return 0 if found.is_whole else 1
+        say_json(asdict(state))
+        return 0 if state.is_whole else 1
     table = Fitting("what", "state", "page", "cores", "memory")
-    for master in found.masters:
+    for master in state.masters:
         table.add(master.url, master.state, master.web, "", "")
-    for worker in found.workers:
+    for worker in state.workers:
         memory = f"{worker.memory_used_mb:,} of {worker.memory_mb:,} MB"
         table.add(worker.name, worker.state, worker.web, f"{worker.cores_used} of {worker.cores}", memory)
-    for application in found.applications:
+    for application in state.applications:
         table.add(f"{application.id}: {application.name}", application.state, "", str(application.cores), "")
     say_table(table)
-    for name, process in found.processes.items():
+    for name, process in state.processes.items():
         click.echo(f"{name} is process {process}")
-    for name in found.dead:
+    for name in state.dead:
         click.echo(f"{name} has died; headrace cluster start brings it back")
     if more:
         click.echo(more)
-    return 0 if found.is_whole else 1
+    return 0 if state.is_whole else 1

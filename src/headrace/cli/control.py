@@ -28,8 +28,8 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     on when one is stopped. An application that is stopping already is waited for, and nothing else changes.
     """
     if query is not None and now:
-        what = "--now breaks off the batches of a whole application, not of one query"
-        raise HeadraceError(code="HR090", what=what, fix="leave QUERY out, or --now")
+        problem = "--now breaks off the batches of a whole application, not of one query"
+        raise HeadraceError(code="HR090", what=problem, fix="leave QUERY out, or --now")
     project = options.project(may_lack_variables=True)
     if query is not None:
         choose_queries(project, [query])

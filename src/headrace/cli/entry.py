@@ -1,6 +1,6 @@
-"""Where the command `headrace` begins and ends: the group of commands, and every error turned into a sentence.
+"""The command `headrace`: its group of commands, and how each error becomes a sentence.
 
-Of an error that was not foreseen a crash log is written, so that it can be reported.
+An unforeseen error leaves a crash log, so that it can be reported.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def headrace(context: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and give its exit code; no exception but SystemExit ever leaves it."""
+    """Run the command line and return its exit code; it raises nothing but SystemExit."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     with standard_streams(out=RedactingStream(sys.stdout), err=RedactingStream(sys.stderr)):
         return _run(given, as_json="--json" in given)
@@ -124,15 +124,15 @@ def _run(given: list[str], *, as_json: bool) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does; Python must not complain once more at its exit.
+        # The reader of our output has closed it, as `head` does; Python must not complain again at its exit.
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
         return 0
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             ended = unwritable(str(error.filename or "a file"), error)
         elif isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            what = f"the name of a file is too long: {str(error.filename)[:40]}..."
-            ended = HeadraceError(code="HR090", what=what, fix="name a shorter one")
+            problem = f"the name of a file is too long: {str(error.filename)[:40]}..."
+            ended = HeadraceError(code="HR090", what=problem, fix="name a shorter one")
         else:
             ended = HeadraceError(write_crash_log(error, given, near=Path.cwd()))
     else:
@@ -191,14 +191,14 @@ def _usage_finding(error: click.UsageError, given: Sequence[str]) -> Finding:
     here = error.ctx.command if error.ctx else headrace
     wrong = re.match(r"No such command (['\"])(.+?)\1\.", error.format_message())
     if wrong and isinstance(here, click.Group):
-        what = f"{'there is' if here is headrace else f'{command} has'} no command '{wrong[2]}'"
-        return Finding(code="HR090", what=what, fix=nearest(wrong[2], here.commands))
+        problem = f"{'there is' if here is headrace else f'{command} has'} no command '{wrong[2]}'"
+        return Finding(code="HR090", what=problem, fix=nearest(wrong[2], here.commands))
     if isinstance(error, click.NoSuchOption) and here is headrace:
-        owners = [each.name for each in COMMANDS if any(error.option_name in option.opts for option in each.params)]
+        owners = [owner.name for owner in COMMANDS if any(error.option_name in option.opts for option in owner.params)]
         if owners:
             meant = next((word for word in given if word in owners), owners[0])
-            what = f"the option '{error.option_name}' stands before the command"
-            return Finding(code="HR090", what=what, fix=f"put it behind: headrace {meant} {error.option_name} ...")
+            problem = f"the option '{error.option_name}' stands before the command"
+            return Finding(code="HR090", what=problem, fix=f"put it behind: headrace {meant} {error.option_name} ...")
     if isinstance(error, click.BadParameter) and error.param is not None and _NUMBERS.get(error.param.type.name):
         takes = _NUMBERS[error.param.type.name]
         least = getattr(error.param.type, "min", None)
@@ -207,15 +207,18 @@ def _usage_finding(error: click.UsageError, given: Sequence[str]) -> Finding:
         takes += f" to {most}" if most is not None else ""
         name = error.param.opts[-1] if isinstance(error.param, click.Option) else str(error.param.human_readable_name)
         value = re.search(r"'([^']*)' is not|(-?[\d.]+) is not", error.message)
-        what = f"{name} takes {takes}" + (f", and is '{value[1] or value[2]}'" if value else "")
-        return Finding(code="HR090", what=what, fix=f"write one; see: {command} --help")
+        problem = f"{name} takes {takes}" + (f", and is '{value[1] or value[2]}'" if value else "")
+        return Finding(code="HR090", what=problem, fix=f"write one; see: {command} --help")
     if isinstance(error, click.NoSuchOption):
-        what, near = f"there is no option '{error.option_name}'", nearest(error.option_name, error.possibilities or ())
+        problem, near = (
+            f"there is no option '{error.option_name}'",
+            nearest(error.option_name, error.possibilities or ()),
+        )
         near = near if "?" in near else _place_advice(error.option_name)
     else:
-        what, near = error.format_message().rstrip("."), ""
+        problem, near = error.format_message().rstrip("."), ""
     fix = f"{near} See: {command} --help" if near else f"see: {command} --help"
-    return Finding(code="HR090", what=what[:1].lower() + what[1:], fix=fix)
+    return Finding(code="HR090", what=problem[:1].lower() + problem[1:], fix=fix)
 
 
 def _place_advice(option: str) -> str:

@@ -36,14 +36,14 @@ def init(name: Path, sql: bool, as_json: bool) -> int:
 def commands(directory: Path, *words: str) -> list[str]:
     """The commands to type in the project, as they work in this shell."""
     program = _program()
-    return [f"cd {shlex.quote(str(directory))}", *(f"{program} {each}" for each in words)]
+    return [f"cd {shlex.quote(str(directory))}", *(f"{program} {word}" for word in words)]
 
 
 def _program() -> str:
     """How to call headrace from any directory of this shell: by its name when it is on the path."""
     beside = Path(sys.executable).parent / "headrace"
-    found = shutil.which("headrace")
-    if found and Path(found).resolve() == beside.resolve():
+    program = shutil.which("headrace")
+    if program and Path(program).resolve() == beside.resolve():
         return "headrace"
     return shlex.quote(str(beside)) if beside.exists() else f"{shlex.quote(sys.executable)} -m headrace"
 

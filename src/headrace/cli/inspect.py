@@ -34,28 +34,28 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     """Say which files of a checkpoint are bad; 1 when a start would be refused.
 
     Looks at all that the next start of each QUERY, or of every one, would begin with: offsets, commits, the logs of
-    sources, the state, and what Headrace keeps beside them. Nothing is changed and nothing is started. For each bad
+    sources, the state, and Headrace's own records. Nothing is changed and nothing is started. For each bad
     file it says what is lost and what to do. `headrace run` takes the same look before each start. Of a QUERY that is
     named it shows as well which batches the checkpoint and the archive have, sizes, state, and the settings that stay.
     """
     project = options.project(may_lack_variables=True)
     names = choose_queries(project, queries)
 
-    found = [look.checkpoint(project, name) for name in names]
+    reports = [look.checkpoint(project, name) for name in names]
 
     def show() -> None:
-        for each in found:
-            done = "none" if each.committed is None else each.committed
-            stands = f"planned up to batch {each.planned}, committed up to {done}"
-            stands = "no batch yet" if each.planned is None else stands
-            click.echo(f"{each.query}: {stands}; {'usable' if each.usable else 'cannot be started from'}")
-            for finding in each.findings:
+        for report in reports:
+            done = "none" if report.committed is None else report.committed
+            stands = f"planned up to batch {report.planned}, committed up to {done}"
+            stands = "no batch yet" if report.planned is None else stands
+            click.echo(f"{report.query}: {stands}; {'usable' if report.usable else 'cannot be started from'}")
+            for finding in report.findings:
                 say_finding(finding, err=False)
-            if queries and each.facts is not None:
-                say_below(facts(each.facts))
+            if queries and report.facts is not None:
+                say_below(facts(report.facts))
 
-    options.say({"queries": [each.as_dict() for each in found]}, show)
-    return 0 if all(each.usable for each in found) else 1
+    options.say({"queries": [report.as_dict() for report in reports]}, show)
+    return 0 if all(report.usable for report in reports) else 1
 
 
 @inspect.command()
@@ -70,8 +70,8 @@ def offsets(query: str, batch: int | None, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query, may_lack_variables=True)
 
-    found = look.offsets(project, name, batch=batch)
-    return _say(found, offset_lines, options)
+    report = look.offsets(project, name, batch=batch)
+    return _say(report, offset_lines, options)
 
 
 @inspect.command()
@@ -85,8 +85,8 @@ def watermark(query: str, limit: int, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query, may_lack_variables=True)
 
-    found = look.watermark(project, name, limit=limit)
-    return _say(found, watermark_lines, options)
+    report = look.watermark(project, name, limit=limit)
+    return _say(report, watermark_lines, options)
 
 
 @click.group()
@@ -106,15 +106,15 @@ def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, optio
     Spark reads the checkpoint; nothing is changed, and the query may be running. An empty VALUE means NULL.
     """
     project, name = options.with_query(query)
-    pairs = [each.partition("=") for each in keys]
+    pairs = [key.partition("=") for key in keys]
     if wrong := next((column for column, equals, _ in pairs if not equals), None):
         raise click.UsageError(f"write --key COLUMN=VALUE, not --key {wrong}")
     columns = [column for column, _, _ in pairs]
     if repeated := next((column for column in columns if columns.count(column) > 1), None):
         raise click.UsageError(f"--key has two values for column '{repeated}': name one")
 
-    found = look.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
-    return _say(found, state_lines, options)
+    report = look.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
+    return _say(report, state_lines, options)
 
 
 @state.command()
@@ -131,43 +131,43 @@ def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
 
     done = api.repartition(project, name, partitions)
     parts = amount(done.after, "partition")
-    told = f"has {parts} already" if done.batch is None else f"is in {parts} instead of {done.before}"
-    options.say(done.as_dict(), lambda: click.echo(f"{name}: the state {told}"))
+    sentence = f"has {parts} already" if done.batch is None else f"is in {parts} instead of {done.before}"
+    options.say(done.as_dict(), lambda: click.echo(f"{name}: the state {sentence}"))
     return 0
 
 
-def _say(found: Any, lines: Callable[[Any], Iterator[str]], options: ProjectOptions) -> int:
-    options.say(found.as_dict(), lambda: click.echo("\n".join(lines(found))))
+def _say(report: Any, lines: Callable[[Any], Iterator[str]], options: ProjectOptions) -> int:
+    options.say(report.as_dict(), lambda: click.echo("\n".join(lines(report))))
     return 0
 
 
-def facts(found: CheckpointFacts) -> Iterator[str]:
-    yield f"id          {found.id or NOTHING}, generation {found.generation}"
-    yield f"batches     {ranges(found.kept)} in the checkpoint, {ranges(found.archived)} in the archive"
-    if found.purged:
-        yield f"purged      {ranges(found.purged)} by Spark"
-    if found.unknown:
-        yield f"lost        {ranges(found.unknown)}, which neither has"
-    yield f"sources     {', '.join(found.sources)}"
-    for each in found.operators:
-        parts = amount(each.partitions, "partition")
-        yield f"state       operator {each.number} {each.name}: {parts}, stores {', '.join(each.stores)}"
-    yield f"sizes       {', '.join(f'{name} {size_of(size)}' for name, size in found.sizes_bytes.items())}"
-    if found.set_aside:
-        yield f"set aside   generations {', '.join(map(str, found.set_aside))}, kept until headrace change discard"
-    for key, value in found.settings.items():
+def facts(report: CheckpointFacts) -> Iterator[str]:
+    yield f"id          {report.id or NOTHING}, generation {report.generation}"
+    yield f"batches     {ranges(report.kept)} in the checkpoint, {ranges(report.archived)} in the archive"
+    if report.purged:
+        yield f"purged      {ranges(report.purged)} by Spark"
+    if report.unknown:
+        yield f"lost        {ranges(report.unknown)}, which neither has"
+    yield f"sources     {', '.join(report.sources)}"
+    for operator in report.operators:
+        parts = amount(operator.partitions, "partition")
+        yield f"state       operator {operator.number} {operator.name}: {parts}, stores {', '.join(operator.stores)}"
+    yield f"sizes       {', '.join(f'{name} {size_of(size)}' for name, size in report.sizes_bytes.items())}"
+    if report.set_aside:
+        yield f"set aside   generations {', '.join(map(str, report.set_aside))}, kept until headrace change discard"
+    for key, value in report.settings.items():
         yield f"setting     {key} = {value}"
 
 
-def ranges(found: Sequence[Range]) -> str:
+def ranges(pairs: Sequence[Range]) -> str:
     """`0 to 4, 7`."""
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in found) or "none"
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in pairs) or "none"
 
 
-def offset_lines(found: BatchOffsets) -> Iterator[str]:
-    done = "committed" if found.committed else "planned and not committed"
-    yield f"{found.query}: batch {found.batch}, {done}; known are {found.first} to {found.last}"
-    for source in found.sources:
+def offset_lines(report: BatchOffsets) -> Iterator[str]:
+    done = "committed" if report.committed else "planned and not committed"
+    yield f"{report.query}: batch {report.batch}, {done}; known are {report.first} to {report.last}"
+    for source in report.sources:
         yield f"  {source.source} ({source.kind})"
         yield f"    before  {source.start or 'nothing'}"
         yield f"    after   {source.end or 'nothing'}"
@@ -186,29 +186,29 @@ def _shares(source: SourceOffsets) -> Iterator[str]:
         yield f"        and {number(len(source.shares) - _SHARES)} more, all with --json"
 
 
-def watermark_lines(found: Watermarks) -> Iterator[str]:
-    if not found.sources and found.next_watermark is None:
-        yield f"{found.query}: no watermark yet, and no source of it declares one"
+def watermark_lines(report: Watermarks) -> Iterator[str]:
+    if not report.sources and report.next_watermark is None:
+        yield f"{report.query}: no watermark yet, and no source of it declares one"
         return
-    stands = "" if found.since is None else f", where it stands since batch {found.since}"
-    yield f"{found.query}: the next batch has the watermark {instant(found.next_watermark)}{stands}"
-    for source in found.sources:
+    stands = "" if report.since is None else f", where it stands since batch {report.since}"
+    yield f"{report.query}: the next batch has the watermark {instant(report.next_watermark)}{stands}"
+    for source in report.sources:
         gave = "no row is known of it" if source.last_batch is None else f"last row in batch {source.last_batch}"
-        holds = "; it holds the watermark back" if source.holds_back and found.policy == "min" else ""
+        holds = "; it holds the watermark back" if source.holds_back and report.policy == "min" else ""
         yield f"  {source.source}: {source.column} less {source.delay}; {amount(source.rows, 'row')}, {gave}{holds}"
-    if len(found.sources) > 1:
-        which = "slowest" if found.policy == "min" else "fastest"
-        yield f"  of several sources the {which} decides ({found.policy})"
-    for window in found.windows:
+    if len(report.sources) > 1:
+        which = "slowest" if report.policy == "min" else "fastest"
+        yield f"  of several sources the {which} decides ({report.policy})"
+    for window in report.windows:
         needs = " and ".join(f"{name} gives a row of {instant(at)} or later" for name, at in window.needs)
         yield f"  a window of {window.length} that ends {instant(window.ends)} closes when {needs}"
-    for batch in found.batches:
+    for batch in report.batches:
         yield f"  batch {batch.batch:>8}  planned {instant(batch.planned)}  watermark {instant(batch.watermark)}"
 
 
-def state_lines(found: StateLook) -> Iterator[str]:
-    yield f"{found.query}: as batch {found.batch} left it"
-    for operator in found.operators:
+def state_lines(report: StateLook) -> Iterator[str]:
+    yield f"{report.query}: as batch {report.batch} left it"
+    for operator in report.operators:
         yield (
             f"operator {operator.number} {operator.name}: {amount(operator.partitions, 'partition')}, "
             f"{size_of(operator.size_bytes)} of files"
@@ -224,5 +224,5 @@ def state_lines(found: StateLook) -> Iterator[str]:
 def _flat(value: Any) -> str:
     """`name=a, total=3`."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_flat(each)}" for name, each in value.items())
+        return ", ".join(f"{name}={_flat(part)}" for name, part in value.items())
     return instant(value) if isinstance(value, datetime) else str(value)

@@ -20,14 +20,14 @@ def jars() -> None:
 def list_command(as_json: bool) -> int:
     """Say which connectors there are, and which are here."""
     from headrace.registry import declared_jars
-    from headrace.spark.jvm.jars import find, known
+    from headrace.spark.jvm.jars import find, known_connectors
 
-    every = {**known(), **declared_jars()}
-    found = {name: find(connector) for name, connector in every.items()}
+    every = {**known_connectors(), **declared_jars()}
+    files_of = {name: find(connector) for name, connector in every.items()}
     if as_json:
-        say_json({name: None if files is None else [str(file) for file in files] for name, files in found.items()})
+        say_json({name: None if files is None else [str(file) for file in files] for name, files in files_of.items()})
         return 0
-    for name, files in found.items():
+    for name, files in files_of.items():
         coordinates = ", ".join(every[name].coordinates)
         click.echo(f"{name}  {'here' if files is not None else 'not here'}  {coordinates}")
     return 0
@@ -39,10 +39,10 @@ def list_command(as_json: bool) -> int:
 def fetch(directory: Path, names: tuple[str, ...]) -> int:
     """Fetch connectors into DIRECTORY, all or those named, for a machine without a network."""
     from headrace.registry import declared_jars
-    from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, chosen, install, known
+    from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, choose, install, known_connectors
 
-    every = {**known(), **declared_jars()}
-    for connector in chosen(names or tuple(every), every):
+    every = {**known_connectors(), **declared_jars()}
+    for connector in choose(names or tuple(every), every):
         files = install(connector, directory.absolute())
         click.echo(f"{connector.name}: {len(files)} jars")
     click.echo(f"on the machine without a network: export {DIRECTORIES_VARIABLE}={directory.absolute()}")

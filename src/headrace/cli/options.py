@@ -142,7 +142,9 @@ def choose_queries(project: Project, names: Sequence[str]) -> list[str]:
     if unknown := [name for name in names if name not in project.queries]:
         whats = [f"there is no query '{name}' in the project '{project.name}'" for name in unknown]
         fixes = [nearest(name, project.queries) for name in unknown]
-        raise HeadraceError([Finding(code="HR091", what=what, fix=fix) for what, fix in zip(whats, fixes, strict=True)])
+        raise HeadraceError(
+            [Finding(code="HR091", what=problem, fix=fix) for problem, fix in zip(whats, fixes, strict=True)]
+        )
     return list(dict.fromkeys(names)) or list(project.queries)
 
 
@@ -152,10 +154,10 @@ def parse_instant(text: str | None, option: str) -> datetime | None:
         return None
     try:
         # Python 3.10 does not read the Z.
-        found = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
+        time = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
     except ValueError:
         raise usage_error(f"{option}: '{text}' is no time", "write it as 2024-05-01T00:00:00Z") from None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 
 class FiniteRange(click.FloatRange):

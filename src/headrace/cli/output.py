@@ -152,7 +152,7 @@ def keep_stdout_for_json() -> Iterator[None]:
 
 
 def write_line(line: str) -> None:
-    """Write one line, whole also if several threads write. Raises BrokenPipeError where nobody reads any more."""
+    """Write one whole line, from any thread. Raises BrokenPipeError if the reader has closed the stream."""
     with _lock:
         stream = _stream()
         stream.write(line + "\n")

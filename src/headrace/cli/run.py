@@ -50,7 +50,7 @@ def trigger_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
 )
-@click.option("--verify-every", metavar="INTERVAL", help='Verify the results beside their run, as "1 hour".')
+@click.option("--verify-every", metavar="INTERVAL", help='Verify the results while they are written, as "1 hour".')
 @click.option("--verify-parts", type=click.IntRange(1), metavar="N", help="Of their keys one of N parts each time.")
 @reads_project
 def run(
@@ -152,16 +152,16 @@ def plan(
     project = options.project()
     names = choose_queries(project, queries)
 
-    from headrace.planner.verdict import list_refusals
-
     judgements = api.plan(project, names, connect=not no_connect, save=out)
-    refused = {each.query: tuple(list_refusals(project.queries[each.query], each)) for each in judgements}
+    refused = {
+        judgement.query: tuple(list_refusals(project.queries[judgement.query], judgement)) for judgement in judgements
+    }
     if options.as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})
     else:
         for judgement in judgements:
             say(judgement, refused[judgement.query])
-    if detailed_exitcode and not any(refused.values()) and any(each.differences for each in judgements):
+    if detailed_exitcode and not any(refused.values()) and any(judgement.differences for judgement in judgements):
         return CHANGED
     return 1 if any(refused.values()) else 0
 
@@ -177,7 +177,7 @@ def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
         click.echo(f"      is:  {difference.now}")
         click.echo(f"      {difference.why}")
     say_below(judgement.notes)
-    for fix in dict.fromkeys(each.fix for each in refused if each not in judgement.notes):
+    for fix in dict.fromkeys(finding.fix for finding in refused if finding not in judgement.notes):
         click.echo(f"  {click.style('fix:', bold=True)} {fix}")
 
 

@@ -68,10 +68,10 @@ def service(
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)
-            told = f"written: {', '.join(map(str, written))}"
+            sentence = f"written: {', '.join(map(str, written))}"
             if project.target.operations.metrics is None:
-                told += f"\nthe service serves no metrics until headrace.yml has them: metrics: {{port: {PORT}}}"
-            options.say({"files": written}, lambda: click.echo(told))
+                sentence += f"\nthe service serves no metrics until headrace.yml has them: metrics: {{port: {PORT}}}"
+            options.say({"files": written}, lambda: click.echo(sentence))
             return 0
         text = unit(
             project, user=user, stop_timeout=stopped, watchdog=watched, memory=memory, systemd=systemd_version()
@@ -81,8 +81,8 @@ def service(
             return 0
         out.write_text(text, encoding="utf-8")
     except OSError as error:
-        what = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
-        raise HeadraceError(code="HR877", what=what, fix="write elsewhere, and move it by sudo") from error
+        problem = f"{error.filename or out or monitoring} cannot be written: {error.strerror or error}"
+        raise HeadraceError(code="HR877", what=problem, fix="write elsewhere, and move it by sudo") from error
     options.say({"unit": text, "file": out}, lambda: click.echo(_next_steps(out, unit_name(project))))
     return _verify_unit(out)
 
@@ -100,7 +100,7 @@ def ui(
     """Show the project in the browser: state, rates, faults.
 
     The pages read the history, and need neither Spark nor a running application. They are
-    served to this machine alone, to whoever has the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
+    served to this machine alone, and ask for the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
     and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
     Ctrl-C ends.
     """
@@ -111,15 +111,15 @@ def ui(
     place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
     def ready(url: str) -> None:
-        told = f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)"
-        options.say({"event": "serving", "url": url}, lambda: click.echo(told))
+        sentence = f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)"
+        options.say({"event": "serving", "url": url}, lambda: click.echo(sentence))
 
     serve(project, place, ready)
     return 0
 
 
 def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
-    """The dashboard beside a run, for this machine alone; gives its link."""
+    """Serve the dashboard during a run, to this machine alone; yields its link."""
     from headrace.ui.server import PORT, ServedAddress, serve_in_background
 
     return serve_in_background(project, ServedAddress(port=PORT if port is None else port, token=_token()))
@@ -149,7 +149,7 @@ def _verify_unit(file: Path) -> int:
         return 0
     command = ["systemd-analyze", "verify", str(file.resolve())]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = [line for line in done.stderr.splitlines() if file.name in line]
-    for line in said:
+    complaints = [line for line in done.stderr.splitlines() if file.name in line]
+    for line in complaints:
         click.echo(line, err=True)
-    return 1 if said else 0
+    return 1 if complaints else 0

@@ -49,9 +49,9 @@ def status(watch: float | None, follow: bool, storage_only: bool, options: Proje
         with suppress(KeyboardInterrupt):
             _follow(project, look, as_json=options.as_json)
     if watch is None:
-        found = look()
-        _show(project, found, options)
-        return 1 if any(each.in_trouble for each in found) else 0
+        statuses = look()
+        _show(project, statuses, options)
+        return 1 if any(entry.in_trouble for entry in statuses) else 0
     with suppress(KeyboardInterrupt), nullcontext() if options.as_json else _live() as live:
         while True:
             if live is None:
@@ -84,47 +84,47 @@ def _live(*, transient: bool = False) -> Live:
     return Live(console=console_of(), auto_refresh=False, transient=transient)
 
 
-def _table(project: Project, found: Sequence[QueryStatus]) -> Fitting:
+def _table(project: Project, statuses: Sequence[QueryStatus]) -> Fitting:
     from headrace.cli.view.tables import status_table
 
-    return status_table(project.queries, found)
+    return status_table(project.queries, statuses)
 
 
 def _show_stored(project: Project, options: ProjectOptions) -> int:
     from headrace.cli.view.tables import stored_table
 
-    found = api.stored_status(project)
-    faults = [each.fault for each in found if each.fault is not None]
+    statuses = api.stored_status(project)
+    faults = [entry.fault for entry in statuses if entry.fault is not None]
 
     def show() -> None:
-        say_table(stored_table(found))
+        say_table(stored_table(statuses))
         for fault in faults:
             click.echo(str(fault))
 
-    options.say({"queries": [each.as_dict() for each in found]}, show)
+    options.say({"queries": [entry.as_dict() for entry in statuses]}, show)
     return 1 if faults else 0
 
 
-def _show(project: Project, found: Sequence[QueryStatus], options: ProjectOptions) -> None:
+def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOptions) -> None:
     if options.as_json:
-        seen = {each.query for each in found}
+        seen = {entry.query for entry in statuses}
         never = [name for name in project.queries if name not in seen]
-        told = {"queries": [each.as_dict() for each in found], "never_started": never}
-        return say_json({**told, "rebuilds": [each.as_dict() for each in _rebuilds(project)]})
-    say_table(_table(project, found))
-    for each in found:
-        if each.counters:
+        facts = {"queries": [entry.as_dict() for entry in statuses], "never_started": never}
+        return say_json({**facts, "rebuilds": [rebuild.as_dict() for rebuild in _rebuilds(project)]})
+    say_table(_table(project, statuses))
+    for entry in statuses:
+        if entry.counters:
             values = (
-                f"{name} {f'{value:,}' if isinstance(value, int) else value}" for name, value in each.counters.items()
+                f"{name} {f'{value:,}' if isinstance(value, int) else value}" for name, value in entry.counters.items()
             )
-            click.echo(f"{each.query}: counted {', '.join(values)}")
-        if each.error:
-            whose = "" if each.error_pid == each.pid else f" (process {each.error_pid}, which has ended)"
-            click.echo(f"{each.query}{whose}: {each.now.finding() or each.error}")
-        for finding in each.wrong_times:
+            click.echo(f"{entry.query}: counted {', '.join(values)}")
+        if entry.error:
+            whose = "" if entry.error_pid == entry.pid else f" (process {entry.error_pid}, which has ended)"
+            click.echo(f"{entry.query}{whose}: {entry.now.finding() or entry.error}")
+        for finding in entry.wrong_times:
             click.echo(str(finding))
-        if each.state == "paused":
-            click.echo(f"{each.query}: paused since {each.now.since:%Y-%m-%d %H:%M:%S} UTC by {each.now.by}")
+        if entry.state == "paused":
+            click.echo(f"{entry.query}: paused since {entry.now.since:%Y-%m-%d %H:%M:%S} UTC by {entry.now.by}")
     for rebuild in _rebuilds(project):
         click.echo(f"{rebuild.query}: {rebuild.sentence}")
     return None
@@ -136,6 +136,6 @@ def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
 
     for name in project.queries:
         with suppress(HeadraceError):
-            found = rebuild_status(project, name)
-            if found is not None and found.phase != "swapped":
-                yield found
+            rebuild = rebuild_status(project, name)
+            if rebuild is not None and rebuild.phase != "swapped":
+                yield rebuild

@@ -41,16 +41,16 @@ def submit(queries: tuple[str, ...], supervise: bool, deploy_mode: str, options:
     words += ["--json"] if options.as_json else []
     if supervise:
         return _supervise([sys.executable, "-m", "headrace", *words])
-    found = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)
-    return int(found or 0)
+    code = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)
+    return int(code or 0)
 
 
 def _require_cluster(master: str | None, deploy_mode: str, target: str) -> None:
     """Raise for a target without a cluster, and for what its cluster cannot do."""
     if master is None or master.startswith("local"):
-        what = f"the target '{target}' names no cluster" + (f", but {master}" if master else "")
+        problem = f"the target '{target}' names no cluster" + (f", but {master}" if master else "")
         fix = "name one: targets: {prod: {master: spark://host:7077}}, and --target prod; or use headrace run"
-        raise HeadraceError(code="HR827", what=what, fix=fix)
+        raise HeadraceError(code="HR827", what=problem, fix=fix)
     if deploy_mode == "cluster" and master.startswith("spark://"):
         raise HeadraceError(
             code="HR828",

@@ -121,9 +121,9 @@ def _run_tests(
         junit.write_bytes(_junit(project.name, results))
     untested = sorted(set(names) - {result.case.query for result in results})
     if untested or not results:
-        what = f"no case of {', '.join(untested) or 'any query'} in tests/*.yml"
+        problem = f"no case of {', '.join(untested) or 'any query'} in tests/*.yml"
         fix = "write one, as docs/tutorial/test-a-query.md shows, or record one: headrace test --record QUERY"
-        raise ProjectError(Finding(code="HR723", what=f"nothing was tested: {what}", fix=fix))
+        raise ProjectError(Finding(code="HR723", what=f"nothing was tested: {problem}", fix=fix))
     failed = sum(not result.passed for result in results)
     if not options.as_json:
         click.echo(f"{amount(len(results), 'case')}, {failed} failed")
@@ -173,8 +173,8 @@ def _say(result: CaseResult, *, as_json: bool) -> None:
         click.echo(f"  {result.error}")
     if result.differences:
         say_table(_table("rows of the result", result.differences, result.key))
-        for each in result.differences[:_MOST_KEYS]:
-            _say_inputs(each)
+        for difference in result.differences[:_MOST_KEYS]:
+            _say_inputs(difference)
     if result.late:
         say_table(_table("late rows", result.late, ()))
     return None
@@ -184,16 +184,16 @@ def _table(title: str, differing: Sequence[RowDifference], key: Sequence[str]) -
     """The rows that differ, by key; of a row that is there with other values only those."""
     from rich.text import Text
 
-    def row(each: RowDifference) -> tuple[Text | str, ...]:
-        kind = "missing" if each.actual is None else "unexpected" if each.expected is None else "different"
-        expected, actual = map(pairs, each.sides(key))
-        return kind, pairs(each.identity(key)), Text(expected, style="green"), Text(actual, style="red")
+    def row(difference: RowDifference) -> tuple[Text | str, ...]:
+        kind = "missing" if difference.actual is None else "unexpected" if difference.expected is None else "different"
+        expected, actual = map(pairs, difference.sides(key))
+        return kind, pairs(difference.identity(key)), Text(expected, style="green"), Text(actual, style="red")
 
     return table_of(("row", "key", "expected", "is"), map(row, differing), title=f"{title} that differ")
 
 
-def _say_inputs(each: RowDifference) -> None:
-    for source, (shared, rows) in each.inputs.items():
+def _say_inputs(difference: RowDifference) -> None:
+    for source, (shared, rows) in difference.inputs.items():
         head = f"{'rows' if rows else 'no row'} of '{source}' with {pairs(dict(shared))}"
         click.echo(f"  {click.style(head, bold=True)}")
         for row in rows[:_MOST_INPUTS]:
@@ -210,23 +210,26 @@ def _plain(differing: Sequence[RowDifference]) -> list[dict[str, Any]]:
 
     return [
         {
-            "expected": values(each.expected),
-            "actual": values(each.actual),
-            "inputs": {name: [values(row) for row in found.rows] for name, found in each.inputs.items()},
+            "expected": values(difference.expected),
+            "actual": values(difference.actual),
+            "inputs": {name: [values(row) for row in inputs.rows] for name, inputs in difference.inputs.items()},
         }
-        for each in differing
+        for difference in differing
     ]
 
 
 def _junit(project: str, results: Sequence[CaseResult]) -> bytes:
     failed = sum(not result.passed for result in results)
     counts = {"name": project, "tests": str(len(results)), "failures": str(failed)}
-    suite = ElementTree.Element("testsuite", {**counts, "time": f"{sum(each.seconds for each in results):.3f}"})
+    suite = ElementTree.Element("testsuite", {**counts, "time": f"{sum(result.seconds for result in results):.3f}"})
     for result in results:
         named = {"classname": result.case.query, "name": result.case.name, "file": str(result.case.where.file)}
         case = ElementTree.SubElement(suite, "testcase", {**named, "time": f"{result.seconds:.3f}"})
         if not result.passed:
-            lines = [f"- {each.expected!r}\n+ {each.actual!r}" for each in (*result.differences, *result.late)]
+            lines = [
+                f"- {difference.expected!r}\n+ {difference.actual!r}"
+                for difference in (*result.differences, *result.late)
+            ]
             message = result.error or "rows are not as expected"
             ElementTree.SubElement(case, "failure", message=message).text = "\n".join(lines)
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

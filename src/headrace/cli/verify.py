@@ -93,16 +93,16 @@ def _key(text: str) -> dict[str, str]:
         raise click.BadParameter(f"'{text}' is not COLUMN=VALUE, as action=open", param_hint="--key")
     names = [name.strip() for name, _, _ in pairs]
     if repeated := next((name for name in names if names.count(name) > 1), None):
-        what = f"'{text}' has two values for column '{repeated}': name two keys by --key twice"
-        raise click.BadParameter(what, param_hint="--key")
+        problem = f"'{text}' has two values for column '{repeated}': name two keys by --key twice"
+        raise click.BadParameter(problem, param_hint="--key")
     return {name.strip(): value for name, _, value in pairs}
 
 
 def _part(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise click.BadParameter(f"'{text}' is not K/N, as 3/10 for the third of ten parts", param_hint="--part")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _plan(plan: RepairPlan | None) -> None:
@@ -169,7 +169,14 @@ def difference_table(verdict: Verdict) -> Table:
     by = "another run" if verdict.rerun and verdict.exit_code else "the batch query"
     return table_of(
         ("row", "key", f"{by} says", "the sink holds", "its last input"),
-        [(each.kind, *map(pairs, (each.key, each.expected, each.actual)), _origin(each)) for each in shown],
+        [
+            (
+                difference.kind,
+                *map(pairs, (difference.key, difference.expected, difference.actual)),
+                _origin(difference),
+            )
+            for difference in shown
+        ],
         title=f"the first {len(shown)} of {number(total)} differing rows",
     )
 
@@ -219,29 +226,29 @@ def late(
     project, name = options.with_query(query, may_lack_variables=True)
 
     with show_waiting(f"{name}: looking for late rows"):
-        found = api.late(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
+        lateness = api.late(project, name, since_batch=since, limit=0 if count else limit, export=export, replay=replay)
     if options.as_json:
-        for row in found.rows:
+        for row in lateness.rows:
             say_json({"event": "late row", "query": name, **row.as_dict()})
-        say_json({"event": "result", **found.as_dict()})
+        say_json({"event": "result", **lateness.as_dict()})
     else:
-        _say_late(found)
-    return found.exit_code
+        _say_late(lateness)
+    return lateness.exit_code
 
 
-def _say_late(found: Lateness) -> None:
-    if found.replay is not None:
-        click.echo(f"{found.query}: {replay_sentence(found.replay)}")
-    click.echo(f"{found.query}: {found.sentence}")
-    for finding in found.findings:
+def _say_late(lateness: Lateness) -> None:
+    if lateness.replay is not None:
+        click.echo(f"{lateness.query}: {replay_sentence(lateness.replay)}")
+    click.echo(f"{lateness.query}: {lateness.sentence}")
+    for finding in lateness.findings:
         say_finding(finding, err=False)
-    if found.batches:
-        say_table(batch_table(found))
-    if found.rows:
-        say_table(row_table(found))
-    if found.exported:
-        places = sorted({str(file.parent) for file in found.exported})
-        click.echo(f"the rows are in {amount(len(found.exported), 'file')} in {', '.join(places)}")
+    if lateness.batches:
+        say_table(batch_table(lateness))
+    if lateness.rows:
+        say_table(row_table(lateness))
+    if lateness.exported:
+        places = sorted({str(file.parent) for file in lateness.exported})
+        click.echo(f"the rows are in {amount(len(lateness.exported), 'file')} in {', '.join(places)}")
 
 
 def replay_sentence(replay: Replayed) -> str:
@@ -253,18 +260,21 @@ def replay_sentence(replay: Replayed) -> str:
     return f"{amount(replay.late, 'late row')} brought back: {written}{deleted}"
 
 
-def batch_table(found: Lateness) -> Table:
+def batch_table(lateness: Lateness) -> Table:
     """The counts of each operator and batch."""
-    rows = [(number(each.batch), each.operator, instant(each.watermark), number(each.rows)) for each in found.batches]
+    rows = [
+        (number(batch.batch), batch.operator, instant(batch.watermark), number(batch.rows))
+        for batch in lateness.batches
+    ]
     return table_of(("batch", "dropped by", "watermark", "rows"), rows, right=("batch", "rows"))
 
 
-def row_table(found: Lateness) -> Table:
+def row_table(lateness: Lateness) -> Table:
     """The first rows, each with its event time and how far behind the watermark it was."""
     return table_of(
         ("batch", "event time", "behind the watermark", "row"),
-        [(number(each.batch), instant(each.time), str(each.behind), pairs(each.row, _value)) for each in found.rows],
-        title=f"the first {len(found.rows)} of {number(found.count)} late rows",
+        [(number(row.batch), instant(row.time), str(row.behind), pairs(row.row, _value)) for row in lateness.rows],
+        title=f"the first {len(lateness.rows)} of {number(lateness.count)} late rows",
         right=("batch",),
     )
 

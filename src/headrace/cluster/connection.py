@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from headrace.cluster.daemons import Cluster, default_home, executors_of, last_message, read
 from headrace.errors import Finding, HeadraceError, PlatformError
 from headrace.spark.jvm import cds
-from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.spark.jvm.preconditions import master_hosts, require_java
 from headrace.spark.jvm.session_conf import WAITING_TIME, executor_patience, executors, is_stopped
 from headrace.spark.messages.refusals import is_from_spark
@@ -53,18 +53,18 @@ def is_loopback(master: str) -> bool:
 
 
 def is_elsewhere(master: str) -> bool:
-    """Whether executors may run on other machines than the driver's; what names no cluster is told when it starts."""
+    """Whether executors may run on other machines than the driver's; the start refuses other masters."""
     return master.startswith(_CLUSTERS) and not is_loopback(master)
 
 
 def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
-    """What a session needs for `master` beside its `own` settings: the secret of a cluster that was started here."""
-    known = _local_cluster(master)
-    if known is None:
+    """The settings that a session for `master` needs besides its `own`: the secret of a cluster started here."""
+    cluster = _local_cluster(master)
+    if cluster is None:
         return {}
-    found = {"spark.authenticate": "true", "spark.authenticate.secret": known.secret}
-    found |= {"spark.driver.host": known.host, "spark.driver.bindAddress": known.host}
-    return {key: value for key, value in found.items() if key not in own}
+    values = {"spark.authenticate": "true", "spark.authenticate.secret": cluster.secret}
+    values |= {"spark.driver.host": cluster.host, "spark.driver.bindAddress": cluster.host}
+    return {key: value for key, value in values.items() if key not in own}
 
 
 def archive_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
@@ -91,9 +91,9 @@ def make_ready(
 ) -> None:
     """Wait for the executors, and send the workers Headrace's own code; they have to have `packages`.
 
-    storage: what they have to reach. begin: told of each step as it begins. Raises PlatformError where no executor
-    comes, for which Spark would wait for ever with a warning in its log, where the Python of a worker cannot run what
-    it is sent, or sees no storage.
+    storage: what they have to reach. begin: called with each step as it begins. Raises PlatformError if no executor
+    comes (Spark would wait for ever, with a warning in its log), or if a worker's Python cannot run what it is sent, or
+    does not see the storage.
     """
     if not master_hosts(master):
         return
@@ -146,11 +146,11 @@ def _await_others(spark: SparkSession, master: str) -> None:
     was first: what comes after the first batch would have no state to work on.
     """
     conf = spark.sparkContext.getConf()
-    cores, each = (int(conf.get(f"spark.{name}", "0")) for name in ("cores.max", "executor.cores"))
+    cores, of_executor = (int(conf.get(f"spark.{name}", "0")) for name in ("cores.max", "executor.cores"))
     seen, since = (_executors(spark, master), _started_executors(spark, master)), time.monotonic()
     while time.monotonic() - since < _SETTLED_SECONDS and _has_executor(spark, master):
         there, begun = seen
-        wanted = len(begun) or (cores // each if each else 0)
+        wanted = len(begun) or (cores // of_executor if of_executor else 0)
         if wanted and there >= wanted:
             return
         time.sleep(0.1)
@@ -163,7 +163,7 @@ def _started_executors(spark: SparkSession, master: str) -> list[tuple[str, int]
     if _local_cluster(master) is None:
         return []
     started = executors_of(default_home(), spark.sparkContext.applicationId)
-    return [(each.name, each.bytes) for each in started]
+    return [(executor.name, executor.bytes) for executor in started]
 
 
 def _executors(spark: SparkSession, master: str) -> int:
@@ -181,21 +181,22 @@ def _has_executor(spark: SparkSession, master: str) -> bool:
     if _executors(spark, master):
         return True
     # Spark starts a process that ends at once again and again, without a word to the driver.
-    known = _local_cluster(master)
-    started = executors_of(default_home(), spark.sparkContext.applicationId) if known is not None else ()
-    if known is None or len(started) <= _TIMES * known.workers * known.cores:
+    cluster = _local_cluster(master)
+    started = executors_of(default_home(), spark.sparkContext.applicationId) if cluster is not None else ()
+    if cluster is None or len(started) <= _TIMES * cluster.workers * cluster.cores:
         return False
     spark.stop()
     raise _executors_lost(master, f"{len(started)} executors, ", last_message(started[0]))
 
 
-def _executors_lost(master: str, how_many: str, said: str) -> PlatformError:
-    what = f"executors on the cluster {master} end as soon as they are started ({how_many}{said or 'it gave them up'})"
+def _executors_lost(master: str, how_many: str, last_line: str) -> PlatformError:
+    why = last_line or "it gave them up"
+    problem = f"executors on the cluster {master} end as soon as they are started ({how_many}{why})"
     fix = (
         "look into what they printed: headrace cluster logs, or the master's page; they need the Spark of the driver, "
         "its spark.authenticate.secret, and spark.executor.extraJavaOptions that Java knows"
     )
-    return PlatformError(code="HR821", what=what, fix=fix)
+    return PlatformError(code="HR821", what=problem, fix=fix)
 
 
 def _code() -> Path:
@@ -214,12 +215,12 @@ def _code() -> Path:
 def _local_cluster(master: str) -> Cluster | None:
     """The cluster that `headrace cluster start` has started, if `master` names one of its masters."""
     try:
-        known = read(default_home()) if master_hosts(master) else None
+        cluster = read(default_home()) if master_hosts(master) else None
     except HeadraceError:
         return None
-    if known is None:
+    if cluster is None:
         return None
-    return known if set(master_hosts(known.url)) & set(master_hosts(master)) else None
+    return cluster if set(master_hosts(cluster.url)) & set(master_hosts(master)) else None
 
 
 def _is_loopback(host: str) -> bool:
@@ -249,11 +250,11 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
     except Exception as error:
         if not is_from_spark(error):
             raise
-        found = _worker_refusal(str(error), ".".join(platform.python_version_tuple()[:2]))
-        if found is None:
+        refusal = _worker_refusal(str(error), ".".join(platform.python_version_tuple()[:2]))
+        if refusal is None:
             raise
-        raise PlatformError(found) from None
-    if findings := [finding for each in workers for finding in _faults(each, __version__)]:
+        raise PlatformError(refusal) from None
+    if findings := [finding for worker in workers for finding in _faults(worker, __version__)]:
         raise PlatformError(findings)
 
 
@@ -268,43 +269,43 @@ def inspect_workers(spark: SparkSession, packages: Collection[str]) -> list[Work
 
         from pyspark import __version__
 
-        found: list[str | None] = []
+        versions: list[str | None] = []
         for name in names:
             try:
-                found.append(version(name))
+                versions.append(version(name))
             except PackageNotFoundError:
-                found.append(None)
-        yield socket.gethostname(), platform.python_version(), __version__, tuple(found)
+                versions.append(None)
+        yield socket.gethostname(), platform.python_version(), __version__, tuple(versions)
 
     # One for each core at first, so that no executor is left out, and as many again for those that were busy.
     tasks = 2 * spark.sparkContext.defaultParallelism
     answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(described).collect()
     return [
-        Worker(host=host, python=python, spark=version, packages=dict(zip(names, found, strict=True)))
-        for host, python, version, found in dict.fromkeys(answers)
+        Worker(host=host, python=python, spark=version, packages=dict(zip(names, installed, strict=True)))
+        for host, python, version, installed in dict.fromkeys(answers)
     ]
 
 
 def _faults(worker: Worker, version: str) -> Iterator[Finding]:
-    lacking = [name for name, found in worker.packages.items() if found is None]
+    lacking = [name for name, installed in worker.packages.items() if installed is None]
     if lacking:
         named = lacking[0] if len(lacking) == 1 else f"{', '.join(lacking[:-1])} and {lacking[-1]}"
-        what = f"the worker on {worker.host} lacks {named} in its Python {worker.python}"
+        problem = f"the worker on {worker.host} lacks {named} in its Python {worker.python}"
         fix = f"install there: pip install {' '.join(lacking)}; {_CHOOSE}; or send them along: headrace cluster pack"
-        yield Finding(code="HR826", what=what, fix=fix)
+        yield Finding(code="HR826", what=problem, fix=fix)
     if worker.spark != version:
-        what = f"the worker on {worker.host} has Spark {worker.spark}, and the driver {version}"
-        yield Finding(code="HR826", what=what, fix=f"install pyspark=={worker.spark} here, or that of here there")
+        problem = f"the worker on {worker.host} has Spark {worker.spark}, and the driver {version}"
+        yield Finding(code="HR826", what=problem, fix=f"install pyspark=={worker.spark} here, or that of here there")
 
 
 def _worker_refusal(message: str, own: str) -> Finding | None:
-    """Why no worker's Python came up, where the message tells."""
+    """Why no worker's Python came up, if the message says so."""
     if (other := _OTHER_PYTHON.search(message)) is not None:
-        what = f"the workers have Python {other['worker']}, and the driver {own}: Spark runs no two of them together"
-        return Finding(code="HR826", what=what, fix=f"install Python {own} on the workers, {_CHOOSE}")
+        problem = f"the workers have Python {other['worker']}, and the driver {own}: Spark runs no two of them together"
+        return Finding(code="HR826", what=problem, fix=f"install Python {own} on the workers, {_CHOOSE}")
     if (missing := _NO_PYTHON.search(message)) is not None:
-        what = f"the workers have no program '{missing['program']}', which is to be their Python"
-        return Finding(code="HR826", what=what, fix=f"install Python {own} on the workers, {_CHOOSE}")
+        problem = f"the workers have no program '{missing['program']}', which is to be their Python"
+        return Finding(code="HR826", what=problem, fix=f"install Python {own} on the workers, {_CHOOSE}")
     return None
 
 
@@ -320,14 +321,14 @@ def require_storage(spark: SparkSession, storage: Path) -> None:
     place = str(probe) if is_remote(storage) else f"file:{probe.absolute()}"
     try:
         # Hadoop takes a list of paths, of which a comma in braces begins no new one.
-        spark.sparkContext.textFile(literal(place).replace(",", "{\\,}"), tasks).count()
+        spark.sparkContext.textFile(escape_pattern(place).replace(",", "{\\,}"), tasks).count()
     except Exception as error:
         if not is_from_spark(error):
             raise
         reasons = _REASON.findall(str(error))
         reason = f"{reasons[-1][1].strip()} ({reasons[-1][0]})" if reasons else type(error).__name__
-        what = f"workers of the cluster cannot read {storage}, where the driver keeps its storage: {reason}"
+        problem = f"workers of the cluster cannot read {storage}, where the driver keeps its storage: {reason}"
         fix = "name a storage that every machine reaches, as hdfs:// or s3a://; or mount the directory there too"
-        raise PlatformError(code="HR859", what=what, fix=fix) from None
+        raise PlatformError(code="HR859", what=problem, fix=fix) from None
     finally:
         probe.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ _ANSWER_SECONDS = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class MasterState:
-    """A master as its own page tells. state: ALIVE, STANDBY, RECOVERING, or `dead` where it does not answer."""
+    """A master, by its own page. state: ALIVE, STANDBY, RECOVERING, or `dead` where it does not answer."""
 
     url: str
     web: str
@@ -33,7 +33,7 @@ class MasterState:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """A worker as the leading master tells; `unknown` where none does."""
+    """A worker, by the page of the leading master; `unknown` without one."""
 
     name: str
     web: str
@@ -68,7 +68,7 @@ class ClusterState:
     @property
     def is_whole(self) -> bool:
         """Whether a master leads, and all that was started lives."""
-        return not self.dead and any(each.state == "ALIVE" for each in self.masters)
+        return not self.dead and any(master.state == "ALIVE" for master in self.masters)
 
 
 def start(
@@ -87,82 +87,84 @@ def start(
     port, web_port: of the first master, 0 for any that is free; the next ones have the next ones. With more than one
     master, a ZooKeeper chooses the leader. Raises PlatformError.
     """
-    known = read(home)
-    if known is None:
-        known = _new_cluster(
+    cluster = read(home)
+    if cluster is None:
+        cluster = _new_cluster(
             workers=workers, cores=cores, memory=memory, masters=masters, host=host, port=port, web_port=web_port
         )
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write(home, known)
-    for make in _missing_daemons(home, known):
-        known = known.with_daemon(make(known))
-        write(home, known)  # After each, so that none is forgotten by a start that is broken off.
-    _wait(home, known)
-    return known
+    write(home, cluster)
+    for make in _missing_daemons(home, cluster):
+        cluster = cluster.with_daemon(make(cluster))
+        write(home, cluster)  # After each, so that none is forgotten by a start that is broken off.
+    _wait(home, cluster)
+    return cluster
 
 
 def stop(home: Path) -> tuple[str, ...]:
     """End the cluster's processes, workers first; the names of those that lived. The logs stay."""
-    known = read(home)
-    if known is None:
+    cluster = read(home)
+    if cluster is None:
         return ()
-    living = tuple(each.name for each in known.daemons if each.is_alive)
+    living = tuple(daemon.name for daemon in cluster.daemons if daemon.is_alive)
     for kind in ("worker", "master", "zookeeper"):
-        daemons.end(each for each in known.daemons if each.name.startswith(kind))
+        daemons.end(daemon for daemon in cluster.daemons if daemon.name.startswith(kind))
     forget(home)
     return living
 
 
 def status(home: Path) -> ClusterState:
-    """How the cluster stands, as its masters' pages tell. Raises PlatformError where none was started."""
-    known = require(home)
-    pages = [(port, web, _page(known.host, web)) for port, web in known.masters]
-    living = {each.name: each.pid for each in known.daemons if each.is_alive}
+    """The state of the cluster by its masters' pages. Raises PlatformError if none was started."""
+    cluster = require(home)
+    pages = [(port, web, _page(cluster.host, web)) for port, web in cluster.masters]
+    living = {daemon.name: daemon.pid for daemon in cluster.daemons if daemon.is_alive}
     leader = next((page for _, _, page in pages if page and page.get("status") == "ALIVE"), None)
     return ClusterState(
-        url=known.url,
+        url=cluster.url,
         masters=tuple(
             MasterState(
-                url=f"spark://{known.host}:{port}",
-                web=f"http://{known.host}:{web}",
+                url=f"spark://{cluster.host}:{port}",
+                web=f"http://{cluster.host}:{web}",
                 state=str(page["status"]) if page else "dead",
             )
             for port, web, page in pages
         ),
         workers=tuple(map(_worker, (leader or {}).get("workers", []))),
         applications=tuple(
-            ApplicationState(id=each["id"], name=each["name"], state=each["state"], cores=each["cores"])
-            for each in (leader or {}).get("activeapps", [])
+            ApplicationState(
+                id=application["id"], name=application["name"], state=application["state"], cores=application["cores"]
+            )
+            for application in (leader or {}).get("activeapps", [])
         ),
         processes=living,
-        dead=tuple(each.name for each in known.daemons if each.name not in living),
+        dead=tuple(daemon.name for daemon in cluster.daemons if daemon.name not in living),
     )
 
 
 def require(home: Path) -> Cluster:
     """The cluster of a directory; raises PlatformError where none was started."""
-    known = read(home)
-    if known is None:
-        what = f"no cluster was started in {home}"
-        raise PlatformError(code="HR822", what=what, fix="start one: headrace cluster start")
-    return known
+    cluster = read(home)
+    if cluster is None:
+        problem = f"no cluster was started in {home}"
+        raise PlatformError(code="HR822", what=problem, fix="start one: headrace cluster start")
+    return cluster
 
 
 def _new_cluster(
     *, workers: int, cores: int, memory: str, masters: int, host: str, port: int, web_port: int
 ) -> Cluster:
     if not re.fullmatch(r"\d+[mgMG]", memory):
-        what = f"the memory of a worker is '{memory}'"
-        raise PlatformError(code="HR090", what=what, fix="write a number with its unit: 1g, 2048m")
+        problem = f"the memory of a worker is '{memory}'"
+        raise PlatformError(code="HR090", what=problem, fix="write a number with its unit: 1g, 2048m")
     places = []
     for number in range(masters):
         pair = []
         for first in (port, web_port):
             wanted = first + number if first else daemons.free_port(host)
             if first and daemons.is_taken(host, wanted):
-                what = f"port {wanted} of {host} is taken, so that no master can be started there"
+                problem = f"port {wanted} of {host} is taken, so that no master can be started there"
                 fix = "name another: --port 0 --web-port 0 takes any that are free"
-                raise PlatformError(code="HR892", what=what, fix=fix)
+                raise PlatformError(code="HR892", what=problem, fix=fix)
             pair.append(wanted)
         places.append((pair[0], pair[1]))
     return Cluster(
@@ -176,10 +178,10 @@ def _new_cluster(
     )
 
 
-def _missing_daemons(home: Path, known: Cluster) -> Iterator[Callable[[Cluster], Daemon]]:
+def _missing_daemons(home: Path, started: Cluster) -> Iterator[Callable[[Cluster], Daemon]]:
     """What starts each process that does not live, in the order in which they need each other."""
-    if known.zookeeper is not None and known.daemon("zookeeper") is None:
-        port = known.zookeeper
+    if started.zookeeper is not None and started.daemon("zookeeper") is None:
+        port = started.zookeeper
 
         def keeper(_: Cluster) -> Daemon:
             made = daemons.zookeeper(home, port)
@@ -187,29 +189,29 @@ def _missing_daemons(home: Path, known: Cluster) -> Iterator[Callable[[Cluster],
             return made
 
         yield keeper
-    for number in range(len(known.masters)):
-        if known.daemon(f"master-{number + 1}") is None:
+    for number in range(len(started.masters)):
+        if started.daemon(f"master-{number + 1}") is None:
             yield lambda cluster, number=number: daemons.master(home, cluster, number)  # type: ignore[misc]
-    for number in range(known.workers):
-        if known.daemon(f"worker-{number + 1}") is None:
+    for number in range(started.workers):
+        if started.daemon(f"worker-{number + 1}") is None:
             yield lambda cluster, number=number: daemons.worker(home, cluster, number)  # type: ignore[misc]
 
 
-def _wait(home: Path, known: Cluster) -> None:
+def _wait(home: Path, cluster: Cluster) -> None:
     """Wait until a master leads and has as many workers as there are; raises PlatformError."""
 
     def is_ready() -> bool:
-        found = status(home)
-        alive = [each for each in found.workers if each.state == "ALIVE"]
-        return bool(found.dead) or (len(alive) >= known.workers and found.is_whole)
+        state = status(home)
+        alive = [worker for worker in state.workers if worker.state == "ALIVE"]
+        return bool(state.dead) or (len(alive) >= cluster.workers and state.is_whole)
 
     ready = _wait_until(is_ready)
     dead = status(home).dead
     if dead or not ready:
         which = f"{', '.join(dead)} ended" if dead else f"not all came within {START_SECONDS:.0f} s"
         name = dead[0] if dead else "worker-1"
-        what = f"the cluster is not whole: {which}; what it printed is in {daemons.log_file(home, name)}"
-        raise PlatformError(code="HR821", what=what, fix="correct what it says there, and start again")
+        problem = f"the cluster is not whole: {which}; what it printed is in {daemons.log_file(home, name)}"
+        raise PlatformError(code="HR821", what=problem, fix="correct what it says there, and start again")
 
 
 def _wait_until(condition: Callable[[], bool]) -> bool:
@@ -220,22 +222,22 @@ def _wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def _page(host: str, web: int) -> dict[str, Any] | None:
-    """What a master's page tells; None if it does not answer."""
+    """The JSON of a master's page; None if it does not answer."""
     try:
         with urlopen(f"http://{host}:{web}/json/", timeout=_ANSWER_SECONDS) as answer:
-            found = json.load(answer)
+            page = json.load(answer)
     except (URLError, OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return page if isinstance(page, dict) else None
 
 
-def _worker(told: dict[str, Any]) -> WorkerState:
+def _worker(facts: dict[str, Any]) -> WorkerState:
     return WorkerState(
-        name=str(told["id"]),
-        web=str(told["webuiaddress"]),
-        state=str(told["state"]),
-        cores=int(told["cores"]),
-        cores_used=int(told["coresused"]),
-        memory_mb=int(told["memory"]),
-        memory_used_mb=int(told["memoryused"]),
+        name=str(facts["id"]),
+        web=str(facts["webuiaddress"]),
+        state=str(facts["state"]),
+        cores=int(facts["cores"]),
+        cores_used=int(facts["coresused"]),
+        memory_mb=int(facts["memory"]),
+        memory_used_mb=int(facts["memoryused"]),
     )

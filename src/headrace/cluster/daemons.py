@@ -39,8 +39,8 @@ def default_home() -> Path:
         try:
             return Path(named).expanduser().absolute()
         except RuntimeError:
-            what = f"{HOME_VARIABLE} is '{named}', the home of a user whom this machine does not know"
-            raise PlatformError(code="HR090", what=what, fix="export the absolute path of a directory") from None
+            problem = f"{HOME_VARIABLE} is '{named}', the home of a user whom this machine does not know"
+            raise PlatformError(code="HR090", what=problem, fix="export the absolute path of a directory") from None
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser() / "headrace" / "cluster"
 
@@ -49,7 +49,7 @@ def default_home() -> Path:
 class Daemon:
     """A process of the cluster: a master, a worker or a ZooKeeper.
 
-    birth: tells the process from a later one of the same number. port: where it takes what it is asked; web: its pages.
+    birth: differs for a later process of the same number. port: of its requests; web: of its pages.
     """
 
     name: str
@@ -86,25 +86,25 @@ class Cluster:
 
     def daemon(self, name: str) -> Daemon | None:
         """The process of that name, if it lives."""
-        return next((each for each in self.daemons if each.name == name and each.is_alive), None)
+        return next((daemon for daemon in self.daemons if daemon.name == name and daemon.is_alive), None)
 
     def with_daemon(self, made: Daemon) -> Cluster:
         """The cluster with a process in place of a former one of its name."""
-        return replace(self, daemons=(*(each for each in self.daemons if each.name != made.name), made))
+        return replace(self, daemons=(*(daemon for daemon in self.daemons if daemon.name != made.name), made))
 
 
 def read(home: Path) -> Cluster | None:
     """The cluster of a directory; None if none was started, or it was stopped. Raises CheckpointError."""
     file = _file(home)
     try:
-        told = json.loads(file.read_text(encoding="utf-8"))
-        return _cluster(told)
+        record = json.loads(file.read_text(encoding="utf-8"))
+        return _cluster(record)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        what = f"the record of the cluster in {file} cannot be read: {reason(error)}"
+        problem = f"the record of the cluster in {file} cannot be read: {reason(error)}"
         fix = "end its processes by hand, and remove the file"
-        raise CheckpointError(code="HR820", what=what, fix=fix) from error
+        raise CheckpointError(code="HR820", what=problem, fix=fix) from error
 
 
 def write(home: Path, cluster: Cluster) -> None:
@@ -117,7 +117,7 @@ def write(home: Path, cluster: Cluster) -> None:
 
 
 def forget(home: Path) -> None:
-    """Let the cluster be none; its logs stay."""
+    """Delete the record of the cluster; its logs stay."""
     _file(home).unlink(missing_ok=True)
 
 
@@ -125,10 +125,10 @@ def _file(home: Path) -> Path:
     return home / "cluster.json"
 
 
-def _cluster(told: Mapping[str, Any]) -> Cluster:
-    daemons = tuple(Daemon(**each) for each in told["daemons"])
-    masters = tuple((int(port), int(web)) for port, web in told["masters"])
-    return Cluster(**{**told, "daemons": daemons, "masters": masters})
+def _cluster(record: Mapping[str, Any]) -> Cluster:
+    daemons = tuple(Daemon(**daemon) for daemon in record["daemons"])
+    masters = tuple((int(port), int(web)) for port, web in record["masters"])
+    return Cluster(**{**record, "daemons": daemons, "masters": masters})
 
 
 def zookeeper(home: Path, port: int) -> Daemon:
@@ -165,28 +165,28 @@ def worker(home: Path, cluster: Cluster, number: int) -> Daemon:
 
 def end(daemons: Iterable[Daemon]) -> None:
     """Ask processes to end, and kill those that have not after some seconds."""
-    living = [each for each in daemons if each.is_alive]
+    living = [daemon for daemon in daemons if daemon.is_alive]
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for each in living:
-            if each.is_alive:
-                os.kill(each.pid, number)
+        for process in living:
+            if process.is_alive:
+                os.kill(process.pid, number)
         until = time.monotonic() + _STOP_SECONDS
-        while any(each.is_alive for each in living) and time.monotonic() < until:
+        while any(process.is_alive for process in living) and time.monotonic() < until:
             time.sleep(0.05)
 
 
 def free_port(host: str) -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind((host, 0))
-        return int(found.getsockname()[1])
+    """Find a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Whether somebody listens on a port."""
-    with socket.socket() as found:
-        found.settimeout(1.0)
-        return found.connect_ex((host, port)) == 0
+    """Whether a process listens on a port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, port)) == 0
 
 
 def log_file(home: Path, name: str) -> Path:
@@ -268,8 +268,8 @@ def _start_daemon(
         )
     born = birth(process.pid)
     if born is None:
-        what = f"the {name} of the cluster ended at once; what it printed is in {log}"
-        raise PlatformError(code="HR821", what=what, fix="correct what it says there")
+        problem = f"the {name} of the cluster ended at once; what it printed is in {log}"
+        raise PlatformError(code="HR821", what=problem, fix="correct what it says there")
     return Daemon(name=name, pid=process.pid, birth=born, port=port, web=web)
 
 
@@ -296,33 +296,33 @@ def find_log(home: Path, name: str) -> DaemonLog:
 
     Raises PlatformError where there is none.
     """
-    known = logs(home)
-    newest = [each for each in known if each.name.rpartition("/")[2] == name and "/" in each.name]
-    for each in (*known, *newest[-1:]):
-        if name in (each.name, each.name.rpartition("/")[2] if each in newest[-1:] else each.name):
-            return each
-    if not known and read(home) is None:
-        what = f"no cluster was started in {home}, so that there is no log of '{name}'"
-        raise PlatformError(code="HR822", what=what, fix="start one: headrace cluster start")
-    fix = nearest(name, [each.name for each in known])
+    all_logs = logs(home)
+    newest = [log for log in all_logs if log.name.rpartition("/")[2] == name and "/" in log.name]
+    for log in (*all_logs, *newest[-1:]):
+        if name in (log.name, log.name.rpartition("/")[2] if log in newest[-1:] else log.name):
+            return log
+    if not all_logs and read(home) is None:
+        problem = f"no cluster was started in {home}, so that there is no log of '{name}'"
+        raise PlatformError(code="HR822", what=problem, fix="start one: headrace cluster start")
+    fix = nearest(name, [log.name for log in all_logs])
     raise PlatformError(code="HR091", what=f"the cluster in {home} has no log of '{name}'", fix=fix)
 
 
 def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
     """The logs of the executors of one application, those that have ended too."""
-    return tuple(each for each in _executors(home) if each.name.startswith(f"{application}/"))
+    return tuple(executor for executor in _executors(home) if executor.name.startswith(f"{application}/"))
 
 
 def last_message(log: DaemonLog) -> str:
-    """Why a process has ended, by its last words that tell: an exception, or what Java does not know."""
+    """Why a process has ended: the last exception, or option unknown to Java, that it printed."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line)]
     return next(iter([*telling[-1:], *filter(None, lines[-1:])]), "")
 
 
 def _executors(home: Path) -> Iterator[DaemonLog]:
-    found = sorted(home.glob("work/*/app-*/*/"), key=lambda place: (place.parent.name, _number(place.name)))
-    for place in found:
+    places = sorted(home.glob("work/*/app-*/*/"), key=lambda place: (place.parent.name, _number(place.name)))
+    for place in places:
         files = tuple(file for file in (place / "stdout", place / "stderr") if file.exists())
         if files:
             yield DaemonLog(name=f"{place.parent.name}/{place.name}", files=files)

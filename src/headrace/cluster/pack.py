@@ -30,7 +30,7 @@ _OF_SPARK = ("pyspark", "py4j")
 _OURS = "headrace"
 _SUFFIXES = (".tar.gz", ".tgz", ".tar")
 _HASHES = re.compile(r"\s--hash|\s#")
-# As pip tells it, on lines of their own.
+# As pip prints it, on lines of their own.
 _OTHER_FILE = re.compile(
     r"^\s+(?P<name>\S+) from .*\n\s+Expected (?P<kind>\w+) (?P<wanted>\w+)(?:\n\s+Expected\s+or \w+)*\n"
     r"\s+Got\s+(?P<got>\w+)",
@@ -53,7 +53,7 @@ class Packed:
 
 
 def settings(archive: Path | str, own: Mapping[str, str]) -> dict[str, str]:
-    """What lets Spark unpack an archive beside each executor, and Python find the packages; `own`: of the project."""
+    """The settings by which Spark unpacks an archive for each executor, and Python finds it; `own`: of the project."""
     archives = [f"{archive}#{DIRECTORY}", *filter(None, [own.get("spark.archives")])]
     paths = [f"./{DIRECTORY}", *filter(None, [own.get("spark.executorEnv.PYTHONPATH")])]
     return {"spark.archives": ",".join(archives), "spark.executorEnv.PYTHONPATH": ":".join(paths)}
@@ -66,8 +66,8 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
     pip. Raises PlatformError.
     """
     if not out.name.endswith(_SUFFIXES):
-        what = f"'{out.name}' is no name of an archive that is made here"
-        raise PlatformError(code="HR857", what=what, fix=f"end it with {', '.join(_SUFFIXES)}")
+        problem = f"'{out.name}' is no name of an archive that is made here"
+        raise PlatformError(code="HR857", what=problem, fix=f"end it with {', '.join(_SUFFIXES)}")
     with _report_unwritable(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         draft = out.with_name(f".{out.name}")
@@ -76,9 +76,9 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
     with tempfile.TemporaryDirectory(prefix="headrace-pack-") as scratch:
         place = Path(scratch)
         if lock is None:
-            for each in wanted.values():
-                _copy(each, place)
-            packages = {name: each.version for name, each in wanted.items()}
+            for package in wanted.values():
+                _copy(package, place)
+            packages = {name: package.version for name, package in wanted.items()}
         else:
             packages = _fetch(place, read_lock(lock), wanted)
         mode = "w" if out.name.endswith(".tar") else "w:gz"
@@ -105,30 +105,30 @@ def _report_unwritable(out: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             raise unwritable(f"'{out}'", error) from error
-        what = f"'{out}' cannot be written: {reason(error)}"
+        problem = f"'{out}' cannot be written: {reason(error)}"
         fix = "name a file, in a directory that you may write into: headrace cluster pack --out FILE"
-        raise PlatformError(code="HR857", what=what, fix=fix) from error
+        raise PlatformError(code="HR857", what=problem, fix=fix) from error
 
 
 def required_distributions(names: Collection[str]) -> dict[str, Distribution]:
     """The distributions of `names`, and those that they need, by their names; raises PlatformError for one not here."""
-    found: dict[str, Distribution] = {}
+    by_name: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     try:
         asked = [*(Requirement(name) for name in (*COMMON, *names)), *_own_requirements(names)]
     except InvalidRequirement as error:
         fix = "write it as pip takes it: requests, or 'requests>=2'"
         raise HeadraceError(code="HR090", what=f"a package cannot be named so: {error}", fix=fix) from error
-    for each in asked:  # which grows as it is read
-        name, extras = canonicalize_name(each.name), frozenset(each.extras)
+    for requirement in asked:  # which grows as it is read
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
         if name in _OF_SPARK or (name, extras) in seen:
             continue
         seen.add((name, extras))
         there = _distribution(name)
         if name != _OURS:
-            found[name] = there
+            by_name[name] = there
         asked += _requirements(there, extras)
-    return found
+    return by_name
 
 
 def read_lock(file: Path) -> dict[str, str]:
@@ -136,21 +136,21 @@ def read_lock(file: Path) -> dict[str, str]:
     try:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
     except OSError as error:
-        what = f"the lock file {file} cannot be read: {reason(error)}"
-        raise PlatformError(code="HR857", what=what, fix="name one that pip can install from") from error
-    found: dict[str, str] = {}
+        problem = f"the lock file {file} cannot be read: {reason(error)}"
+        raise PlatformError(code="HR857", what=problem, fix="name one that pip can install from") from error
+    entries: dict[str, str] = {}
     for line in text.splitlines():
         with suppress(InvalidRequirement):
             requirement = Requirement(_HASHES.split(line)[0].strip())
             if requirement.marker is None or requirement.marker.evaluate():
-                found[canonicalize_name(requirement.name)] = line.strip()
-    return found
+                entries[canonicalize_name(requirement.name)] = line.strip()
+    return entries
 
 
 def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> dict[str, str]:
     if missing := sorted(set(wanted) - set(entries)):
-        what = f"the lock file names no version of {', '.join(missing)}"
-        raise PlatformError(code="HR857", what=what, fix="lock the project's dependencies anew")
+        problem = f"the lock file names no version of {', '.join(missing)}"
+        raise PlatformError(code="HR857", what=problem, fix="lock the project's dependencies again")
     lines = [entries[name] for name in wanted]
     chosen = place / "chosen.txt"
     chosen.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -169,25 +169,25 @@ def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> 
     return dict(zip(wanted, versions, strict=True))
 
 
-def _pip_failure(said: str) -> Finding:
+def _pip_failure(output: str) -> Finding:
     """Why pip has installed nothing, in a sentence."""
-    if other := _OTHER_FILE.search(said):
-        what = f"{other['name']} is another file than the lock file names: its {other['kind']} begins with "
-        what += f"{other['got'][:12]}, and that of the lock file with {other['wanted'][:12]}"
-        fix = "see where pip fetches from and who has changed the file there; or lock the dependencies anew"
-        return Finding(code="HR857", what=what, fix=fix)
-    line = next((line for line in said.splitlines() if "ERROR" in line), said.strip()[-200:])
-    what = f"pip cannot install what the lock file names: {line.removeprefix('ERROR: ')}"
-    return Finding(code="HR857", what=what, fix="correct the lock file, or leave --lock out")
+    if other := _OTHER_FILE.search(output):
+        problem = f"{other['name']} is another file than the lock file names: its {other['kind']} begins with "
+        problem += f"{other['got'][:12]}, and that of the lock file with {other['wanted'][:12]}"
+        fix = "see where pip fetches from and who has changed the file there; or lock the dependencies again"
+        return Finding(code="HR857", what=problem, fix=fix)
+    line = next((line for line in output.splitlines() if "ERROR" in line), output.strip()[-200:])
+    problem = f"pip cannot install what the lock file names: {line.removeprefix('ERROR: ')}"
+    return Finding(code="HR857", what=problem, fix="correct the lock file, or leave --lock out")
 
 
-def _copy(found: Distribution, place: Path) -> None:
+def _copy(package: Distribution, place: Path) -> None:
     """Copy an installed distribution's files, without its commands and what Python has compiled."""
-    for each in found.files or ():
-        path = PurePosixPath(each)
+    for file in package.files or ():
+        path = PurePosixPath(file)
         if ".." in path.parts or path.is_absolute() or "__pycache__" in path.parts:
             continue
-        source = Path(str(found.locate_file(each)))
+        source = Path(str(package.locate_file(file)))
         if source.is_file():
             target = place / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -204,10 +204,10 @@ def _own_requirements(names: Collection[str]) -> Iterator[Requirement]:
             yield requirement
 
 
-def _requirements(found: Distribution, extras: Collection[str]) -> Iterator[Requirement]:
+def _requirements(package: Distribution, extras: Collection[str]) -> Iterator[Requirement]:
     """What a distribution needs on this machine, with `extras` of it."""
     given: Sequence[str] = ["", *extras]
-    for text in found.requires or ():
+    for text in package.requires or ():
         requirement = Requirement(text)
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in given):
@@ -218,5 +218,5 @@ def _distribution(name: str) -> Distribution:
     try:
         return distribution(name)
     except PackageNotFoundError:
-        what = f"{name} is not installed here, so that it is not known what it needs"
-        raise PlatformError(code="HR857", what=what, fix=f"pip install {name}") from None
+        problem = f"{name} is not installed here, so that it is not known what it needs"
+        raise PlatformError(code="HR857", what=problem, fix=f"pip install {name}") from None

@@ -42,7 +42,7 @@ class SourceProgress:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> SourceProgress:
-        """The progress that `asdict` was taken of."""
+        """Read the progress that `asdict` returned."""
         facts = _known(cls, plain)
         return cls(**{**facts, "lag": Lag(**_known(Lag, facts["lag"])) if facts.get("lag") else None})
 
@@ -89,19 +89,19 @@ class BatchRecord:
     at: when the batch was triggered, in UTC.
     input_rate, processed_rate: rows a second that arrived and that could be worked off.
     duration_ms: the whole trigger; durations: its parts, by Spark's names. write_ms: how much of `addBatch` the sink
-        took by itself, as for its transaction, beside the rows' computation; None where the sink does not tell.
-    skew: how often the time of the median task the longest one took, in the stage that took the most; None of a short
+        itself took, as for its transaction, without the rows' computation; None where the sink does not report it.
+    skew: the longest task's time as a multiple of the median's, in the stage that took the most; None of a short
         batch, or one without a stage of several tasks.
     watermark: in force in the batch; None for a query without one, or before it first moved.
     state_rows, state_bytes: over all stateful operators; None without state. Rows are None too where the state store
-        was told not to count them, and Spark says 0.
+        is set not to count them, and Spark says 0.
     state_hits, state_misses: how many stores were where the batch before had left them, and how many had to be loaded
         from the checkpoint; the HDFS store counts from its opening on. None without state, and for an aggregation
         in RocksDB, whose loads Spark does not report.
     dropped_by_watermark: Spark's own count, which is taken after partial aggregation and so may be too low.
     operators: its stateful operators, in the order of the plan.
     event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
-    counters: what the query's counters come to with this batch, by name.
+    counters: the totals of the query's counters with this batch, by name.
     leap: what moved its watermark past the clock, as long as it is there.
     """
 
@@ -141,8 +141,11 @@ class BatchRecord:
     def parse(cls, json_text: str, *, source_names: Sequence[str] = (), rows_tracked: bool = True) -> BatchRecord:
         """Read the JSON of Spark's StreamingQueryProgress, as the JVM or as Python writes it.
 
-        Spark 4.2 does not report the names of its sources; `source_names`, in the order of the query's plan, gives
-        them where their number fits. `rows_tracked`: whether the state store counts its rows.
+        Args:
+            json_text: The progress.
+            source_names: The names of the sources, in the order of the query's plan, if their number fits; Spark 4.2
+                does not report them.
+            rows_tracked: Whether the state store counts its rows.
         """
         facts = json.loads(json_text)
         operators = facts.get("stateOperators") or []
@@ -163,11 +166,11 @@ class BatchRecord:
             duration_ms=durations.get("triggerExecution", facts.get("batchDuration") or 0),
             durations=durations,
             watermark=watermark if watermark is not None and watermark > _EPOCH else None,
-            state_rows=_total(each.rows for each in progress),
-            state_bytes=_total(each.bytes for each in progress),
+            state_rows=_total(operator.rows for operator in progress),
+            state_bytes=_total(operator.bytes for operator in progress),
             state_hits=_total(load and load[0] for load in loads),
             state_misses=_total(load and load[1] for load in loads),
-            dropped_by_watermark=sum(each.late for each in progress),
+            dropped_by_watermark=sum(operator.late for operator in progress),
             sources=tuple(
                 SourceProgress(
                     name=name,
@@ -186,7 +189,7 @@ class BatchRecord:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as plain data, for `--json`; times in ISO 8601."""
+        """Return the record as plain data, for `--json`; times in ISO 8601."""
         plain = asdict(self)
         for name in _TIMES:
             plain[name] = plain[name].isoformat() if plain[name] else None
@@ -196,12 +199,12 @@ class BatchRecord:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> BatchRecord:
-        """The record that `as_dict` was taken of."""
+        """Read the record that `as_dict` returned."""
         facts = _known(cls, plain)
         for name in _TIMES:
             facts[name] = datetime.fromisoformat(facts[name]) if facts.get(name) else None
         facts["sources"] = tuple(map(SourceProgress.from_dict, facts["sources"]))
-        facts["operators"] = tuple(OperatorProgress(**each) for each in facts.get("operators") or ())
+        facts["operators"] = tuple(OperatorProgress(**operator) for operator in facts.get("operators") or ())
         facts["backlog"] = Lag(**_known(Lag, facts["backlog"])) if facts["backlog"] else None
         facts["leap"] = Leap(**_known(Leap, facts["leap"])) if facts.get("leap") else None
         return cls(**facts)
@@ -256,7 +259,7 @@ def _instant(text: str) -> datetime:
 
 
 def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:
-    """How many of an operator's stores were at hand, and how many were loaded; None if that is not told."""
+    """How many of an operator's stores were at hand, and how many were loaded; None if Spark does not report it."""
     metrics = operator.get("customMetrics") or {}
     if "loadedMapCacheMissCount" in metrics:
         return int(metrics["loadedMapCacheHitCount"]), int(metrics["loadedMapCacheMissCount"])
@@ -269,8 +272,8 @@ def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:
 
 def _total(numbers: Iterable[int | None]) -> int | None:
     """The sum; None of nothing, or where one of them is not known."""
-    known = list(numbers)
-    return sum(each for each in known if each is not None) if known and None not in known else None
+    values = list(numbers)
+    return sum(value for value in values if value is not None) if values and None not in values else None
 
 
 def _rate(value: Any) -> float:

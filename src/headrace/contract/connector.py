@@ -46,22 +46,22 @@ ProjectObject: TypeAlias = Annotated[Any, InProject("object")]
 
 @cache
 def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
-    """The type of one option, `marked` as a path or an object of the project.
+    """Return the type of one option, `marked` as a path or an object of the project.
 
     The types of other fields are left alone: they may name what only type checkers import.
     """
-    owner = next(each for each in cls.__mro__ if name in get_annotations(each))
+    owner = next(base for base in cls.__mro__ if name in get_annotations(base))
     alone = SimpleNamespace(__annotations__={name: get_annotations(owner)[name]})
     return get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=marked)[name]
 
 
 def path_options(connector: Any) -> tuple[str, ...]:
-    """The options of `connector` whose type holds a ProjectPath."""
+    """Return the options of `connector` whose type holds a ProjectPath."""
     return tuple(_marked(connector, "path"))
 
 
 def object_options(connector: Any) -> tuple[str, ...]:
-    """The options of `connector` whose type is a ProjectObject."""
+    """Return the options of `connector` whose type is a ProjectObject."""
     return tuple(_marked(connector, "object"))
 
 
@@ -92,7 +92,7 @@ class Failure:
     fix: str
 
     def seen_in(self, message: str) -> OptionError | None:
-        """What `message` says, if this is its failure."""
+        """Return what `message` says, if this is its failure."""
         match = re.search(self.pattern, message)
         return OptionError(code=self.code, what=self.what.format(**match.groupdict()), fix=self.fix) if match else None
 
@@ -103,7 +103,7 @@ class Jars:
 
     name: what `headrace jars` calls them, and the directory that they are kept in.
     alone: coordinates whose own needs are not fetched with them. sources: files of `headrace.spark` in Java, which are
-        compiled into a jar beside the others.
+        compiled into a jar next to the others.
     """
 
     name: str
@@ -144,10 +144,14 @@ class Connector(ABC):
     failures: ClassVar[tuple[Failure, ...]] = ()
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """Refuse an option that would hide a member of the contract."""
+        """Refuse an option that would hide a member of the contract.
+
+        Raises:
+            TypeError: An option has the name of such a member.
+        """
         super().__init_subclass__(**more)
         contract = _contracts(cls)
-        members = {name for each in contract for name in vars(each)}
+        members = {name for base in contract for name in vars(base)}
         for owner in cls.__mro__:
             for name, kind in get_annotations(owner).items() if owner not in contract else ():
                 if name in members and "ClassVar" not in str(kind):
@@ -184,21 +188,21 @@ class Connector(ABC):
         return None
 
     def identity(self) -> Identity | None:
-        """Which thing of which system it reads or writes, in one spelling and without secrets; None: it cannot tell.
+        """Return which thing of which system it reads or writes, in one spelling, without secrets; None: not known.
 
         By it, two queries that write to one place are refused, and a changed source or sink is reported.
-        Plain data for JSON, with a `system` and what tells one thing from another there: `path` and `format` of files,
-        `server`, `database` and `table` of a database, `servers` and `topics` of a broker. See `same_place`.
+        Plain data for JSON, with a `system` and what distinguishes one thing from another there: `path` and `format` of
+        files, `server`, `database` and `table` of a database, `servers` and `topics` of a broker. See `same_place`.
         """
         return None
 
     def explain_failure(self, message: str) -> OptionError | None:
-        """What `message`, of Spark and with every cause, says of this connector; None if it is about something else.
+        """Return what `message`, of Spark with every cause, says of this connector; None: nothing.
 
         Asked when a query has ended with an error, first of the sources and then of the sink.
         """
-        found = (failure.seen_in(message) for failure in self.failures)
-        return next((each for each in found if each is not None), None)
+        problems = (failure.seen_in(message) for failure in self.failures)
+        return next((problem for problem in problems if problem is not None), None)
 
 
 # A member of the contract that has one of these as a parameter asks the connector's system.
@@ -208,7 +212,7 @@ _Given = TypeVar("_Given")
 
 
 def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connector:
-    """`connector`, some of whose options have no value here: what would ask its system raises ProjectError instead."""
+    """Return `connector`, whose options lack values here, so that asking its system raises ProjectError."""
     members = (item for contract in _contracts(type(connector)) for item in vars(contract).items())
     named = {name for name, member in members if isinstance(member, property)}
     abilities = {name: _guarded(type(connector), name, lacking) for name in named}
@@ -219,7 +223,7 @@ def _guarded(cls: type, name: str, lacking: Sequence[Finding]) -> property:
     """The property `name` of `cls`, whose abilities refuse as well."""
 
     def value(self: Any) -> Any:
-        given = next(vars(each)[name] for each in cls.__mro__ if name in vars(each))
+        given = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
         given = given.fget(self) if isinstance(given, property) and given.fget is not None else given
         return _refusing(given, lacking, {}) if isinstance(given, Ability) else given
 
@@ -240,17 +244,17 @@ def _refusing(given: _Given, lacking: Sequence[Finding], members: Mapping[str, A
         if isfunction(member) and not name.startswith("_") and _ASKING & set(signature(member).parameters)
         if overrides(given, name)
     }
-    known = copy(given)
+    refusing = copy(given)
     made = type(cls.__name__, (cls,), {**refused, **members, "__module__": cls.__module__})
-    object.__setattr__(known, "__class__", made)
-    return known
+    object.__setattr__(refusing, "__class__", made)
+    return refusing
 
 
 def _contracts(cls: type) -> list[type]:
-    return [each for each in cls.__mro__ if each.__module__.startswith(__package__)]
+    return [base for base in cls.__mro__ if base.__module__.startswith(__package__)]
 
 
 def overrides(connector: object, member: str) -> bool:
-    """Whether the class of `connector` has a member of its own in place of the contract's default."""
-    owner = next(each for each in type(connector).__mro__ if member in vars(each))
+    """Return whether the class of `connector` has a member of its own in place of the contract's default."""
+    owner = next(base for base in type(connector).__mro__ if member in vars(base))
     return not owner.__module__.startswith(__package__)

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-# Plain data without secrets, as JSON can keep it: `system`, and below it what tells one thing from another there.
+# Plain data without secrets, as JSON can keep it: `system`, and below it what identifies one thing there.
 Identity: TypeAlias = Mapping[str, Any]
 
 _S3 = {"s3": "s3a", "s3n": "s3a"}
 
 
 def canonical_path(path: str) -> str:
-    """`path` in one spelling: absolute and without links on this machine's disks, without secrets elsewhere."""
+    """Return `path` in one spelling: absolute and without links on this machine's disks, without secrets elsewhere."""
     scheme, separator, rest = path.partition("://")
     if separator and scheme.lower() != "file":
         authority, _, below = rest.partition("/")
@@ -29,7 +29,7 @@ def canonical_path(path: str) -> str:
 
 
 def canonical_address(url: str) -> str:
-    """`url` in one spelling, without account and options, which may be secret; a text that is no url as it is."""
+    """Return `url` in one spelling, without account and options, which may be secret; other texts as they are."""
     parts = urlsplit(url)
     if not parts.scheme:
         return url.rstrip("/")
@@ -38,7 +38,7 @@ def canonical_address(url: str) -> str:
 
 
 def canonical_table(table: str) -> str:
-    """`database.table` in lower case: one text for each table of Spark's own catalog, however it is written."""
+    """Return `database.table` in lower case: one text for each table of Spark's own catalog, however it is written."""
     parts = table.lower().split(".")
     if len(parts) > 1 and parts[0] == "spark_catalog":
         parts = parts[1:]
@@ -46,18 +46,20 @@ def canonical_table(table: str) -> str:
 
 
 def canonical_server(host: str, port: int | str) -> str:
-    """`host:port` in one spelling; the names of this machine's own loopback are one."""
+    """Return `host:port` in one spelling; the names of this machine's own loopback are one."""
     return f"{'localhost' if is_loopback(host) else host.lower().rstrip('.')}:{port}"
 
 
 def canonical_servers(servers: str, port: int | str = "") -> list[str]:
-    """Those of a list `host:port, host:port`, sorted; `port` is that of a host without one."""
-    pairs = [each.strip().rpartition(":") if ":" in each else (each.strip(), "", port) for each in servers.split(",")]
+    """Return those of a list `host:port, host:port`, sorted; `port` is that of a host without one."""
+    pairs = [
+        server.strip().rpartition(":") if ":" in server else (server.strip(), "", port) for server in servers.split(",")
+    ]
     return sorted({canonical_server(host, number) for host, _, number in pairs if host})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a connection to `host` stays within this machine."""
+    """Return whether a connection to `host` stays within this machine."""
     if not host or host.startswith("/") or host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -67,18 +69,18 @@ def is_loopback(host: str) -> bool:
 
 
 def same_place(one: Identity, other: Identity) -> bool:
-    """Whether two identities name one place; a format is no part of it, and of two lists one common member is enough.
+    """Return whether two identities name one place; formats do not count, and of two lists one common member is enough.
 
     A directory is one place, whatever lies in it.
     """
-    if all("path" in each and "table" not in each for each in (one, other)):
+    if all("path" in identity and "table" not in identity for identity in (one, other)):
         return bool(one["path"] == other["path"])
     parts = (one.keys() | other.keys()) - {"format"}
     return all(_same(one.get(part), other.get(part)) for part in parts)
 
 
 def shown(identity: Identity) -> str:
-    """An identity in words: the path or the table, and the system that holds it."""
+    """Write an identity in words: the path or the table, and the system that holds it."""
     within = "/".join(str(identity[part]) for part in ("server", "database") if part in identity)
     name = identity.get("table") or ", ".join(identity.get("topics") or ())
     place = str(within or identity.get("path") or ", ".join(identity.get("servers") or ()) or identity.get("system"))

@@ -65,11 +65,11 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class QueryState(PlainData):
-    """How one query of a run stands.
+    """The state of one query of a run.
 
-    since: when it went over into `state`. healthy: since its newest start it has committed a batch, or found nothing to
-    do. restarts: how often this run has decided to start it again after a failure; `attempt` is the same since it last
-    was quiet for long or somebody started it, of `limit` (None: without a limit). next_attempt: when it is started
+    since: when it entered `state`. healthy: since its newest start it has committed a batch, or had nothing to do.
+    restarts: how often this run has decided to start it again after a failure; `attempt` is the same since it last was
+    quiet for long or was started by a person, of `limit` (None: without a limit). next_attempt: when it is started
     again. cause: why it failed last; None once it is healthy. waits: why it waits for its source or sink. by: who
     paused it. step: of its start, which one it is in.
     """
@@ -89,7 +89,11 @@ class QueryState(PlainData):
     step: str = ""
 
     def to(self, state: State, **facts: Any) -> QueryState:
-        """Its next state; raises NoSuchChange. What belongs to the former state alone, and is not given, is gone."""
+        """Return its next state; what belongs to the former state alone, and is not given, is dropped.
+
+        Raises:
+            NoSuchChange: The table of changes does not have it.
+        """
         if state != self.state and state not in TRANSITIONS[self.state]:
             raise NoSuchChange(f"query '{self.query}' cannot go from {self.state} to {state}")
         since = self.since if state == self.state else _now()
@@ -99,7 +103,7 @@ class QueryState(PlainData):
         return replace(self, **{**former, **facts, "state": state, "since": since})
 
     def worked(self) -> QueryState:
-        """The query has committed a batch, or found nothing to do: what it failed of before is past."""
+        """Return the state after a committed batch, or with nothing to do: a former failure is past."""
         return self if self.healthy else replace(self, healthy=True, cause=None)
 
     @property
@@ -156,26 +160,26 @@ class QueryState(PlainData):
         return which + at if self.attempt else ""
 
     def finding(self) -> Finding | None:
-        """The same for the log and for pages; None where nothing is wrong."""
+        """Return the trouble for the log and for pages; None where nothing is wrong."""
         if self.waits is not None:
-            what = f"query '{self.query}' is {self.state} {self.trouble}"
-            return Finding(code="HR864", what=what, fix=self.waits.fix, where=self.waits.where)
+            message = f"query '{self.query}' is {self.state} {self.trouble}"
+            return Finding(code="HR864", what=message, fix=self.waits.fix, where=self.waits.where)
         if not self.in_trouble or self.cause is None:
             return None
         if self.has_ended:
             return self.cause
-        what = f"query '{self.query}' has failed and starts again: {self.trouble}"
-        return Finding(code="HR861", what=what, fix=self.cause.fix, where=self.cause.where)
+        message = f"query '{self.query}' has failed and starts again: {self.trouble}"
+        return Finding(code="HR861", what=message, fix=self.cause.fix, where=self.cause.where)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> QueryState:
-        """The state that `as_dict` was taken of; what a later version may have added is left out."""
-        known = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
+        """Read the state that `as_dict` returned; what a later version has added is left out."""
+        values = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
         for name in ("since", "next_attempt"):
-            known[name] = datetime.fromisoformat(known[name]) if known.get(name) else None
+            values[name] = datetime.fromisoformat(values[name]) if values.get(name) else None
         for name in ("cause", "waits"):
-            known[name] = Finding.from_dict(plain[name]) if plain.get(name) else None
-        return cls(**known)
+            values[name] = Finding.from_dict(plain[name]) if plain.get(name) else None
+        return cls(**values)
 
 
 OutcomeState = Literal["finished", "stopped", "failed"]
@@ -184,10 +188,10 @@ Columns: TypeAlias = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """The application that an observer hears of.
+    """The application that an observer gets events of.
 
     storage: a directory of this machine that the observer may keep files in, below a name of its own. report: takes
-    what the observer has to say to the user, from any thread; it is told with the next event.
+    a finding of the observer's for the user, from any thread; it is shown with the next event.
     """
 
     project: str
@@ -251,23 +255,23 @@ class Outcome(PlainData):
 
 
 class Observer:
-    """Hears what happens in a run, in its order, always from one thread.
+    """Gets the events of a run in their order, always from one thread.
 
     The run waits for each method, so what may take long belongs into a thread of the observer's own; it must not wait
-    for the run. A crash of the driver ends it without another word. An installed one that raises an exception hears
-    nothing more, and the user is told.
+    for the run. A crash of the driver ends it without another call. An installed one that raises an exception gets
+    no more events, and the user gets a finding.
     """
 
     @classmethod
     def of(cls, observed: Observed) -> Observer | None:
-        """The observer of a run or a verify that begins; None: this one wants to hear nothing of it.
+        """Return the observer of a run or a verify that begins; None: this one observes nothing of it.
 
         Asked once for each observer that is installed, in a distribution's entry points `headrace.observers`.
         """
         return cls()
 
-    def preparing(self, what: str, query: str | None) -> None:
-        """A step begins of the start of this query; None: of Spark."""
+    def preparing(self, step: str, query: str | None) -> None:
+        """A step of the start of this query begins; None: of Spark."""
 
     def starting(self, query: str) -> None:
         """A query is being started; before the first one, Spark was."""
@@ -276,25 +280,25 @@ class Observer:
         """A query has started; again after each restart."""
 
     def working(self, query: str, work: BatchWork) -> None:
-        """A batch of a query takes longer than a second, and is so far; told about once a second."""
+        """A batch of a query takes longer than a second; called about once a second with how far it is."""
 
     def progressed(self, record: BatchRecord) -> None:
-        """A batch has been committed. One whose commit a crash has hidden is not told of."""
+        """A batch has been committed; one whose commit a crash has hidden is left out."""
 
     def stopping(self, *, now: bool) -> None:
         """The run was asked to stop: after the running batches, or at once."""
 
     def changed(self, state: QueryState) -> None:
-        """A query has gone over into another state, or has worked for the first time since its start."""
+        """A query has entered another state, or has worked for the first time since its start."""
 
     def ended(self, outcome: Outcome) -> None:
-        """A query has come to its end."""
+        """A query has ended."""
 
     def note(self, finding: Finding) -> None:
         """Something worth knowing that stops nothing."""
 
     def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
-        """A verify has come to this; it waits until the observer is done with it."""
+        """A verify has this verdict; it waits for the observer."""
 
     def close(self) -> None:
         """The run, or the verify, is over."""

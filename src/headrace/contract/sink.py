@@ -33,10 +33,10 @@ Session: TypeAlias = "Callable[[], SparkSession]"
 
 
 class Writer(ABC):
-    """What takes the batches of one start; it holds what `Sink.open` found out, and may change while it writes."""
+    """Takes the batches of one start; it holds what `Sink.open` read, and may change while it writes."""
 
     def serialize(self, frame: DataFrame) -> DataFrame:
-        """The result as it is written; called once, before `attach`, with the frame that `open` was given."""
+        """Return the result as it is written; called once, before `attach`, with the frame that `open` was given."""
         return frame
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Sink(Connector):
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
 
     What it can do beyond that is an object each, or None: `ledger`, `corrections`, `answers`, `rename`, `rewind`
-    and `swap`. `reset` and `adoption` are always there, since a result that nobody can move or enter stays as it is.
+    and `swap`. `reset` and `adoption` are always there, since a result that cannot be moved or entered stays as it is.
     """
 
     @property
@@ -61,97 +61,111 @@ class Sink(Connector):
 
     @abstractmethod
     def open(self, frame: DataFrame, context: SinkContext) -> Writer:
-        """Make ready to take the batches of `frame`, a streaming DataFrame; `frame.schema` is the result's schema.
+        """Prepare to take the batches of `frame`; called once before each start.
 
-        Called once before each start: it creates or compares the table, takes the next epoch (fencing off older
-        drivers) and raises SinkError or CheckpointError when the batches to come would not fit what is there.
+        It creates or compares the table and takes the next epoch, which fences off older drivers.
+
+        Args:
+            frame: A streaming DataFrame, whose schema is the result's.
+            context: The query that it writes for.
+
+        Returns:
+            The writer of this start.
+
+        Raises:
+            SinkError: The result does not fit what is there, or the system refuses it.
+            CheckpointError: The checkpoint does not fit the ledger.
         """
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        """The sink's content as whole batches, read in one transaction where there are transactions."""
-        what = f"what the sink {type(self).__name__} was given cannot be read back"
-        raise SinkError(code="HR402", what=what, fix="use a sink that can be read back, such as files or sqlite")
+        """Read the sink's content as whole batches, in one transaction where there are transactions.
+
+        Raises:
+            SinkError: It cannot be read back, or the system does not answer.
+        """
+        message = f"what the sink {type(self).__name__} was given cannot be read back"
+        raise SinkError(code="HR402", what=message, fix="use a sink that can be read back, such as files or sqlite")
 
     def problems(self, mode: OutputMode) -> Iterator[OptionError]:
-        """Faults of the options, given the query's output mode, that can be seen without Spark.
+        """Yield the faults of the options, for the query's output mode, that can be seen without Spark.
 
         By default it refuses the modes that the facts do not name.
         """
         if mode not in self.facts.modes:
-            what = f"the sink {type(self).__name__} does not take {mode} mode"
-            yield OptionError(code="HR403", what=what, fix=f"use mode {' or '.join(sorted(self.facts.modes))}")
+            message = f"the sink {type(self).__name__} does not take {mode} mode"
+            yield OptionError(code="HR403", what=message, fix=f"use mode {' or '.join(sorted(self.facts.modes))}")
 
     def check_result(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        """What of the result `frame` would keep `open` from taking it, told without asking any system."""
+        """Yield what would keep `open` from taking the result `frame`, without asking any system."""
         return iter(())
 
     def check_connection(self, frame: DataFrame, context: SinkContext) -> Iterator[Finding]:
-        """What of the system would keep `open` from taking the result; nothing is made or changed there.
+        """Yield what of the system would keep `open` from taking the result; nothing is made or changed there.
 
-        Called by checks, where `check_result` found no error. A system that does not answer is a warning.
+        Called by checks, where `check_result` reported no error. A system that does not answer is a warning.
         """
         return iter(())
 
     def refused_values(self, frame: DataFrame) -> Iterable[RefusedValue]:
-        """The values of the result `frame` that the sink would change, so that their batch is not written."""
+        """Return the values of the result `frame` that the sink would change, so that their batch is not written."""
         return ()
 
     @property
     def location(self) -> SinkLocation | None:
         """The place where the rows outlive a run, from the options alone; None: none.
 
-        It is kept beside the checkpoint: a query whose sink has moved is refused.
+        It is kept with the checkpoint: a query whose sink has moved is refused.
         """
         return None
 
     @property
     def ledger(self) -> SinkLedger | None:
-        """Which batches are in, as the sink itself tells."""
+        """Which batches are in, from the sink itself."""
         return None
 
     @property
     def corrections(self) -> SinkCorrections | None:
-        """Late rows brought back into the result, and wrong rows put right."""
+        """Writes late rows back into the result, and corrects wrong rows."""
         return None
 
     @property
     def answers(self) -> SinkAnswers | None:
-        """A look at the rows without Spark."""
+        """Reads rows without Spark."""
         return None
 
     @property
     def rename(self) -> SinkRename | None:
-        """The query, or the table, under another name."""
+        """Renames the query, or the table."""
         return None
 
     @property
     def reset(self) -> SinkReset:
-        """What becomes of the result of a query that begins anew; by default it stays."""
+        """What happens to the result of a query that starts again; by default it stays."""
         return SinkReset(transactional=self.facts.transactional)
 
     @property
     def rewind(self) -> SinkRewind | None:
-        """The result as it was at the end of an earlier batch."""
+        """Returns the result to the end of an earlier batch."""
         return None
 
     @property
     def adoption(self) -> SinkAdoption:
-        """The result of another program continued; by default it can be where no ledger is needed."""
+        """Continues the result of another program; by default possible where no ledger is needed."""
         return SinkAdoption(transactional=self.facts.transactional)
 
     @property
     def swap(self) -> SinkSwap | None:
-        """A rebuilt result in the place of the one that is there."""
+        """Puts a rebuilt result in the place of the one that is there."""
         return None
 
 
 def readable_back(sink: Sink) -> bool:
-    """Whether `read_back` works with the sink's options."""
+    """Return whether `read_back` works with the sink's options."""
     return sink.facts.readable_back and overrides(sink, "read_back")
 
 
 class CatalogSink(Sink):
-    """A sink that writes a table of Spark's own catalog, which the catalog of a session may have forgotten."""
+    """A sink that writes a table of Spark's own catalog, which the catalog of a session may not know."""
 
     @property
     @abstractmethod
@@ -159,22 +173,25 @@ class CatalogSink(Sink):
 
     @abstractmethod
     def register_table(self, frame: DataFrame, *, placeholder: str | None = None) -> None:
-        """Enter `catalog_table`, which the catalog of the session does not know, as made for the result `frame`.
+        """Enter `catalog_table`, which the session's catalog does not know; called if another query reads the table.
 
-        Its rows are those that the sink has written. If it has written none: over the empty directory `placeholder`,
-        and without one not at all. Called if another query reads the table.
+        Its rows are those that the sink has written.
+
+        Args:
+            frame: The result that the table is made for.
+            placeholder: An empty directory to enter if the sink has written no rows; without it nothing is entered.
         """
 
 
 class SinkLedger(Ability):
-    """Which batches are in, as the sink itself tells."""
+    """Which batches are in, from the sink itself."""
 
     @abstractmethod
     def last_batch(self, context: SinkContext) -> int | None:
-        """The newest batch of the context's checkpoint that is in; None: none is, or it is not known."""
+        """Return the newest batch of the context's checkpoint that is in; None: none is, or it is not known."""
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        """What `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
+        """Return what `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
 
         With it and `last_batch`, a checkpoint that has lost its newest entries is brought to where the sink is.
         """
@@ -186,99 +203,122 @@ class SinkLedger(Ability):
 
 
 class SinkCorrections(Ability):
-    """Rows of the result written anew beside its batches: late rows brought back, and by `repair` wrong ones."""
+    """Writes rows of the result outside of its batches: late rows, and by `repair` wrong ones."""
 
     @abstractmethod
     def last(self, context: SinkContext) -> int | None:
-        """The last batch whose late rows were brought back; None: none ever were."""
+        """Return the last batch whose late rows were written back; None: none ever were."""
 
     @abstractmethod
     def apply(self, correction: Correction, context: SinkContext) -> None:
         """Write `correction` and the batch that it reaches to in one transaction, or nothing.
 
-        Raises SinkError if the sink holds another batch than the snapshot, or another correction came first.
+        Raises:
+            SinkError: The sink holds another batch than the snapshot, or another correction came first.
         """
 
     @property
     def repair(self) -> SinkRepair | None:
-        """What puts wrong rows right; None where a row has no key by which it could be replaced."""
+        """Corrects wrong rows; None where a row has no key by which it could be replaced."""
         return None
 
 
 class SinkRepair(Ability):
-    """Wrong rows of the result put right, in one transaction each. No driver runs."""
+    """Corrects wrong rows of the result, in one transaction each. No driver runs."""
 
     @abstractmethod
     def apply(self, correction: Correction, context: SinkContext) -> None:
-        """Write `correction`, keep what it replaces, and of no earlier repair, and fence older drivers off.
+        """Write `correction`, keep what it replaces, delete what an earlier repair kept, and fence off older drivers.
 
-        Raises SinkError if the sink holds something else than the snapshot.
+        Raises:
+            SinkError: The sink holds something else than the snapshot.
         """
 
     @abstractmethod
     def undo(self, context: SinkContext) -> None:
-        """Bring back what the last repair replaced; raises NothingChanged if there is none, or a batch is in since."""
+        """Restore what the last repair replaced.
+
+        Raises:
+            NothingChanged: There is no repair to undo, or a batch has been written since.
+        """
 
 
 class SinkAnswers(Ability):
-    """A look without Spark, for the dashboard, while the query runs: read-only, a few rows, within `seconds`.
-
-    Each raises SinkError with one sentence where the system does not answer so.
-    """
+    """Reads a few rows without Spark, for the dashboard, while the query runs; read-only, within `seconds`."""
 
     @abstractmethod
     def ask(self, statement: str, *, limit: int, seconds: float) -> Rows:
-        """What the system answers to one statement of SQL that may only read."""
+        """Return what the system answers to one statement of SQL that may only read.
+
+        Raises:
+            SinkError: The system does not answer, or not in time.
+        """
 
     @abstractmethod
     def newest_rows(self, *, limit: int, seconds: float) -> Rows:
-        """The newest rows of the result, as far as the system can tell."""
+        """Return the newest rows of the result, as far as the system knows them.
+
+        Raises:
+            SinkError: The system does not answer, or not in time.
+        """
 
     def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine] | None:
-        """What the ledger says of the batches from `first` to `last` that are in; None: there is none to read."""
+        """Return what the ledger has of the batches from `first` to `last` that are in; None: there is none to read.
+
+        Raises:
+            SinkError: The system does not answer, or not in time.
+        """
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkRename(Ability):
-    """Another name, for a sink that keeps that of the query. No driver runs under either name.
+    """Renames what a sink keeps under the name of the query. No driver runs under either name.
 
-    After a crash the same is called again. Each raises NothingChanged where nothing was changed.
+    After a crash the same method is called again. Each raises NothingChanged where nothing was changed.
 
-    former: the sink under the name that its table had before, where its options tell one; None: they do not.
+    former: the sink under the name that its table had before, where its options name one; None: they do not.
     """
 
     former: Sink | None = None
 
     @abstractmethod
     def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        """Let the result that the query `former` has written, and its ledger, be those of the context's query.
+        """Give the result that the query `former` has written, and its ledger, to the context's query.
 
         A driver of `former` that was cut off may write nothing more.
+
+        Raises:
+            NothingChanged: Nothing was changed.
+            SinkError: The system refused it.
         """
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
-        """Let the table of `former`, if it is the context's, have the name that it has now, with its ledger.
+        """Give the table of `former`, if it is the context's, the name that it has now, with its ledger.
 
         A table that has its new name already gets its ledger alone.
+
+        Raises:
+            NothingChanged: Nothing was changed.
+            SinkError: The system refused it.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkReset(Ability):
-    """What becomes of the result of a query that begins anew; as it is here, it stays, and nothing can move it.
+    """What happens to the result when its query starts again; this default leaves it, and cannot move it.
 
     A reset begins the next generation of a query. `context` names the one that ends; no driver runs it, and none
-    starts before all is done. After a crash the same is called again, and ends what was begun.
+    starts before all is done. After a crash the same method is called again, and finishes what was begun.
 
-    droppable: the result can be set aside. transactional: a ledger says whose it is, which cannot be handed over.
+    droppable: the result can be archived. transactional: a ledger says whose it is, which cannot be handed over.
     """
 
     droppable: bool = False
     transactional: bool = False
 
     def kept(self, mode: OutputMode) -> KeptResult:
-        """What becomes of the result if it stays while the query begins anew."""
+        """Return what happens to the result if it stays while the query starts again."""
         if self.droppable:
             return replaced_result(mode)
         if self.transactional:
@@ -286,65 +326,82 @@ class SinkReset(Ability):
         why = "what it was given stays there, and the rows are given to it again, in batches numbered from 0 on"
         return KeptResult(possible=True, why=why)
 
-    def held(self, context: SinkContext, session: Session) -> Sequence[Held]:
-        """What is there of the generation, counted; nothing is changed. Raises SinkError if it cannot be asked."""
+    def row_counts(self, context: SinkContext, session: Session) -> Sequence[Held]:
+        """Count what is there of the generation; nothing is changed.
+
+        Raises:
+            SinkError: The system cannot be asked.
+        """
         return ()
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        """Let the result, which stays, be that of another `generation`, whose first batch comes next.
+        """Make the result, which stays, that of another `generation`, whose first batch comes next.
 
-        Called back with the two numbers exchanged, it must be as before, ledger included.
+        Called again with the two numbers exchanged, it must be as before, ledger included.
         """
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         """Move the result and its ledger out of the way, so that the next generation finds nothing there.
 
         What is not this query's stays where it is.
         """
         raise NotImplementedError("this sink sets no result aside")
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
-        """Put what `set_aside` has moved where it was; raises SinkError if rows came to its place meanwhile."""
+    def restore(self, context: SinkContext, session: Session) -> None:
+        """Return what `archive` has moved to its place.
+
+        Raises:
+            SinkError: Rows came to its place meanwhile.
+        """
 
     def discard(self, context: SinkContext, session: Session) -> None:
-        """Delete what `set_aside` has moved, and what a ledger still has of the generation."""
+        """Delete what `archive` has moved, and what a ledger still has of the generation."""
 
 
 class SinkRewind(Ability):
-    """The newest batches taken off the result again. `context` names the generation, with its checkpoint.
+    """Takes the newest batches off the result again. `context` names the generation, with its checkpoint.
 
-    No driver runs it, and none starts before all is done. After a crash the same is called again, or the one that
-    takes it back.
+    No driver runs it, and none starts before all is done. After a crash the same method is called again, or the one
+    that undoes it.
     """
 
     def hindrance(self, mode: OutputMode) -> str:
-        """Why the result cannot go back with these options, in a sentence; empty: it can."""
+        """Return why the result cannot go back with these options, in a sentence; empty: it can."""
         return ""
 
     @abstractmethod
     def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        """The first batch, from `batch` on, that `go_back` can reach now; None: none.
+        """Return the first batch, from `batch` on, that `go_back` can reach now; None: none.
 
-        Raises SinkError, where something else than what is kept is in the way.
+        Raises:
+            SinkError: The system holds something else than what the sink kept.
         """
 
     @abstractmethod
     def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
-        """What `go_back` would change, counted; nothing is changed. Raises SinkError if it cannot be asked."""
+        """Count what `go_back` would change; nothing is changed.
+
+        Raises:
+            SinkError: The system cannot be asked.
+        """
 
     @abstractmethod
     def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
-        """Let the result and its ledger be as they were at the end of `batch`, and fence older drivers off.
+        """Return the result and its ledger to the end of `batch`, and fence off older drivers.
 
-        In one transaction, where there are transactions. A result that is there already stays as it is. Raises
-        NothingChanged if nothing was changed.
+        In one transaction, where there are transactions. A result that is there already stays as it is.
+
+        Raises:
+            NothingChanged: Nothing was changed.
+            SinkError: The system refused it.
         """
 
     @abstractmethod
     def undo(self, context: SinkContext, batch: int, session: Session) -> None:
-        """Take `go_back` to `batch` back; a result that was not rewound stays as it is.
+        """Undo `go_back` to `batch`; a result that was not rewound stays as it is.
 
-        Raises NothingChanged if nothing was changed, as when a batch came in since.
+        Raises:
+            NothingChanged: Nothing was changed, as when a batch has been written since.
         """
 
     @abstractmethod
@@ -354,13 +411,13 @@ class SinkRewind(Ability):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkAdoption(Ability):
-    """A query that ran without Headrace adopted together with the result that it has written.
+    """Adopts a query that ran without Headrace together with the result that it has written.
 
-    As it is here, it takes a result over that needs no ledger. `context` names the life that continues it, with a copy
-    of its checkpoint; nothing writes meanwhile.
+    This default takes over a result that needs no ledger. `context` names the life that continues it, with a copy of
+    its checkpoint; nothing writes meanwhile.
 
-    takes_over: a ledger can be begun, or what there is continued. transactional: it needs a ledger. tells_batches:
-    another program's record may tell which batches are in.
+    takes_over: a ledger can be begun, or one that is there continued. transactional: it needs a ledger. tells_batches:
+    another program's record may say which batches are in.
     """
 
     takes_over: bool = False
@@ -368,7 +425,7 @@ class SinkAdoption(Ability):
     tells_batches: bool = False
 
     def possible(self, mode: OutputMode) -> KeptResult:
-        """Whether a result that another program wrote can be continued, and what then becomes of it."""
+        """Return whether a result that another program wrote can be continued, and what then happens to it."""
         if self.takes_over:
             return KeptResult(possible=True, why="its rows stay, and the next batch is written to them")
         if self.transactional:
@@ -377,51 +434,62 @@ class SinkAdoption(Ability):
         return KeptResult(possible=True, why=why)
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> Sequence[Held]:
-        """What is there for the result `frame` to continue, counted; nothing is changed.
+        """Count what is there for the result `frame` to continue; nothing is changed.
 
-        Raises SinkError with all that keeps it from being taken over.
+        Raises:
+            SinkError: It cannot be taken over; the error has all the reasons.
         """
         return ()
 
     def foreign_batch(self, frame: DataFrame, context: SinkContext) -> int | None:
-        """The last batch of the context's checkpoint that is there by a record of the other program; -1: none is.
+        """Return the last batch of the context's checkpoint that is there by a record of the other program.
 
-        None: no record tells.
+        Returns:
+            The batch; -1: none is there; None: there is no record.
         """
         return None
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        """Let what is there be the result of `context`, which has its batches up to `batch`; None: none of them.
+        """Make what is there the result of `context`; called again after a crash, it finds what it has done.
 
-        Called again after a crash, it finds what it has done. Raises SinkError or CheckpointError.
+        Args:
+            batch: The last batch that the result has; None: it has none.
+
+        Raises:
+            SinkError: The system refused it.
+            CheckpointError: The checkpoint does not fit it.
         """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSwap(Ability):
-    """A rebuild computes the next generation beside the one that goes on, and then exchanges the two.
+    """A rebuild computes the next generation next to the one that runs on, and then exchanges the two.
 
     `context` names the one whose result is in place first, `rebuilt` the other. While they are exchanged no driver runs
-    either, and none starts before all is done. After a crash the same is called again, or the one that takes it back.
+    either, and none starts before all is done. After a crash the same method is called again, or the one that undoes
+    it.
 
-    beside: the same sink with a place of its own beside this one's.
+    beside: the same sink with a place of its own next to this one's.
     """
 
     beside: Sink
 
     @abstractmethod
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        """Set the result aside, as a reset does, and let that of `rebuilt`, which lies beside, take its place.
+        """Archive the result, as a reset does, and put that of `rebuilt`, which lies next to it, in its place.
 
-        In one step, where the system has one. Raises NothingChanged if nothing was changed.
+        In one step, where the system has one.
+
+        Raises:
+            NothingChanged: Nothing was changed.
         """
 
     @abstractmethod
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        """Take `swap_in` back: the result of `rebuilt`, which may have grown, lies beside again."""
+        """Undo `swap_in`: the result of `rebuilt`, which may have grown, returns to its own place."""
 
     def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
-        """Delete what a rebuild has written beside."""
+        """Delete what a rebuild has written to its own place."""
         place = self.beside.reset
-        place.set_aside(rebuilt, session)
+        place.archive(rebuilt, session)
         place.discard(rebuilt, session)

@@ -26,7 +26,7 @@ class SinkFacts:
     idempotent: a batch written twice leaves what writing it once leaves.
     durable: what was written outlives the process.
     continuous, real_time: the triggers of these names take it.
-    async_progress: progress is written beside the batches, not with each, so that some come again after a crash.
+    async_progress: progress is not written with each batch, so that some come again after a crash.
     shares_appends: queries in append mode may write to the same place, and the rows of each can be identified.
     adds_files: each batch adds a file or more, one for each task that has rows.
     readable_back: where there is a `read_back`, it works with these options.
@@ -54,7 +54,7 @@ class SinkFacts:
 
 
 def _ignore(*_: Any) -> None:
-    """What nobody wants to hear of."""
+    """Do nothing: the default of all callbacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +72,14 @@ class SinkContext:
         rows are to be computed again.
     on_computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the
         rows read adds up over all of them. A sink that computes each batch once need not call it.
-    on_written: called once a batch is in, with the seconds that the sink took by itself beside the rows' computation.
+    on_written: called once a batch is in, with the seconds that the sink itself took, without the rows' computation.
     empty_batches: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other
         partitions.
     application, project: whose query it is: an id that the storage directory was given once, and the project's name.
     roots: where the project lies, and where it lay before it was moved.
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
-    rebuilds: the generation is made beside the one in use; the drivers of the two do not fence each other off.
+    rebuilds: the generation is made while the one in use runs; the drivers of the two do not fence each other off.
     """
 
     query: str
@@ -107,7 +107,7 @@ class Snapshot:
     """What a sink holds at one instant: the rows, the last batch among them (None: unknown), the key's columns.
 
     rejected: the rows of the result that the sink did not take and kept apart, with the schema of `rows`; None: none.
-    replayed: the last batch whose late rows were brought back into the rows; None: none ever were.
+    replayed: the last batch whose late rows were written back; None: none ever were.
     """
 
     rows: DataFrame
@@ -137,7 +137,7 @@ class Rows:
     """A few rows for people: values as JSON has them, texts cut to a length that can be read.
 
     order: what the first ones are, as in `the greatest hour first`; empty: as they come. more: there are others.
-    stopped: which limit beside that of the rows ended the answer, as in `stopped after 64 MB`; empty: none.
+    stopped: which other limit than the number of rows ended the answer, as in `stopped after 64 MB`; empty: none.
     """
 
     columns: tuple[str, ...]
@@ -157,12 +157,12 @@ class LedgerLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Correction:
-    """What bringing late rows back, or a repair, changes in a result of which a snapshot was taken.
+    """What writing late rows back, or a repair, changes in a result of which a snapshot was taken.
 
-    snapshot: what the correction was computed from; the sink must hold just that when it is made.
+    snapshot: what the correction was computed from; the sink must hold exactly that when it is made.
     rows: with the result's schema; each replaces the row of its key, or is a new one.
     deletes: the key's columns of the rows that the result has no more.
-    late: how many rows are brought back, those of the batches up to `snapshot.batch`; None: it is a repair.
+    late: how many rows are written back, those of the batches up to `snapshot.batch`; None: it is a repair.
     """
 
     snapshot: Snapshot
@@ -175,9 +175,9 @@ class Correction:
 class SinkLocation:
     """Where a sink writes, without secrets: as a checkpoint keeps it, and as people read it.
 
-    name: the table or topic; of two names never the same rows. systems: the servers or the path that hold it. ledger:
-    what is there tells by itself whether it has the checkpoint's batches, so that it may lie in another system now.
-    shown: both in words.
+    name: the table or topic; two names never have the same rows. systems: the servers or the path that hold it. ledger:
+    the place itself says whether it has the checkpoint's batches, so that it may lie in another system now. shown: both
+    in words.
     """
 
     name: str
@@ -188,7 +188,7 @@ class SinkLocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Something that is held of a generation of a query: how many, and of what, as in `rows of table 't' in out.db`."""
+    """How much of something a generation of a query holds, as in 12 `rows of table 't' in out.db`."""
 
     count: int
     what: str
@@ -196,14 +196,14 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptResult:
-    """Whether a result can stay while its query begins anew, and in a sentence why not, or what then becomes of it."""
+    """Whether a result can stay while its query starts again, and in a sentence why not, or what then happens to it."""
 
     possible: bool
     why: str
 
 
 def replaced_result(mode: OutputMode) -> KeptResult:
-    """What becomes of a result whose rows are replaced: all of them in complete mode, by their key in update mode."""
+    """Return what happens to a result whose rows are replaced: all in complete mode, by their key in update mode."""
     if mode == "complete":
         return KeptResult(possible=True, why="its rows stay until the first new batch replaces all of them")
     if mode == "update":

@@ -35,7 +35,7 @@ class Board:
     """The states of an application's queries; written by the thread that supervises them.
 
     refreshed_at: by query, when each of its tables was computed last. due_at: by query that runs on, until when Spark
-    should have told of a batch, or of having nothing to do. retries, retrying: how often the sink of each has tried a
+    should have reported a batch, or nothing to do. retries, retrying: how often the sink of each has tried a
     batch again in this application, and which ones do so now. beat_at: when the supervisor last came by.
     """
 

@@ -65,8 +65,8 @@ class RunningApplication:
         until = time.monotonic() + EXIT_SECONDS
         while self.owns and self.alive:
             if time.monotonic() > until:
-                what = f"process {self.pid} has not ended {EXIT_SECONDS:.0f} seconds after its queries"
-                return OrderAnswer(finding=Finding(code="HR853", what=what, fix=f"end it: kill -9 {self.pid}"))
+                problem = f"process {self.pid} has not ended {EXIT_SECONDS:.0f} seconds after its queries"
+                return OrderAnswer(finding=Finding(code="HR853", what=problem, fix=f"end it: kill -9 {self.pid}"))
             time.sleep(_POLL_SECONDS)
         return OrderAnswer(said=f"process {self.pid} has ended" if self.owns else "the application has stopped")
 
@@ -101,9 +101,9 @@ class RunningApplications:
         a sentence for each application that is stopping already, which continues as it was asked to.
         """
         if query is not None:
-            return [each.order("stop", query) for each in find_running(self._storage, query)]
+            return [application.order("stop", query) for application in find_running(self._storage, query)]
         there, silent = _require_applications(self._storage)
-        stopped = [each.stop(now=now, notify=notify) for each in there]
+        stopped = [application.stop(now=now, notify=notify) for application in there]
         return [*stopped, *(OrderAnswer(finding=_no_answer(pid)) for pid in silent)]
 
     def pause(self, query: str) -> OrderAnswer:
@@ -129,8 +129,8 @@ def _require_applications(storage: Path) -> tuple[list[RunningApplication], list
     if not there and silent:
         raise NotRunning(_no_answer(silent[0]))
     if not there:
-        what = f"no application runs out of {storage}" + _lock_holder(storage)
-        raise NotRunning(code="HR850", what=what, fix="start one: headrace run")
+        problem = f"no application runs out of {storage}" + _lock_holder(storage)
+        raise NotRunning(code="HR850", what=problem, fix="start one: headrace run")
     return there, silent
 
 
@@ -168,8 +168,8 @@ def find_running(storage: Path, query: str | None = None) -> list[RunningApplica
         raise NotRunning(_no_answer(silent[0]))
     if not having:
         names = sorted({name for application in there for name in application.queries})
-        what = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(names) or 'none'}"
-        raise NotRunning(code="HR850", what=what, fix=f"start it in a process of its own: headrace run {query}")
+        problem = f"process {there[0].pid} does not run query '{query}'; it has {', '.join(names) or 'none'}"
+        raise NotRunning(code="HR850", what=problem, fix=f"start it in a process of its own: headrace run {query}")
     return having[-1:]
 
 
@@ -202,7 +202,7 @@ def _connect(path: Path) -> socket.socket:
                     raise
                 time.sleep(_POLL_SECONDS)
         if path.stat().st_uid not in (os.getuid(), 0) and os.getuid() != 0:
-            raise PermissionError("the socket belongs to somebody else")
+            raise PermissionError("the socket belongs to another user")
     except BaseException:
         connection.close()
         raise

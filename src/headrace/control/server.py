@@ -1,7 +1,7 @@
-"""The socket of a running application: it says how its queries stand, takes orders, and tells what happens.
+"""The socket of a running application: it reports the states of its queries, takes orders, and publishes events.
 
-One request a connection, a line of JSON; each answer is a line of JSON. Whoever connects and asks nothing, or does not
-read, keeps nobody out. `hello` names the process and its queries,
+One request for each connection, a line of JSON; each answer is a line of JSON. A client that asks nothing, or does not
+read, keeps no other client out. `hello` names the process and its queries,
 `stop` without a query stops the application, the other verbs are orders for a query, and `follow` gives every event
 until the end.
 """
@@ -32,7 +32,7 @@ LONGEST_REQUEST = 65_536
 REQUEST_SECONDS = 5.0
 # One more that has connected, and the oldest of those that have asked nothing yet is let go.
 MOST_SILENT = 64
-# How long somebody who follows may read nothing, once the kernel holds no more for him.
+# How long a follower may read nothing once the kernel's buffer is full.
 SEND_SECONDS = 30.0
 EVENTS_HELD = 10_000
 ALREADY_STOPPING = "already stopping"
@@ -66,7 +66,7 @@ class ControlServer:
         threading.Thread(target=self._accept, name="control", daemon=True).start()
 
     def publish(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Let those that follow know what happened; one that does not keep up is let go."""
+        """Send an event to all followers; one that does not keep up is dropped."""
         with self._guard:
             if not self._followers:
                 return
@@ -82,7 +82,7 @@ class ControlServer:
         return bool(self._followers)
 
     def close(self) -> None:
-        """Take nothing more, and remove the socket."""
+        """Stop listening and remove the socket."""
         self._closing = True
         with suppress(OSError):
             # A thread that waits in accept is woken by this, and not by close alone.
@@ -159,7 +159,7 @@ class ControlServer:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether who is at the other end is this process's user, or root; where the kernel does not tell, the path did."""
+    """Whether the peer is this process's user, or root; without SO_PEERCRED, the socket's path is trusted."""
     if not sys.platform.startswith("linux"):
         return True
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
@@ -176,8 +176,8 @@ def _request(connection: socket.socket) -> Mapping[str, Any] | None:
             break
         text += part
     with suppress(ValueError):
-        found = json.loads(text)
-        return found if isinstance(found, dict) else None
+        request = json.loads(text)
+        return request if isinstance(request, dict) else None
     return None
 
 
@@ -260,12 +260,12 @@ def clear(storage: Path, pid: int) -> None:
 
 
 def _bind(path: Path) -> socket.socket:
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        found.bind(str(path))
+        bound.bind(str(path))
         path.chmod(0o600)
-        found.listen()
+        bound.listen()
     except BaseException:
-        found.close()
+        bound.close()
         raise
-    return found
+    return bound

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-# What is said of a source beside its connector, and of a query beside its sink.
+# What is declared of a source next to its connector, and of a query next to its sink.
 BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
     "source": ("watermark", "renamed_from"),
     "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late"),
@@ -97,7 +97,7 @@ class Assembly:
             self.late[declared.name] = declared.late, late
         if declared.sink is None or sink is None or rows is None:
             return None
-        settings = {each.name: getattr(declared, each.name) for each in fields(model.QuerySettings)}
+        settings = {setting.name: getattr(declared, setting.name) for setting in fields(model.QuerySettings)}
         return model.Query(
             **settings,
             transform=rows,
@@ -155,8 +155,8 @@ class Assembly:
         try:
             built = with_objects(absolute(built, self.root), self.modules)
         except ValueError as error:
-            what = f"the {kind} '{declared.kind}': {error}"
-            self.findings.append(Finding(code="HR113", what=what, fix=NO_HOME, where=declared.where))
+            message = f"the {kind} '{declared.kind}': {error}"
+            self.findings.append(Finding(code="HR113", what=message, fix=NO_HOME, where=declared.where))
             return None
         return without_values(built, lacking) if lacking else built
 
@@ -167,9 +167,9 @@ class Assembly:
         clash = [name for name in names[: len(declared.arguments)] if name in declared.options]
         whose = f"the {kind} '{declared.kind}'"
         if len(declared.arguments) > 1 or clash:
-            what = f"{whose} is given '{clash[0]}' twice" if clash else f"{whose} takes one option by position"
+            message = f"{whose} is given '{clash[0]}' twice" if clash else f"{whose} takes one option by position"
             fix = f"name the options: {', '.join(names)}"
-            self.findings.append(Finding(code="HR103", what=what, fix=fix, where=declared.where))
+            self.findings.append(Finding(code="HR103", what=message, fix=fix, where=declared.where))
         return {name: value for name, value in zip(names[:1], declared.arguments, strict=False) if name not in clash}
 
 
@@ -185,7 +185,7 @@ def build(
 ) -> tuple[Any | None, list[Finding]]:
     """The connector that `options` describe, or None and every fault of them; nothing of the connector is run.
 
-    `lines` tells where single options stand, if that is known; `unresolved` are options that were given but whose
+    `lines`: where single options stand, if that is known; `unresolved` are options that were given but whose
     values are not known, so that they are not also reported as missing; with `may_lack` they stay as they are written.
     No finding repeats a value; it may be secret.
     """
@@ -202,8 +202,11 @@ def build(
     missing = [option for option in registry.required_options(cls) if option not in options]
     for option in missing:
         if option not in unresolved and f"'{option}'" not in meant:
-            what, fix = f"{whose} lacks its option '{option}'", f"give '{option}'; the options are {', '.join(names)}"
-            findings.append(Finding(code="HR112", what=what, fix=fix, where=lines.get(option, where)))
+            message, fix = (
+                f"{whose} lacks its option '{option}'",
+                f"give '{option}'; the options are {', '.join(names)}",
+            )
+            findings.append(Finding(code="HR112", what=message, fix=fix, where=lines.get(option, where)))
     values, wrong = {}, False
     for option in [option for option in options if option in names]:
         try:
@@ -214,8 +217,8 @@ def build(
                 continue
             wrong = True
             if option not in unresolved:
-                what = f"{whose}: option '{option}' takes {error}"
-                findings.append(Finding(code="HR113", what=what, fix=error.fix, where=lines.get(option, where)))
+                message = f"{whose}: option '{option}' takes {error}"
+                findings.append(Finding(code="HR113", what=message, fix=error.fix, where=lines.get(option, where)))
     if missing or wrong:
         return None, findings
     try:
@@ -228,13 +231,13 @@ def build(
 
 def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> Finding | None:
     """The finding that there is no connector of this name; None if there is."""
-    known = registry.known(kind)
-    if name in known:
+    kinds = registry.known(kind)
+    if name in kinds:
         return None
-    fix = nearest(name, known)
+    fix = nearest(name, kinds)
     opposite: registry.ConnectorKind = "sink" if kind == "source" else "source"
     if name in registry.known(opposite):
-        fix = f"'{name}' is a {opposite}; a {kind} is one of {', '.join(known)}"
+        fix = f"'{name}' is a {opposite}; a {kind} is one of {', '.join(kinds)}"
     return Finding(code="HR103", what=f"there is no {kind} '{name}'", fix=fix, where=where)
 
 
@@ -243,7 +246,7 @@ def unknown_options(
 ) -> list[Finding]:
     """A finding for each of `options` that the connector does not have, at its own line.
 
-    lines: of a file in which keys that are not the connector's stand beside it.
+    lines: of a file in which keys that are not the connector's stand next to it.
     """
     known = registry.option_names(kind, name)
     # Without lines it is Python, where they are arguments of the same call, or of the query's decorator.
@@ -287,20 +290,20 @@ def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:
     A text that names nothing stays, for the connector to say so.
     """
     given = {name: getattr(connector, name) for name in object_options(connector)}
-    found = {name: _named(text, modules) for name, text in given.items() if isinstance(text, str)}
-    return replace(connector, **found) if found else connector
+    objects = {name: _named(text, modules) for name, text in given.items() if isinstance(text, str)}
+    return replace(connector, **objects) if objects else connector
 
 
 def _named(text: str, modules: Sequence[ModuleType]) -> Any:
     module_name, _, name = text.partition(":")
     own = {re.sub(r"^headrace_project_\d+_", "", module.__name__): module for module in modules}
     try:
-        found: Any = own[module_name] if module_name in own else import_module(module_name)
+        value: Any = own[module_name] if module_name in own else import_module(module_name)
         for part in name.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except Exception:  # whatever an import may raise
         return text
-    return found
+    return value
 
 
 def transform(declared: DeclaredTransform[..., Any]) -> model.PythonTransform:

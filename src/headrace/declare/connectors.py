@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class _Connectors:
     """Each attribute is `declare` for the connector of that name."""
 
-    def __init__(self, what: registry.ConnectorKind, declare: Callable[..., Any]) -> None:
-        self._what, self._declare, self.__doc__ = what, declare, declare.__doc__
+    def __init__(self, group: registry.ConnectorKind, declare: Callable[..., Any]) -> None:
+        self._what, self._declare, self.__doc__ = group, declare, declare.__doc__
 
     def __getattr__(self, kind: str) -> Any:
         if kind.startswith("_"):
@@ -69,12 +69,12 @@ source = cast("signatures.Sources", _Connectors("source", _declare_source))
 sink = cast("signatures.Sinks", _Connectors("sink", _declare_sink))
 
 
-def _judge(what: registry.ConnectorKind, kind: str, options: Mapping[str, Any], where: Where) -> None:
+def _judge(group: registry.ConnectorKind, kind: str, options: Mapping[str, Any], where: Where) -> None:
     """Refuse misspelt names at once in a script or notebook; while a project is loaded, all is judged together."""
     if is_collecting():
         return
-    unknown = unknown_connector(what, kind, where)
-    for finding in unknown_options(what, kind, options, where, {}) if unknown is None else [unknown]:
+    unknown = unknown_connector(group, kind, where)
+    for finding in unknown_options(group, kind, options, where, {}) if unknown is None else [unknown]:
         report(finding)
 
 

@@ -122,7 +122,7 @@ class DeclaredCounter:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeclaredSettings(QuerySettings):
-    """What is declared of a query beside its rows; without a sink only where a fault has been reported.
+    """What is declared of a query apart from its rows; without a sink only where a fault has been reported.
 
     late: the sink of the rows that it drops as late.
     """
@@ -149,9 +149,9 @@ class DeclaredQuery(DeclaredSettings, DeclaredTransform[P, R]):
         `${VAR}` is looked up in (None: the process's own). Raises ProjectError for faults of the declarations.
         """
         if is_collecting():
-            what = f"query '{self.name}' is started by the file that declares it, while the project is loaded"
+            message = f"query '{self.name}' is started by the file that declares it, while the project is loaded"
             fix = "put the start under: if __name__ == '__main__':"
-            fault("HR121", what, fix, self.where)
+            fault("HR121", message, fix, self.where)
             return None  # type: ignore[return-value]  # The project is not loaded, and nothing uses it.
         if not starters:
             raise HeadraceError(code="HR122", what="nothing is there to start queries", fix="import headrace")
@@ -169,16 +169,16 @@ def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if all(isinstance(name, str) and name.strip() for name in names):
         return names
-    what = f"{whose}: renamed_from {given!r} is neither a name nor a list of names"
-    fault("HR113", what, 'write renamed_from="its_old_name"', where)
+    message = f"{whose}: renamed_from {given!r} is neither a name nor a list of names"
+    fault("HR113", message, 'write renamed_from="its_old_name"', where)
     return ()
 
 
-def chosen(given: Any, known: tuple[Word, ...], says: str, where: Where, fault: Fault) -> Word:
+def chosen(given: Any, words: tuple[Word, ...], says: str, where: Where, fault: Fault) -> Word:
     """The word of `known` that is given; the first of them for another, which is a fault that `says` begins."""
-    if given not in known:
-        fault("HR104", f"{says} '{given}'", nearest(str(given), known), where)
-    return given if given in known else known[0]
+    if given not in words:
+        fault("HR104", f"{says} '{given}'", nearest(str(given), words), where)
+    return given if given in words else words[0]
 
 
 def restart_policy(given: Any, whose: str, where: Where, fault: Fault) -> Restart:

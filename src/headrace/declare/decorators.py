@@ -98,8 +98,8 @@ def _query(
     """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
-        what = "the sink is given by position, where a decorator has the function"
-        fault("HR117", what, "write @hr.query(sink=hr.sink.console())", of_frame(frame))
+        message = "the sink is given by position, where a decorator has the function"
+        fault("HR117", message, "write @hr.query(sink=hr.sink.console())", of_frame(frame))
         sink, function = function, None
 
     def declare(body: Body) -> DeclaredQuery[..., Any]:
@@ -143,8 +143,8 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     called = str(name or getattr(body, "__name__", type(body).__name__))
     name_given(name, where, f"write name='{called}', or a better one")
     if inspect.isclass(body) or not callable(body):
-        what = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
-        fault("HR117", what, "decorate a function of its inputs: def", where)
+        message = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
+        fault("HR117", message, "decorate a function of its inputs: def", where)
         body = _no_function
     if wrong := _not_plain(body):
         fix = "write def in place of async def" if wrong.startswith("an async") else "return the DataFrame"
@@ -214,7 +214,7 @@ def parse_trigger(text: str) -> Trigger:
     if first.lower() in TIMED and not any(character.isdigit() for character in rest):
         raise ValueError(f"'{rest.strip()}' is not a length of time")
     if not any(character.isdigit() for character in text):
-        near = nearest(word, [known for known in WORDS if known != "once"])  # which Spark has deprecated
+        near = nearest(word, [word_ for word_ in WORDS if word_ != "once"])  # which Spark has deprecated
         raise ValueError(f"there is no trigger '{text}'" + (f"; {near}" if near.startswith("did you mean") else ""))
     if (kind := TIMED.get(first.lower().replace("-", "_"))) is not None:
         return kind(Duration.parse(rest))
@@ -310,16 +310,16 @@ def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> Dec
     where = of_frame(sys._getframe(1))
     name = name_given(name, where)
     if param is None and (isinstance(zero, bool) or not isinstance(zero, (int, float, complex))):
-        what = f"a counter that begins with a value of type {type(zero).__name__} does not know how to add to it"
+        message = f"a counter that begins with a value of type {type(zero).__name__} does not know how to add to it"
         fix = "begin with a number, or give a param with zero(value) and addInPlace(one, other)"
-        fault("HR801", what, fix, where)
+        fault("HR801", message, fix, where)
     lacking = [
-        each for each in ("zero", "addInPlace") if param is not None and not callable(getattr(param, each, None))
+        method for method in ("zero", "addInPlace") if param is not None and not callable(getattr(param, method, None))
     ]
     if lacking:
-        what = f"the param of a counter has no {' and no '.join(lacking)}"
+        message = f"the param of a counter has no {' and no '.join(lacking)}"
         fix = "give an object of a class with zero(value) and addInPlace(one, other)"
-        fault("HR801", what, fix, where)
+        fault("HR801", message, fix, where)
     return DeclaredCounter(zero=zero, param=param, name=name, where=where)
 
 
@@ -343,6 +343,6 @@ def _timed(word: str, interval: str) -> Trigger:
     try:
         return TIMED[word](Duration.parse(interval))
     except (ValueError, AttributeError, TypeError) as error:
-        what = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
-        fault("HR104", what, f"write {word}('5 seconds')", where)
+        message = str(error) if isinstance(error, ValueError) else "the interval of a trigger is not a text"
+        fault("HR104", message, f"write {word}('5 seconds')", where)
         return Default()

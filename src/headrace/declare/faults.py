@@ -19,10 +19,10 @@ _collected: ContextVar[list[Finding] | None] = ContextVar("headrace_declaration_
 @contextmanager
 def collecting() -> Iterator[list[Finding]]:
     """Collect the faults of declarations made inside, so that all of a project's are reported together."""
-    found: list[Finding] = []
-    token = _collected.set(found)
+    findings: list[Finding] = []
+    token = _collected.set(findings)
     try:
-        yield found
+        yield findings
     finally:
         _collected.reset(token)
 
@@ -33,7 +33,11 @@ def is_collecting() -> bool:
 
 
 def report(finding: Finding) -> None:
-    """Collect `finding`, or raise it as a ProjectError where nobody collects."""
+    """Collect `finding`.
+
+    Raises:
+        ProjectError: No project is being loaded.
+    """
     if is_collecting():
         cast("list[Finding]", _collected.get()).append(finding)
     else:

@@ -83,7 +83,7 @@ def _adapter(cls: Any, name: str) -> TypeAdapter[Any]:
 
 
 def _fits(hint: Any, value: Any) -> bool:
-    """Whether `value` is of the type `hint` as it stands; False may also mean that only pydantic can tell."""
+    """Whether `value` is of the type `hint` as it stands; False may also mean that only pydantic knows."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(part, value) for part in parts)
@@ -106,10 +106,10 @@ def _expected(hint: Any, value: Any) -> tuple[str, str]:
     """What an option of the type `hint` takes, and what to write in place of `value`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        found = [_expected(part, value) for part in parts if part is not type(None)]
-        lists = [each for each in found if each[0].startswith("a list")]
-        fits = lists if isinstance(value, str) and lists and str not in parts else found
-        return " or ".join(each[0] for each in found), fits[0][1]
+        expected = [_expected(part, value) for part in parts if part is not type(None)]
+        lists = [item for item in expected if item[0].startswith("a list")]
+        fits = lists if isinstance(value, str) and lists and str not in parts else expected
+        return " or ".join(item[0] for item in expected), fits[0][1]
     if origin is Literal:
         named = [str(part) for part in parts if part != ""]
         words = ", ".join(named[:-1]) + (" or " if named[1:] else "") + named[-1]

@@ -83,7 +83,7 @@ class Variables:
         return value
 
     def _resolved(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str:
-        """What stands in place of a reference; itself where that cannot be told, which is a finding."""
+        """Return what stands in place of a reference; itself, with a finding, where that is not known."""
         reference, inside = match.group(), match.group(1) or ""
         if reference == "$$":
             return "$"
@@ -91,9 +91,9 @@ class Variables:
             return self._from_file(inside.removeprefix("file:"), where, findings) or reference
         name, has_default, default = inside.partition(":-")
         if not _NAME.match(name) or "${" in default:
-            what = f"'{reference}' is no reference to a variable"
+            message = f"'{reference}' is no reference to a variable"
             fix = "write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign"
-            findings.append(Finding(code="HR104", what=what, fix=fix, where=where))
+            findings.append(Finding(code="HR104", what=message, fix=fix, where=where))
             return reference
         value = self.get(name)
         if not value and has_default:
@@ -113,9 +113,9 @@ class Variables:
             if not value:
                 raise NoText("it is empty")
         except (NoText, RuntimeError) as error:
-            what = f"the secret file '{text}' cannot be read: {error}"
+            message = f"the secret file '{text}' cannot be read: {error}"
             fix = "write the secret into that file, or correct its path"
-            findings.append(Finding(code="HR115", what=what, fix=fix, where=where))
+            findings.append(Finding(code="HR115", what=message, fix=fix, where=where))
             return None
         self._remember(value, f"file:{text}")
         self.secret_files[text] = None
@@ -152,16 +152,16 @@ def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
     """
     from dotenv.parser import parse_stream
 
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     passed_over = []
     for binding in parse_stream(StringIO(text)):
-        said = binding.original.string
+        text_ = binding.original.string
         if binding.key is not None and binding.value is not None and _NAME.match(binding.key):
-            found[binding.key] = binding.value
+            values[binding.key] = binding.value
         elif binding.error or binding.key is not None:
             # The parser counts from the empty lines in front.
-            passed_over.append(binding.original.line + said[: len(said) - len(said.lstrip())].count("\n"))
-    return found, tuple(passed_over)
+            passed_over.append(binding.original.line + text_[: len(text_) - len(text_.lstrip())].count("\n"))
+    return values, tuple(passed_over)
 
 
 def expanded(path: Path | str) -> Path:

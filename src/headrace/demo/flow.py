@@ -115,9 +115,9 @@ def _prepare(directory: Path, audience: Audience, pace: Pace | None) -> Pace:
         try:
             kept = pace or Pace(**json.loads(settings.read_text(encoding="utf-8")))
         except (ValueError, TypeError) as error:
-            what = f"the settings of the demo in '{settings}' cannot be read: {reason(error)}"
+            problem = f"the settings of the demo in '{settings}' cannot be read: {reason(error)}"
             fix = "give the demo another directory, or correct the file"
-            raise HeadraceError(code="HR115", what=what, fix=fix) from error
+            raise HeadraceError(code="HR115", what=problem, fix=fix) from error
         audience.say(
             f"'{directory}' is the project of an earlier demo: nothing in it is deleted or replaced,"
             " more events land and the query resumes where it stopped"
@@ -248,15 +248,15 @@ def _lost(driver: Child, patience: float) -> Finding:
 
 def _first_rows(database: Path) -> tuple[list[str], list[tuple[Any, ...]]]:
     with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-        found = connection.execute(f'SELECT * FROM "{QUERY}" ORDER BY hour, action LIMIT 8')
-        return [column[0] for column in found.description], found.fetchall()
+        rows = connection.execute(f'SELECT * FROM "{QUERY}" ORDER BY hour, action LIMIT 8')
+        return [column[0] for column in rows.description], rows.fetchall()
 
 
 Line: TypeAlias = Mapping[str, Any]
 
 
 class Child:
-    """`python -m ...` in a process group of its own; `lines` holds what it said and nobody has read yet."""
+    """`python -m ...` in a process group of its own; `lines` holds the output that was not read yet."""
 
     def __init__(self, arguments: Sequence[str], *, log: Path) -> None:
         self.log = log

@@ -128,7 +128,7 @@ def generate(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Generate, telling on stdout what has landed, a JSON line for each file; end when the reader is gone."""
+    """Generate files, and print a JSON line for each; end when the reader closes stdout."""
     parser = argparse.ArgumentParser(prog="python -m headrace.demo.generator", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--seed", type=int, default=7)

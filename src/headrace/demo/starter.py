@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 LANDING = Path("landing/events")
 RESULT = Path("result.db")
-# By the first line of headrace.yml an editor finds it beside that file, without a network.
+# The first line of headrace.yml names it, so that an editor finds it without a network.
 SCHEMA = Path("headrace.schema.json")
 QUERY = "action_counts"
 FILES, SEED = 3, 7

@@ -29,11 +29,12 @@ class HookError(Exception):
 
 
 class Hooks(Observer):
-    """Tells of failures and waits, and of the first batch after one, or that there is nothing to do; and of verdicts.
+    """Sends failures, waits, recoveries and verdicts to hooks.
 
-    Delivers events in a thread of its own, one after another, each within its hook's time.
+    A thread of its own delivers events one after another, each within its hook's time. A recovery is the first batch
+    after a failure, or that there is nothing to do.
 
-    report: is given a finding where a hook did not get an event, from that thread.
+    report: gets a finding, from that thread, if a hook did not get an event.
     """
 
     def __init__(self, hooks: Sequence[Hook], app: str, report: Callable[[Finding], None]) -> None:
@@ -106,7 +107,7 @@ def event_body(app: str, event: HookEvent, query: str, facts: Mapping[str, Any])
 
 
 def deliver(hook: Hook, body: Mapping[str, Any]) -> None:
-    """Tell one hook of an event, in its time; raises HookError."""
+    """Deliver an event to one hook within its time; raises HookError."""
     text = redacted(json.dumps(body, default=str, ensure_ascii=False)).encode()
     until = time.monotonic() + hook.timeout.seconds
     if hook.command:
@@ -161,12 +162,12 @@ def _call(hook: Hook, body: bytes, event: str) -> None:
     except OSError as error:
         raise HookError(error.strerror or str(error)) from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise HookError(f"it ended with exit code {done.returncode}" + (f": {said[-1][:200]}" if said else ""))
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise HookError(f"it ended with exit code {done.returncode}" + (f": {errors[-1][:200]}" if errors else ""))
 
 
 def _delivery_failure(hook: Hook, event: str, why: str) -> Finding:
     # A webhook's path is often its secret.
     place = hook.command[0] if hook.command else "/".join(hook.webhook.split("/")[:3]).rpartition("@")[2]
-    what = redacted(f"the hook {place} did not get a {event}: {why}")
-    return Finding(code="HR875", what=what, fix="correct the hook in headrace.yml; the queries run on without it")
+    problem = redacted(f"the hook {place} did not get a {event}: {why}")
+    return Finding(code="HR875", what=problem, fix="correct the hook in headrace.yml; the queries run on without it")

@@ -57,7 +57,7 @@ class LineageStart:
 
 
 class Lineage(Observer):
-    """Tells of each start of a query and its end; a restart is a run of its own.
+    """Sends an event for each start of a query and its end; a restart is a run of its own.
 
     Sends events from a thread of its own; a server that is unreachable is reported once until it is back.
 
@@ -74,9 +74,9 @@ class Lineage(Observer):
         try:
             self._client = _require("client").OpenLineageClient()
         except Exception as error:
-            what = f"OpenLineage is not configured correctly: {redacted(str(error))}"
+            problem = f"OpenLineage is not configured correctly: {redacted(str(error))}"
             fix = "correct openlineage.yml or the variables OPENLINEAGE_*"
-            raise PlatformError(code="HR898", what=what, fix=fix) from error
+            raise PlatformError(code="HR898", what=problem, fix=fix) from error
         self._thread = threading.Thread(target=self._deliver, name="openlineage", daemon=True)
         self._thread.start()
 
@@ -181,19 +181,19 @@ class Lineage(Observer):
         engine = _facets("processing_engine_run").ProcessingEngineRunFacet(
             version=self._spark, name="spark", openlineageAdapterVersion=version("headrace")
         )
-        found = {"processing_engine": engine}
+        facets = {"processing_engine": engine}
         if error is not None:
-            said = redacted(f"{error.code}: {error.what}")
-            found["errorMessage"] = _facets("error_message_run").ErrorMessageRunFacet(said, "PYTHON")
-        return found
+            message = redacted(f"{error.code}: {error.what}")
+            facets["errorMessage"] = _facets("error_message_run").ErrorMessageRunFacet(message, "PYTHON")
+        return facets
 
 
 def _job_facets(start: LineageStart) -> dict[str, Any]:
     kind = _facets("job_type_job").JobTypeJobFacet(processingType="STREAMING", integration="HEADRACE", jobType="QUERY")
-    found = {"jobType": kind}
+    facets = {"jobType": kind}
     if start.description:
-        found["documentation"] = _facets("documentation_job").DocumentationJobFacet(description=start.description)
-    return found
+        facets["documentation"] = _facets("documentation_job").DocumentationJobFacet(description=start.description)
+    return facets
 
 
 def _schema(columns: Columns) -> dict[str, Any]:
@@ -216,8 +216,8 @@ def _facets(name: str) -> Any:
 
 
 def _require(module: str) -> Any:
-    what = "OpenLineage needs the package openlineage-python, which is not installed"
-    return imported(f"openlineage.{module}", what, "openlineage")
+    problem = "OpenLineage needs the package openlineage-python, which is not installed"
+    return imported(f"openlineage.{module}", problem, "openlineage")
 
 
 # Their schemes as OpenLineage writes them; the names have no leading slash, for they are keys and no paths.

@@ -29,7 +29,7 @@ FILE = "headrace.log"
 
 
 def log_directory(storage: Path) -> Path:
-    """Where the log of a project lies, beside the files that were rotated."""
+    """The directory of a project's log and its rotated files."""
     return storage / "logs"
 
 
@@ -44,8 +44,8 @@ def lines_of(storage: Path, query: str) -> Iterator[str]:
 def _query_of(line: str) -> str | None:
     if line.startswith("{"):
         with suppress(ValueError):
-            told = json.loads(line).get("query")
-            return None if told is None else str(told)
+            query = json.loads(line).get("query")
+            return None if query is None else str(query)
         return None
     words = line.split(None, 3)
     return words[2].partition("/")[0] if len(words) > 2 else None
@@ -74,8 +74,8 @@ class RunLog(Observer):
             line = json.dumps(facts, ensure_ascii=False)
         else:
             which = "-" if query is None else query if batch is None else f"{query}/{batch}"
-            said = " ".join(part for part in (code, message.replace("\n", "\\n")) if part)
-            line = f"{at} {level:<7} {which} {said}"
+            text = " ".join(part for part in (code, message.replace("\n", "\\n")) if part)
+            line = f"{at} {level:<7} {which} {text}"
         self._handler.handle(logging.makeLogRecord({"msg": line}))
 
     def preparing(self, what: str, query: str | None) -> None:
@@ -88,8 +88,8 @@ class RunLog(Observer):
         self.write("info", f"started, {start.trigger}, {start.mode} mode into {start.sink}", query=start.query)
 
     def progressed(self, record: BatchRecord) -> None:
-        said = f"{record.rows:,} rows in {record.duration_ms:,} ms"
-        self.write("info", said, query=record.query, batch=record.batch)
+        text = f"{record.rows:,} rows in {record.duration_ms:,} ms"
+        self.write("info", text, query=record.query, batch=record.batch)
 
     def stopping(self, *, now: bool) -> None:
         self.write("info", "stopping at once" if now else "stopping after the running batches")
@@ -108,8 +108,8 @@ class RunLog(Observer):
 
     def note(self, finding: Finding, *, query: str | None = None) -> None:
         level = "info" if finding.severity == "note" else finding.severity
-        said = f"{finding.where}: {finding.what}" + (f" (fix: {finding.fix})" if finding.fix else "")
-        self.write(level, said, query=query, code=finding.code)
+        text = f"{finding.where}: {finding.what}" + (f" (fix: {finding.fix})" if finding.fix else "")
+        self.write(level, text, query=query, code=finding.code)
 
     @contextmanager
     def capture_user_output(self) -> Iterator[None]:
@@ -125,7 +125,7 @@ class RunLog(Observer):
             root.removeHandler(handler)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._handler.close()
 
 
@@ -215,20 +215,20 @@ class SparkLines(Observer):
         if not is_remote(start.checkpoint):
             self._checkpoints[start.query] = Checkpoint(start.checkpoint)
 
-    def take(self, said: Said) -> None:
-        if not said.message.strip():
+    def take(self, spark_line: Said) -> None:
+        if not spark_line.message.strip():
             return
-        query, batch, message = said.query, said.batch, said.message
-        if found := _SCHEDULER.match(message):
-            query, batch = self._with_id(found["id"]) or query, int(found["batch"]) if found["batch"] else batch
-            message = message[found.end() :]
-        if query is None and said.thread and (found := _THREAD.search(said.thread)):
-            query = found["query"]
+        query, batch, message = spark_line.query, spark_line.batch, spark_line.message
+        if match := _SCHEDULER.match(message):
+            query, batch = self._with_id(match["id"]) or query, int(match["batch"]) if match["batch"] else batch
+            message = message[match.end() :]
+        if query is None and spark_line.thread and (match := _THREAD.search(spark_line.thread)):
+            query = match["query"]
         if query is not None and batch is None:
-            batch = self._newest_batch(query, said.ms)
-        if said.logger:
-            message = f"{said.logger}: {message}"
-        self._log.write(said.level, message, query=query, batch=batch)
+            batch = self._newest_batch(query, spark_line.ms)
+        if spark_line.logger:
+            message = f"{spark_line.logger}: {message}"
+        self._log.write(spark_line.level, message, query=query, batch=batch)
 
     def _newest_batch(self, query: str, ms: int | None) -> int | None:
         """The newest batch that Spark had begun by then: what it says is of that one, for it makes one at a time.

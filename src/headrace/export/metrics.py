@@ -79,7 +79,7 @@ class MetricsObserver(Observer):
             self._late.labels(self.app, record.query, operator.name).inc(operator.late)
 
     def take_snapshot(self) -> CollectorRegistry:
-        """A registry of all figures as they are at this moment, which asks nobody any more."""
+        """Collect all figures now, into a registry that asks no source when it is read."""
         families = list(self.registry.collect())
         registry: CollectorRegistry = _client().CollectorRegistry(auto_describe=False)
         registry.register(_Collected(lambda: iter(families)))
@@ -114,7 +114,7 @@ class MetricsObserver(Observer):
         yield from self._lags(self._asked(list(states), {query: record.batch for query, record in last.items()}))
         yield from self._states(last)
         yield from self._times(last)
-        stands = [([query], standing.get(query, 0.0)) for query, each in last.items() if each.watermark is not None]
+        stands = [([query], standing.get(query, 0.0)) for query, record in last.items() if record.watermark is not None]
         yield self._gauge(
             "headrace_watermark_standing_seconds",
             "For how long batches had rows and the watermark did not move.",
@@ -130,7 +130,9 @@ class MetricsObserver(Observer):
     def _lags(self, lags: Mapping[str, Mapping[str, Lag | None]]) -> Iterator[Metric]:
         """What the sources answer now; no sample of one that does not answer, or whose next rows no batch takes."""
         rows, files, sizes, seconds = (list[Sample]() for _ in range(4))
-        for query, source, lag in ((query, name, lag) for query, found in lags.items() for name, lag in found.items()):
+        for query, source, lag in (
+            (query, name, lag) for query, by_source in lags.items() for name, lag in by_source.items()
+        ):
             if lag is None or lag.at_ms is not None or (lag.problem and not lag.count):
                 continue
             labels, waiting = [query, source], lag.waiting_seconds(time.time())
@@ -150,10 +152,12 @@ class MetricsObserver(Observer):
         )
 
     def _states(self, last: Mapping[str, BatchRecord]) -> Iterator[Metric]:
-        operators = [(query, each) for query, record in last.items() for each in record.operators]
-        rows = [([query, each.name], float(each.rows)) for query, each in operators if each.rows is not None]
-        sizes = [([query, each.name], float(each.bytes)) for query, each in operators]
-        commits = [([query, each.name], each.commit_ms / 1000) for query, each in operators]
+        operators = [(query, operator) for query, record in last.items() for operator in record.operators]
+        rows = [
+            ([query, operator.name], float(operator.rows)) for query, operator in operators if operator.rows is not None
+        ]
+        sizes = [([query, operator.name], float(operator.bytes)) for query, operator in operators]
+        commits = [([query, operator.name], operator.commit_ms / 1000) for query, operator in operators]
         yield self._gauge("headrace_state_rows", "Rows of the state.", ("operator",), rows)
         yield self._gauge("headrace_state_bytes", "Memory that the state takes.", ("operator",), sizes)
         yield self._gauge(

@@ -46,9 +46,9 @@ def application(settings: Settings, board: Board, metrics: MetricsObserver) -> A
     """The three addresses, behind what looks at who asks."""
 
     def health(request: Request, state: Mapping[str, Any]) -> Response:
-        # Without the token, whoever asks learns no names.
-        told = state if _may_read(settings, request.headers) else {"ok": state["ok"]}
-        return Response(json.dumps(told) + "\n", 200 if state["ok"] else 503, media_type="application/json")
+        # A request without the token learns no names.
+        facts = state if _may_read(settings, request.headers) else {"ok": state["ok"]}
+        return Response(json.dumps(facts) + "\n", 200 if state["ok"] else 503, media_type="application/json")
 
     routes = [
         Route("/metrics", _Scraped(metrics)),

@@ -1,4 +1,4 @@
-"""All that hear of one run or verify: Headrace's own, those of other distributions, and the lines of `--json`."""
+"""The observers of one run or verify: Headrace's own, those of other distributions, and the lines of `--json`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headrace.model import Project
 
 
 class Observers(Observer):
-    """Tells all of them, in their order. What other threads report is told with the next event.
+    """Passes each event to all of them, in their order. Findings of other threads are passed on with the next event.
 
-    An installed one that raises an exception is told no more; one of Headrace's own ends the run, as its caller would.
+    An installed observer that raises an exception gets no further events; one of Headrace's own ends the run.
     """
 
     def __init__(self, *observers: Observer) -> None:
@@ -25,11 +25,11 @@ class Observers(Observer):
         self.report = self._undelivered.put
 
     def add(self, observer: Observer) -> None:
-        """Let one more hear of what comes."""
+        """Add an observer for the events to come."""
         self._own.append(observer)
 
     def install(self, project: Project) -> None:
-        """Add those that are installed and want to hear of the project; one that cannot be made is reported."""
+        """Add the installed observers that want this project's events; one that cannot be made is reported."""
         observed = Observed(
             project=project.name, target=project.target.name, storage=project.local_storage, report=self.report
         )
@@ -46,7 +46,7 @@ class Observers(Observer):
                     self._installed[name] = made
 
     def undelivered(self) -> Iterator[Finding]:
-        """What was reported since the last event."""
+        """The findings reported since the last event."""
         while not self._undelivered.empty():
             yield self._undelivered.get()
 

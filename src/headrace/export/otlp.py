@@ -54,8 +54,8 @@ class Otlp(Observer):
             self.close()
             if isinstance(error, PlatformError):
                 raise
-            what = f"OTLP is not configured correctly: {error}"
-            raise PlatformError(code="HR898", what=what, fix="correct the variables OTEL_*") from error
+            problem = f"OTLP is not configured correctly: {error}"
+            raise PlatformError(code="HR898", what=problem, fix="correct the variables OTEL_*") from error
 
     def progressed(self, record: BatchRecord) -> None:
         """Take a batch; what is sent of it waits in memory, and what no longer finds room there is dropped."""
@@ -187,11 +187,11 @@ def phases(record: BatchRecord) -> Iterable[tuple[str, int, int]]:
 
 
 def _resource(app: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"service.version": version("headrace"), "service.instance.id": str(os.getpid())}
+    attributes: dict[str, Any] = {"service.version": version("headrace"), "service.instance.id": str(os.getpid())}
     given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     if not os.environ.get("OTEL_SERVICE_NAME") and "service.name=" not in given:
-        found["service.name"] = app
-    return found
+        attributes["service.name"] = app
+    return attributes
 
 
 def _is_wanted(signal: str) -> bool:
@@ -200,9 +200,9 @@ def _is_wanted(signal: str) -> bool:
         return False
     asked = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     if asked and asked.strip() != PROTOCOL:
-        what = f"the variables OTEL_* ask for the protocol {asked}; only {PROTOCOL} is supported"
+        problem = f"the variables OTEL_* ask for the protocol {asked}; only {PROTOCOL} is supported"
         fix = f"set OTEL_EXPORTER_OTLP_PROTOCOL={PROTOCOL}; collectors accept it, usually at port 4318"
-        raise PlatformError(code="HR898", what=what, fix=fix)
+        raise PlatformError(code="HR898", what=problem, fix=fix)
     return True
 
 

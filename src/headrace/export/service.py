@@ -1,4 +1,4 @@
-"""The systemd unit of a project, what its application tells systemd, and the files for Prometheus and Grafana."""
+"""The systemd unit of a project, the application's messages to systemd, and the files for Prometheus and Grafana."""
 
 from __future__ import annotations
 
@@ -124,16 +124,16 @@ def _is_root(user: str) -> bool:
 
 def _place_refusal(user: str, project: Project) -> Finding | None:
     """Why `user`, if this machine knows them, cannot run the project, by the rights of its directories."""
-    # Whoever is not known here, or what cannot be looked at, is not judged.
+    # An unknown user, or a directory that cannot be read, is not judged.
     with suppress(KeyError, OSError):
-        known = pwd.getpwnam(user)
-        groups = os.getgrouplist(known.pw_name, known.pw_gid)
+        account = pwd.getpwnam(user)
+        groups = os.getgrouplist(account.pw_name, account.pw_gid)
         root = project.root.resolve()
         for place, verb, bits in ((root, "read", 0o5), (root / project.local_storage, "write into", 0o7)):
             while not place.exists():
                 place = place.parent
             for directory, needed in ((place, bits), *((parent, 0o1) for parent in place.parents)):
-                if not _has_rights(known.pw_uid, groups, directory, needed):
+                if not _has_rights(account.pw_uid, groups, directory, needed):
                     return Finding(
                         code="HR877",
                         what=f"the user {user} may not {verb} {place}, for the rights of {directory}",
@@ -147,21 +147,21 @@ def _has_rights(uid: int, groups: list[int], directory: Path, needed: int) -> bo
     with suppress(OSError):
         if hasattr(os, "getxattr") and os.getxattr(directory, "system.posix_acl_access"):
             return True
-    found = directory.stat()
-    shift = 6 if found.st_uid == uid else 3 if found.st_gid in groups else 0
-    return (stat.S_IMODE(found.st_mode) >> shift) & needed == needed
+    status = directory.stat()
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid in groups else 0
+    return (stat.S_IMODE(status.st_mode) >> shift) & needed == needed
 
 
 class Notifier(Observer):
-    """Tells systemd, which has started this process, that the queries are started, and that they move.
+    """Reports to systemd, which has started this process, that the queries are started and make progress.
 
     The watchdog is fed by a batch, a task of one, a query without work, and a start. Where nothing has moved for as
     long as the unit's WatchdogSec, or the supervisor hangs, systemd ends the process and starts it again.
-    Source: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names; nobody waits for one that is full.
+    Source: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names; a full one is skipped.
     """
 
     def __init__(self, board: Board, environ: MutableMapping[str, str] = os.environ) -> None:
-        # Spark's JVM and its workers are not the ones to tell it.
+        # Spark's JVM and its workers must not write to it.
         self._address = environ.pop("NOTIFY_SOCKET", "")
         microseconds = environ.pop("WATCHDOG_USEC", "")
         self._board = board
@@ -214,11 +214,11 @@ class Notifier(Observer):
 def systemd_version() -> int | None:
     """The version of this machine's systemd; None where there is none."""
     try:
-        said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
+        output = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return None
-    found = re.match(r"systemd (\d+)", said)
-    return int(found[1]) if found else None
+    match = re.match(r"systemd (\d+)", output)
+    return int(match[1]) if match else None
 
 
 def unit_name(project: Project) -> str:
@@ -232,8 +232,8 @@ def unit_name(project: Project) -> str:
 def command() -> list[str]:
     """How this Headrace is called, by its absolute path."""
     beside = Path(sys.executable).parent / "headrace"
-    found = str(beside) if beside.is_file() else shutil.which("headrace")
-    return [found] if found else [sys.executable, "-m", "headrace"]
+    program = str(beside) if beside.is_file() else shutil.which("headrace")
+    return [program] if program else [sys.executable, "-m", "headrace"]
 
 
 def write_monitoring(directory: Path, project: Project) -> list[Path]:

@@ -1,4 +1,4 @@
-"""An application served over HTTP: at which address, by which socket, and in a thread beside the run."""
+"""Serve an application over HTTP: its address, its socket, and its thread during a run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def bind(what: str, host: str, port: int, *, other_port: str, other_address: str
 
 
 def server_of(app: Any, **options: Any) -> uvicorn.Server:
-    """A server that says nothing of its requests, nor of readers who have gone. Raises OSError for a certificate."""
+    """Make a server that logs neither requests nor closed connections. Raises OSError for a certificate."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -89,7 +89,7 @@ def with_headers(app: ASGIApp, headers: Mapping[str, str]) -> ASGIApp:
 
 @contextmanager
 def serve_in_thread(server: uvicorn.Server, made: socket.socket, name: str) -> Iterator[None]:
-    """Serve while the block runs, in a thread of its own; who asks at once waits for the thread."""
+    """Serve from a thread of its own while the block runs; early requests wait for the thread."""
     made.listen()
     thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, name=name, daemon=True)
     thread.start()

@@ -263,7 +263,7 @@ def find_stall(
 ) -> Iterator[Finding]:
     """No batch was committed for many times what the longest took, and no task of the running one did anything.
 
-    silent_seconds: since Spark last told of a batch or of having nothing to do, or a task read or wrote rows, or ended.
+    silent_seconds: since Spark last reported a batch or having nothing to do, or a task read or wrote rows, or ended.
     """
     longest = max((record.duration_ms for record in records), default=0) / 1000
     step = max(trigger_seconds, longest, 0.1)
@@ -282,7 +282,7 @@ def find_stall(
 def find_silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime) -> Iterator[Finding]:
     """A source that gave rows again and again gives none for much longer than it ever paused.
 
-    now: when Spark last told that it was asked; while a batch runs, no source is.
+    now: when Spark last reported that it asked the sources; during a batch it does not.
     """
     names = dict.fromkeys(source.name for record in records for source in record.sources)
     for name in names:

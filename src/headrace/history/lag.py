@@ -24,10 +24,10 @@ FRESH_SECONDS, FRESH_SHARE = 1.0, 5
 
 
 class SourceLags:
-    """What the sources of queries hold at the moment that somebody wants to know it.
+    """What the sources of queries hold at the moment of the question.
 
-    Each query is asked in a thread of its own, so that a broker or a store that does not answer holds up nobody: then
-    what was known before is given, with its time, and a question that hangs is not put again.
+    Each query is asked in a thread of its own, so that a broker or a store that does not answer delays no other: then
+    the last known answer is given, with its time, and a question that hangs is not asked again.
     """
 
     def __init__(self, project: Project) -> None:
@@ -70,15 +70,15 @@ class SourceLags:
             return self.now(history.statuses())
 
     def now(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
-        """The same, where a source does not answer as the newest batch has told it."""
+        """The same; of a source that does not answer, what the newest batch reported."""
         counted = {status.query: status.batch for status in statuses if status.batch is not None}
         asked = self.of([status.query for status in statuses], counted)
-        found = []
+        current = []
         for status in statuses:
-            told, answers = status.lags, asked.get(status.query, {})
-            lags = {name: answers.get(name) or told.get(name) for name in answers or told}
-            found.append(replace(status, lags=lags, backlog=total(lags)))
-        return found
+            recorded, answers = status.lags, asked.get(status.query, {})
+            lags = {name: answers.get(name) or recorded.get(name) for name in answers or recorded}
+            current.append(replace(status, lags=lags, backlog=total(lags)))
+        return current
 
     def _question(self, name: str, counted: int | None) -> _Question:
         question = self._asked.setdefault(name, _Question(project=self._project, query=self._project.queries[name]))
@@ -92,7 +92,7 @@ class SourceLags:
 
 @dataclass(kw_only=True, eq=False)
 class _Question:
-    """What the sources of one query answered last, each with when that was; late: nobody waits for it any more.
+    """What the sources of one query answered last, each with its time; late: no caller waits for it any more.
 
     counted: the batch up to which the rows are counted that what waits comes after.
     """
@@ -133,14 +133,14 @@ class _Question:
 
 
 def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
-    """The sum over the sources of `query`, without a JVM; None where one of them cannot tell or counts otherwise."""
+    """The sum over the sources of `query`, without a JVM; None if one is not known or counts in another unit."""
     return total(lags(project, query, layout))
 
 
 def lags(
     project: Project, query: Query, layout: QueryLayout, *, counted: int | None = None, cheap: bool = False
 ) -> dict[str, Lag | None]:
-    """What each source of `query` still holds; None where it cannot tell, and nothing where that cannot be read.
+    """What each source of `query` still holds; None if it does not know, and nothing if the checkpoint cannot be read.
 
     Of a source that the query reads in several places, what waits for the place that has taken the least. counted: the
     batch after which it is asked; None: the newest. cheap: sources whose lag Spark reports of each batch are not asked.
@@ -164,43 +164,43 @@ def _ask_sources(
 
 
 def read_reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
-    """The same as Spark's report of a batch tells it, without asking anybody; of sources that know to read it."""
-    found: dict[str, Lag] = {}
+    """The lag by Spark's report of a batch, for sources that can read it; no source is asked."""
+    lags: dict[str, Lag] = {}
     sources = {source.name: source.connector for source in project.sources_of(query)}
     for progress in record.sources:
         name = source_of(progress.name)
         if name not in sources or progress.end is None or progress.latest is None:
             continue
         lag = sources[name].reported_lag(progress.end, progress.latest)
-        if lag is not None and (name not in found or found[name].count < lag.count):
-            found[name] = lag
-    return found
+        if lag is not None and (name not in lags or lags[name].count < lag.count):
+            lags[name] = lag
+    return lags
 
 
 def total(parts: Mapping[str, Lag | None]) -> Lag | None:
     """The sum; None where one part is not known, or they count different things."""
-    known = [part for part in parts.values() if part is not None]
-    if not known or len(known) < len(parts) or len({part.unit for part in known}) > 1:
+    lags = [part for part in parts.values() if part is not None]
+    if not lags or len(lags) < len(parts) or len({part.unit for part in lags}) > 1:
         return None
-    sizes = [part.bytes for part in known if part.bytes is not None]
-    oldest = [part.oldest_ms for part in known if part.oldest_ms is not None]
+    sizes = [part.bytes for part in lags if part.bytes is not None]
+    oldest = [part.oldest_ms for part in lags if part.oldest_ms is not None]
     return Lag(
-        count=sum(part.count for part in known),
-        unit=known[0].unit,
-        bytes=sum(sizes) if len(sizes) == len(known) else None,
-        left_out=sum(part.left_out for part in known),
-        changed=sum(part.changed for part in known),
-        problem=next((part.problem for part in known if part.problem), ""),
-        oldest_ms=min(oldest) if len(oldest) == sum(part.count > 0 for part in known) > 0 else None,
-        at_ms=min((part.at_ms for part in known if part.at_ms is not None), default=None),
+        count=sum(part.count for part in lags),
+        unit=lags[0].unit,
+        bytes=sum(sizes) if len(sizes) == len(lags) else None,
+        left_out=sum(part.left_out for part in lags),
+        changed=sum(part.changed for part in lags),
+        problem=next((part.problem for part in lags if part.problem), ""),
+        oldest_ms=min(oldest) if len(oldest) == sum(part.count > 0 for part in lags) > 0 else None,
+        at_ms=min((part.at_ms for part in lags if part.at_ms is not None), default=None),
     )
 
 
 def _lag_of(source: NamedSource, prefixes: Mapping[str, SourcePrefix], further: Sequence[str]) -> Lag | None:
     uses = (source.name, *(use for use in further if source_of(use) == source.name))
-    found = [source.connector.lag(prefixes[use]) for use in uses]
-    known = [each for each in found if each is not None]
-    return max(known, key=lambda each: each.count) if len(known) == len(found) else None
+    answers = [source.connector.lag(prefixes[use]) for use in uses]
+    lags = [lag for lag in answers if lag is not None]
+    return max(lags, key=lambda lag: lag.count) if len(lags) == len(answers) else None
 
 
 def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
@@ -210,10 +210,10 @@ def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterat
         return
     try:
         prefixes = _read_prefixes(layout, [source.name for source in sources])
-        found = [(source, each) for source in sources for each in source.connector.left_out(prefixes[source.name])]
+        problems = [(source, fault) for source in sources for fault in source.connector.left_out(prefixes[source.name])]
     except (HeadraceError, OSError):
         return
-    for source, problem in found:
+    for source, problem in problems:
         yield Finding(
             code=problem.code,
             what=f"source '{source.name}': {problem.what}",
@@ -234,7 +234,7 @@ def _read_prefixes(layout: QueryLayout, names: list[str], counted: int | None = 
     if counted is not None and through is not None:
         through = min(through, counted) if counted >= 0 else through or None
     if through is None:
-        # Where a first batch is planned, the log of its source tells where it began.
+        # Where a first batch is planned, the log of its source holds where it began.
         return {name: SourcePrefix(batches=(), log=checkpoint.source_log(name)) for name in names}
     return committed_prefix(checkpoint, Archive(layout.archive), names, through, since=through)
 

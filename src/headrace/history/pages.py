@@ -59,12 +59,12 @@ def batch_page(
     where, values = _condition(search)
     top = before if before is not None else 2**62
     with history._snapshot() as db:
-        found = db.execute(
+        bounds = db.execute(
             f"SELECT min(batch), count(*) FROM (SELECT batch FROM batches WHERE {_OF} AND batch < ? "
             "ORDER BY batch DESC LIMIT ?)",
             (query, generation, top, SCANNED if where else limit + 1),
         ).fetchone()
-        lowest, looked = found[0], found[1]
+        lowest, looked = bounds[0], bounds[1]
         if lowest is None:
             return BatchPage(batches=(), before=None)
         rows = db.execute(
@@ -203,17 +203,17 @@ def _condition(search: str) -> tuple[str, list[Any]]:
     """The search as SQL, with its values: batches by number or range, comparisons of figures, and texts."""
     parts, values = [], list[Any]()
     for word in search.split():
-        if found := _BATCHES.fullmatch(word):
+        if match := _BATCHES.fullmatch(word):
             parts.append("batch BETWEEN ? AND ?")
-            values += [int(found[1]), int(found[2] or found[1])]
-        elif (found := _COMPARED.fullmatch(word)) and found[1] in _NUMBERS:
+            values += [int(match[1]), int(match[2] or match[1])]
+        elif (match := _COMPARED.fullmatch(word)) and match[1] in _NUMBERS:
             try:
-                values.append(float(found[3].replace(",", "")))
+                values.append(float(match[3].replace(",", "")))
             except ValueError:
-                raise SearchError(f"'{word}' compares with no number; write for example {found[1]}>1000") from None
-            parts.append(f"{_NUMBERS[found[1]]} {found[2]} ?")
-        elif found and found[3]:
-            raise SearchError(f"batches have no '{found[1]}' to compare; there are {', '.join(_NUMBERS)}")
+                raise SearchError(f"'{word}' compares with no number; write for example {match[1]}>1000") from None
+            parts.append(f"{_NUMBERS[match[1]]} {match[2]} ?")
+        elif match and match[3]:
+            raise SearchError(f"batches have no '{match[1]}' to compare; there are {', '.join(_NUMBERS)}")
         else:
             parts.append("instr(lower(record), ?) > 0")
             values.append(word.lower().strip('"'))

@@ -116,7 +116,7 @@ def faults(path: Path) -> Iterator[None]:
             code="HR531",
             where=where,
             what=f"the history is damaged: {reason(error)}",
-            fix="move the file and those with -wal and -shm beside it away; the next run begins a new one",
+            fix="move the file and its -wal and -shm files away; the next run begins a new one",
         ) from error
     except OSError as error:
         raise PlatformError(
@@ -137,11 +137,11 @@ def no_history(path: Path) -> CheckpointError:
     )
 
 
-def newer_history(path: Path, found: int) -> CheckpointError:
+def newer_history(path: Path, version: int) -> CheckpointError:
     """The file was written by a later Headrace."""
     return CheckpointError(
         code="HR531",
         where=Where(file=str(path)),
-        what=f"the history is of version {found}, and this Headrace knows versions up to {VERSION}",
+        what=f"the history is of version {version}, and this Headrace knows versions up to {VERSION}",
         fix="upgrade Headrace, or move the file away; the next run begins a new one",
     )

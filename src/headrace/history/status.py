@@ -84,9 +84,9 @@ class QueryStatus(PlainData):
 
     def as_dict(self) -> dict[str, Any]:
         """The status as plain data, the parts of its state among its own."""
-        told = super().as_dict()
-        state = told.pop("now")
-        return {**told, **state, "in_trouble": self.in_trouble}
+        facts = super().as_dict()
+        state = facts.pop("now")
+        return {**facts, **state, "in_trouble": self.in_trouble}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +143,9 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     # What an earlier process has left, until this one works.
     own = bool(run["error"] or run["ended"] or not before or now.healthy)
     text_of_error, error_pid = (run["error"], run["pid"]) if own else before
-    told, fenced = _error_of(text_of_error)
+    run_error, fenced = _error_of(text_of_error)
     failed = now.waits or now.cause
-    error = failed or told
+    error = failed or run_error
     return QueryStatus(
         query=query,
         now=now,
@@ -192,13 +192,13 @@ def _error_of(text: str | None) -> tuple[Finding | None, bool]:
 
 def _lags(record: BatchRecord) -> dict[str, Lag | None]:
     """What each source held after a batch; of several uses of one, what waits for the use that has taken the least."""
-    found: dict[str, Lag | None] = {}
+    lags: dict[str, Lag | None] = {}
     for source in record.sources:
         name = source_of(source.name)
-        known = found.get(name)
-        if known is None or (source.lag is not None and source.lag.count > known.count):
-            found[name] = _as_of(record, source.lag)
-    return found
+        earlier = lags.get(name)
+        if earlier is None or (source.lag is not None and source.lag.count > earlier.count):
+            lags[name] = _as_of(record, source.lag)
+    return lags
 
 
 def _as_of(record: BatchRecord, lag: Lag | None) -> Lag | None:
@@ -219,7 +219,7 @@ def state_of(kept: Row) -> QueryState:
 
 
 def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
-    """What is kept of its state; a later run of another form of the history tells of itself alone."""
+    """The recorded state, or that of a later run which recorded none."""
     if kept is not None and (run is None or kept["seen"] >= run["started"]):
         return state_of(kept)
     assert run is not None, "a query is known by its run or by its state"

@@ -55,16 +55,16 @@ class History:
                 connection = _connect_to_read(path)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                # SQLite gives the files beside it the same mode.
+                # SQLite gives its -wal and -shm files the same mode.
                 path.touch(mode=0o600)
                 connection = _connect(str(path))
             try:
-                found = connection.execute("PRAGMA user_version").fetchone()[0]
-                if found > VERSION:
-                    raise newer_history(path, found)
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version > VERSION:
+                    raise newer_history(path, version)
                 if not read_only:
                     create(connection)
-                elif found == 0:
+                elif version == 0:
                     raise no_history(path)
             except BaseException:
                 connection.close()
@@ -100,8 +100,8 @@ class History:
         now, text = time.time(), redacted(json.dumps(state.as_dict(), default=str, ensure_ascii=False))
         with self._transaction() as db:
             if run is not None:
-                known = (state.state, now, run)
-                db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", known)
+                values = (state.state, now, run)
+                db.execute("UPDATE runs SET state = ?, seen = ? WHERE id = ? AND ended IS NULL", values)
             before = db.execute("SELECT * FROM states WHERE query = ?", (state.query,)).fetchone()
             own = before is None or tuple(before)[1:4] == self._own
             if not own and before["host"] == self._own[0] and state_of(before).state == "killed":
@@ -136,9 +136,9 @@ class History:
             )
 
     def note_killed(self) -> None:
-        """Let what killed processes of this machine have left be known as killed; whoever looks first does it.
+        """Record the queries of killed processes of this machine as killed.
 
-        Where the file may only be read it stays as it is, and each look tells so again.
+        A file that may only be read stays as it is.
         """
         with self._snapshot() as db:
             if not _killed_states(db):
@@ -166,16 +166,18 @@ class History:
                 self._prune(db, about[0])
 
     def unreported_batches(self, query: str, generation: int, through: int) -> list[int]:
-        """The batches up to `through`, all committed, of which an earlier run should have told and did not.
+        """The committed batches up to `through` that no run has reported.
 
         Those before the first one that is kept do not count; nor do any where the history knows of no earlier run.
         """
         with self._snapshot() as db:
             of_query = (query, generation)
             runs = db.execute("SELECT count(*) FROM runs WHERE query = ? AND generation = ?", of_query).fetchone()[0]
-            found = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
-        known = {batch for (batch,) in found}
-        return [batch for batch in range(min(known, default=0), through + 1) if batch not in known] if runs > 1 else []
+            rows = db.execute("SELECT batch FROM batches WHERE query = ? AND generation = ?", of_query).fetchall()
+        batches = {batch for (batch,) in rows}
+        return (
+            [batch for batch in range(min(batches, default=0), through + 1) if batch not in batches] if runs > 1 else []
+        )
 
     def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
         """The newest batches of a generation of a query (None: the newest first), in order."""
@@ -235,7 +237,7 @@ class History:
         return dict(map(tuple, rows))
 
     def rename(self, former: str, query: str) -> None:
-        """Let all that is known of the query `former` be known of `query`; done again, it changes nothing."""
+        """Rename the query `former` to `query` in all tables; done again, it changes nothing."""
         with self._transaction() as db:
             for table in ("runs", "batches", "totals", "quarantined", "verdicts", "events", "states"):
                 db.execute(f"UPDATE OR REPLACE {table} SET query = ? WHERE query = ?", (query, former))
@@ -255,9 +257,9 @@ class History:
             )
 
     def take_over(self, other: Path, query: str, generation: int) -> None:
-        """Let this history know what `other` knows of the runs and batches of a generation; once, however often called.
+        """Copy the runs and batches of a generation from `other`, once, however often it is called.
 
-        A file that is not there knows nothing.
+        A missing file has none.
         """
         if not other.exists():
             return
@@ -271,33 +273,33 @@ class History:
                 self._connection.execute("DETACH DATABASE other")
 
     def forget(self, query: str, generation: int) -> None:
-        """Let nothing be known of a generation that was given up; the next one may have its number."""
+        """Delete a generation that was given up; the next one may have its number."""
         with self._transaction() as db:
             for table in ("runs", "batches", "totals", "quarantined"):
                 db.execute(f"DELETE FROM {table} WHERE query = ? AND generation = ?", (query, generation))
-            # It may be of that generation; what is left of runs tells how the query stands.
+            # It may be of that generation; the remaining runs show how the query stands.
             db.execute("DELETE FROM states WHERE query = ?", (query,))
 
     def take_batches(self, query: str, generation: int, after: int, keep: Callable[[list[list[Any]]], None]) -> None:
         """Delete the batches after one, which will come again, and verdicts about them; `keep` gets the batches.
 
-        Called again after a crash, it finds none, and `keep` is not called.
+        Called again after a crash, it finds none and does not call `keep`.
         """
         whose = (query, generation)
         with self._transaction() as db:
             db.execute("DELETE FROM verdicts WHERE query = ? AND json_extract(verdict, '$.batch') > ?", (query, after))
             columns = "batch, run, rows, record"
             among = "FROM batches WHERE query = ? AND generation = ? AND batch > ?"
-            found = [list(row) for row in db.execute(f"SELECT {columns} {among} ORDER BY batch", (*whose, after))]
-            if found:
-                keep(found)
+            removed = [list(row) for row in db.execute(f"SELECT {columns} {among} ORDER BY batch", (*whose, after))]
+            if removed:
+                keep(removed)
                 db.execute(f"DELETE {among}", (*whose, after))
                 self._add_rows(
-                    db, whose, -sum(row[2] for row in found), -sum(_quarantined_rows(row[3]) for row in found)
+                    db, whose, -sum(row[2] for row in removed), -sum(_quarantined_rows(row[3]) for row in removed)
                 )
 
     def restore_batches(self, query: str, generation: int, batches: Sequence[Sequence[Any]]) -> None:
-        """Take `take_batches` back; what is known meanwhile stays."""
+        """Put back the batches that `take_batches` deleted; newer ones stay."""
         whose = (query, generation)
         with self._transaction() as db:
             for batch, run, rows, record in batches:
@@ -326,7 +328,7 @@ class History:
             return [status_of(db, query, runs.get(query), kept.get(query)) for query in sorted({*runs, *kept})]
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         with self._lock:
             self._connection.close()
 
@@ -381,10 +383,10 @@ def _killed_states(db: sqlite3.Connection) -> list[sqlite3.Row]:
 def _end_killed(db: sqlite3.Connection, row: sqlite3.Row) -> None:
     """Note once that a process was killed: as the state of the query, the end of its run, and an event."""
     state = state_of(row)
-    found = db.execute(
+    unended = db.execute(
         "SELECT id FROM runs WHERE query = ? AND pid = ? AND ended IS NULL", (row["query"], row["pid"])
     ).fetchone()
-    run = found["id"] if found else None
+    run = unended["id"] if unended else None
     db.execute("UPDATE runs SET state = 'killed', ended = seen WHERE id = ?", (run,))
     text = json.dumps(state.as_dict(), default=str, ensure_ascii=False)
     db.execute("UPDATE states SET state = ? WHERE query = ?", (text, row["query"]))

@@ -77,7 +77,7 @@ class DocumentReading:
     def mapping(
         self,
         entry: DocumentEntry | None,
-        what: str,
+        label: str,
         keys: Collection[str] | None = None,
         *,
         example: str = "key: value",
@@ -93,36 +93,36 @@ class DocumentReading:
             fix = (
                 f"write it as keys and values; its keys are {', '.join(keys)}" if keys else f"write it as {{{example}}}"
             )
-            self.fault("HR104", f"{what} is not a mapping", fix, entry.where)
+            self.fault("HR104", f"{label} is not a mapping", fix, entry.where)
             return {}
         if keys is None:
             return entry.value
         for key, value in entry.value.items():
             if key not in keys:
                 self.misplaced.append(value.where)
-                self.fault("HR103", f"{what} has no key '{key}'", nearest(key, keys, elsewhere=elsewhere), value.where)
+                self.fault("HR103", f"{label} has no key '{key}'", nearest(key, keys, elsewhere=elsewhere), value.where)
         return {key: value for key, value in entry.value.items() if key in keys}
 
     def text(
-        self, entry: DocumentEntry | None, what: str, *, may_be_empty: bool = False, may_be_number: bool = True
+        self, entry: DocumentEntry | None, label: str, *, may_be_empty: bool = False, may_be_number: bool = True
     ) -> str | None:
         """A text with its variables filled in; numbers and true or false are taken as they are written, if they may."""
         if entry is None or entry.value is None:
             return None
         if isinstance(entry.value, (dict, list)):
-            self.fault("HR104", f"{what} is not a text", "write one text here, in quotes if need be", entry.where)
+            self.fault("HR104", f"{label} is not a text", "write one text here, in quotes if need be", entry.where)
             return None
         value = entry.value
         if not may_be_number and not isinstance(value, str):
             written = str(value).lower() if isinstance(value, bool) else value
-            what = f"{what.rstrip(',')} is {written}, which is no text"
-            self.fault("HR104", what, "write one text here, in quotes if it is meant so", entry.where)
+            label = f"{label.rstrip(',')} is {written}, which is no text"
+            self.fault("HR104", label, "write one text here, in quotes if it is meant so", entry.where)
             return None
         if isinstance(value, str) and "\0" in value:
-            self.fault("HR104", f"{what.rstrip(',')} holds a null character", "remove \\0 from the text", entry.where)
+            self.fault("HR104", f"{label.rstrip(',')} holds a null character", "remove \\0 from the text", entry.where)
             return None
         if isinstance(value, str) and not value.strip() and not may_be_empty:
-            self.fault("HR104", f"{what.rstrip(',')} is empty", "write a text here, or leave the key out", entry.where)
+            self.fault("HR104", f"{label.rstrip(',')} is empty", "write a text here, or leave the key out", entry.where)
             return None
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -130,35 +130,37 @@ class DocumentReading:
         text = str(self.variables.expand(str(value), entry.where, self.findings))
         return text if len(self.findings) == before else None
 
-    def chosen(self, entry: DocumentEntry | None, what: str, known: tuple[Word, ...], says: str) -> Word:
+    def chosen(self, entry: DocumentEntry | None, label: str, words: tuple[Word, ...], says: str) -> Word:
         """The word of `known` that stands there; the first of them without one, or for another, which is a fault."""
-        text = self.text(entry, what)
-        return chosen(text, known, says, entry.where, self.fault) if entry and text else known[0]
+        text = self.text(entry, label)
+        return chosen(text, words, says, entry.where, self.fault) if entry and text else words[0]
 
-    def parsed(self, entry: DocumentEntry | None, what: str, parse: Callable[[str], Parsed], fix: str) -> Parsed | None:
+    def parsed(
+        self, entry: DocumentEntry | None, label: str, parse: Callable[[str], Parsed], fix: str
+    ) -> Parsed | None:
         """What `parse` makes of a text, which raises ValueError for one that has the wrong form."""
-        text = self.text(entry, f"{what},")
+        text = self.text(entry, f"{label},")
         if entry is None or text is None:
             return None
         try:
             return parse(text)
         except ValueError as error:
-            self.fault("HR104", f"{what}: {error}", fix, entry.where)
+            self.fault("HR104", f"{label}: {error}", fix, entry.where)
             return None
 
-    def texts(self, entry: DocumentEntry | None, what: str) -> dict[str, str]:
+    def texts(self, entry: DocumentEntry | None, label: str) -> dict[str, str]:
         """A mapping of texts, such as settings of Spark."""
-        entries = self.mapping(entry, what)
-        found = {key: self.text(value, f"{what}, {key},", may_be_empty=True) for key, value in entries.items()}
-        return {key: text for key, text in found.items() if text is not None}
+        entries = self.mapping(entry, label)
+        texts = {key: self.text(value, f"{label}, {key},", may_be_empty=True) for key, value in entries.items()}
+        return {key: text for key, text in texts.items() if text is not None}
 
-    def many(self, entry: DocumentEntry | None, what: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
+    def many(self, entry: DocumentEntry | None, label: str, *, may_be_number: bool = True) -> list[tuple[str, Where]]:
         """A list of texts, or one text in its place; none where nothing stands."""
         if entry is None:
             return []
         items = entry.value if isinstance(entry.value, list) else [entry]
-        found = [(self.text(item, what, may_be_number=may_be_number), item.where) for item in items]
-        return [(text, where) for text, where in found if text is not None]
+        texts = [(self.text(item, label, may_be_number=may_be_number), item.where) for item in items]
+        return [(text, where) for text, where in texts if text is not None]
 
 
 def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry, list[Finding]]:
@@ -169,26 +171,30 @@ def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry
     empty = DocumentEntry(value={}, where=Where(file=file, line=1))
     try:
         if (deep := _too_deep(text)) is not None:
-            what = f"values are nested more than {MOST_DEPTH} deep here"
+            message = f"values are nested more than {MOST_DEPTH} deep here"
             where = Where(file=file, line=deep + 1)
-            return empty, [Finding(code="HR101", what=what, fix="close the brackets or outdent the lines", where=where)]
+            return empty, [
+                Finding(code="HR101", what=message, fix="close the brackets or outdent the lines", where=where)
+            ]
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        what = f"this is no YAML: {error.problem or error.context}"
+        message = f"this is no YAML: {error.problem or error.context}"
         where = Where(file=file, line=mark.line + 1 if mark else None)
-        return empty, [Finding(code="HR101", what=what, fix=_fix(what, text, where), where=where)]
+        return empty, [Finding(code="HR101", what=message, fix=_fix(message, text, where), where=where)]
     except yaml.YAMLError as error:
-        what = f"this is no YAML: {str(error).splitlines()[0]}"
-        return empty, [Finding(code="HR101", what=what, fix="save the file as UTF-8 text", where=empty.where)]
+        message = f"this is no YAML: {str(error).splitlines()[0]}"
+        return empty, [Finding(code="HR101", what=message, fix="save the file as UTF-8 text", where=empty.where)]
     if node is None:
         return empty, []
     walk = _Walk(file, as_texts)
     try:
         return walk.entry(node, None, frozenset()), walk.findings
     except _TooMany:
-        what = f"it holds more than {MOST_VALUES:,} values, those of its aliases counted each time"
-        return empty, [Finding(code="HR101", what=what, fix="remove aliases that repeat each other", where=empty.where)]
+        message = f"it holds more than {MOST_VALUES:,} values, those of its aliases counted each time"
+        return empty, [
+            Finding(code="HR101", what=message, fix="remove aliases that repeat each other", where=empty.where)
+        ]
 
 
 # What the parser says of a mistake, and what to do about it.
@@ -226,15 +232,15 @@ def _too_deep(text: str) -> int | None:
     return None
 
 
-def _fix(what: str, text: str, where: Where) -> str:
+def _fix(message: str, text: str, where: Where) -> str:
     """What to do about a mistake that YAML's parser names in its own words."""
     lines = text.splitlines()
     line = lines[where.line - 1] if where.line and where.line <= len(lines) else ""
-    if "cannot start any token" in what and "\t" in line:
+    if "cannot start any token" in message and "\t" in line:
         return "indent with spaces: YAML takes no tabs"
-    if "cannot start any token" in what:
+    if "cannot start any token" in message:
         return "put the value in quotes: it begins with a character that means something to YAML"
-    return next(fix for words, fix in _FIXES if re.search(words, what))
+    return next(fix for words, fix in _FIXES if re.search(words, message))
 
 
 class _Walk:
@@ -278,8 +284,8 @@ class _Walk:
                 fix = "write a text before the colon; in quotes if it holds brackets, as ${VAR} does"
                 self.fault("a key is not a text", fix, key)
             elif key.value in own:
-                what = f"the key '{key.value}' stands here and at line {own[key.value].where.line}"
-                self.fault(what, "keep one of the two", key, code="HR109")
+                message = f"the key '{key.value}' stands here and at line {own[key.value].where.line}"
+                self.fault(message, "keep one of the two", key, code="HR109")
             else:
                 own[key.value] = self.entry(value, key, above)
         return {**merged, **own}

@@ -24,7 +24,7 @@ from headrace.declare.faults import collecting, shown
 from headrace.declare.variables import NO_HOME, NoText, expanded, read_text
 from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
-from headrace.spark.plans.deferred import deferring
+from headrace.spark.plans.deferred import defer
 from headrace.units import Duration
 from headrace.user_code import FreshLoader, add_root, forget_imports, innermost, is_installed
 
@@ -54,7 +54,7 @@ def run(
     """
     runner = _Runner(root, files, next(_load_number))
     before = dict(sys.modules)
-    with collecting() as findings, _importing(root, runner, before), deferring():
+    with collecting() as findings, _importing(root, runner, before), defer():
         for file in files:
             try:
                 with _watched(file, root, limit):
@@ -81,8 +81,8 @@ def _watched(file: Path, root: Path, limit: Duration) -> Iterator[None]:
     def watch() -> None:
         if limit.seconds > QUIET_SECONDS and not done.wait(QUIET_SECONDS):
             where = _line_of(thread, root) or Where(file=shown(file))
-            what = f"{file.name} is still being loaded after {QUIET_SECONDS:g} seconds, and is at this line"
-            print(Finding(code="HR114", what=what, where=where, severity="note"), file=sys.stderr, flush=True)
+            message = f"{file.name} is still being loaded after {QUIET_SECONDS:g} seconds, and is at this line"
+            print(Finding(code="HR114", what=message, where=where, severity="note"), file=sys.stderr, flush=True)
         if ends and not done.wait(max(0.0, limit.seconds - QUIET_SECONDS) or limit.seconds):
             signal.pthread_kill(cast(int, thread.ident), signal.SIGURG)
 
@@ -173,12 +173,12 @@ def _below(root: Path, before: Mapping[str, ModuleType]) -> tuple[ModuleType, ..
     """Modules imported since `before` whose files lie below `root`, but for installed packages."""
     # Thousands of modules are loaded, few of them by the project: only those are asked for their file.
     new = {name: module for name, module in list(sys.modules.items()) if name not in before}
-    found = []
+    result = []
     for name, module in new.items():
         file = None if name.startswith("headrace_project_") else getattr(module, "__file__", None)
         if file is not None and Path(file).is_relative_to(root) and not is_installed(file):
-            found.append(module)
-    return tuple(dict.fromkeys(found))
+            result.append(module)
+    return tuple(dict.fromkeys(result))
 
 
 def _declared(modules: Any) -> Iterator[tuple[str, Any]]:
@@ -196,31 +196,31 @@ def _finding(error: BaseException, file: Path, root: Path) -> Finding:
     where = Where(file=shown(file), line=1)
     if isinstance(error, SyntaxError) and error.filename:
         where = Where(file=shown(error.filename), line=error.lineno)
-    elif found := innermost(error, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
-        where = Where(file=shown(found[0]), line=found[1])
-    said = str(error.msg if isinstance(error, SyntaxError) else error).strip().split("\n")[0]
-    what, fix = f"{type(error).__name__}: {said}" if said else type(error).__name__, _fix(error)
+    elif place := innermost(error, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
+        where = Where(file=shown(place[0]), line=place[1])
+    text = str(error.msg if isinstance(error, SyntaxError) else error).strip().split("\n")[0]
+    message, fix = f"{type(error).__name__}: {text}" if text else type(error).__name__, _fix(error)
     if isinstance(error, _TookTooLong):
-        what, fix = said, "put what waits into a function that is called when a query starts, as @hr.table def "
+        message, fix = text, "put what waits into a function that is called when a query starts, as @hr.table def "
         fix += f"rows(spark): ..., or allow more: export {LIMIT_VARIABLE}='5 minutes'"
     elif isinstance(error, SchemaError):
-        what, fix = error.what, error.fix
-    elif isinstance(error, SyntaxError) and "codec can't decode" in said:
+        message, fix = error.what, error.fix
+    elif isinstance(error, SyntaxError) and "codec can't decode" in text:
         fix = "save the file as UTF-8 text"
-        try:  # Python does not tell the line.
+        try:  # Python does not name the line.
             read_text(file)
         except NoText as wrong:
-            what, where = str(wrong), replace(where, line=wrong.line or where.line)
+            message, where = str(wrong), replace(where, line=wrong.line or where.line)
     elif type(error).__module__.startswith("pyspark."):
-        what = re.sub(r"^\w+: \[[A-Z_.]+\] ", "PySpark says: ", what)
-    return Finding(code="HR114", what=f"{file.name} cannot be loaded: {what}", fix=fix, where=where)
+        message = re.sub(r"^\w+: \[[A-Z_.]+\] ", "PySpark says: ", message)
+    return Finding(code="HR114", what=f"{file.name} cannot be loaded: {message}", fix=fix, where=where)
 
 
 def _fix(error: BaseException) -> str:
-    """What to do about an exception of a user's file, as far as its kind tells."""
+    """Say what to do about an exception of a user's file, by its kind."""
     text = str(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"install the package that provides '{error.name}', or put {error.name}.py beside headrace.yml"
+        return f"install the package that provides '{error.name}', or put {error.name}.py next to headrace.yml"
     if "SESSION" in text or (isinstance(error, AttributeError) and text.startswith("'NoneType' object")):
         return (
             "no session is there while the project is loaded; read data in a function that asks for it by its "
@@ -233,15 +233,15 @@ def _fix(error: BaseException) -> str:
     if unknown:
         options = {"query": ("sink", "mode", "trigger", "name"), "view": ("name",), "table": ("name", "refresh")}
         return f"the options of @hr.{unknown[1]} are {', '.join(options[unknown[1]])}"
-    known: list[str] = []
+    names: list[str] = []
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
-        known = list(getattr(error.obj, "__all__", ())) or [name for name in dir(error.obj) if not name.startswith("_")]
+        names = list(getattr(error.obj, "__all__", ())) or [name for name in dir(error.obj) if not name.startswith("_")]
         if error.obj.__name__ == "headrace":
-            known.remove("once")  # Spark has deprecated that trigger.
+            names.remove("once")  # Spark has deprecated that trigger.
     elif isinstance(error, NameError) and error.__traceback__ is not None:
         last = list(traceback.walk_tb(error.__traceback__))[-1][0]
-        known = [*last.f_locals, *last.f_globals]
-    near = nearest(str(getattr(error, "name", "")), known) if known else ""
+        names = [*last.f_locals, *last.f_globals]
+    near = nearest(str(getattr(error, "name", "")), names) if names else ""
     if near.startswith("did you mean"):
         return near
     return "the file is run when the project is loaded; correct this line"
@@ -252,7 +252,7 @@ class ProjectFiles:
     """The files of a project.
 
     modules: the Python files that are loaded when `headrace.yml` does not name them: those at the top that import
-        headrace as they are loaded, for no other can declare anything, and a script beside them must not be run.
+        headrace as they are loaded, for no other can declare anything, and a script next to them must not be run.
     passed_over: Python files at the top that are not loaded.
     """
 
@@ -267,8 +267,8 @@ def find(path: str | Path) -> ProjectFiles:
     try:
         given = expanded(path)
     except ValueError as error:
-        what = f"there is no project at '{path}': {error}"
-        raise ProjectError(code="HR100", what=what, fix=NO_HOME) from None
+        problem = f"there is no project at '{path}': {error}"
+        raise ProjectError(code="HR100", what=problem, fix=NO_HOME) from None
     if given.is_file() and given.suffix == ".py":
         return ProjectFiles(root=given.resolve().parent, document=None, modules=(given.resolve(),))
     if given.is_file() and given.suffix in {".yml", ".yaml"}:
@@ -279,13 +279,13 @@ def find(path: str | Path) -> ProjectFiles:
         there = [root / name for name in DOCUMENTS if os.path.lexists(root / name)]
         document = there[0] if there else None
         if len(there) > 1:
-            what = f"{' and '.join(DOCUMENTS)} are both there, and only one can be read"
+            problem = f"{' and '.join(DOCUMENTS)} are both there, and only one can be read"
             where = Where(file=shown(there[1]), line=1)
-            raise ProjectError(code="HR101", what=what, fix="keep one of the two", where=where)
+            raise ProjectError(code="HR101", what=problem, fix="keep one of the two", where=where)
         return _directory(root, document)
-    what = "is neither a directory, a headrace.yml nor a Python file" if given.exists() else "does not exist"
+    problem = "is neither a directory, a headrace.yml nor a Python file" if given.exists() else "does not exist"
     fix = "give the directory of a project, or make one: headrace init NAME"
-    raise ProjectError(code="HR100", what=f"there is no project at '{shown(given)}', which {what}", fix=fix)
+    raise ProjectError(code="HR100", what=f"there is no project at '{shown(given)}', which {problem}", fix=fix)
 
 
 def _directory(root: Path, document: Path | None) -> ProjectFiles:
@@ -331,7 +331,7 @@ def _when_loaded(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
             continue
         if isinstance(statement, ast.If) and _NEVER.match(ast.unparse(statement.test)):
             parts = [statement.orelse]
-        parts += [each.body for each in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
+        parts += [part.body for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
         for part in parts:
             yield from _when_loaded(part)
 

@@ -57,9 +57,9 @@ def load(
 
 def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | None, *, may_lack: bool) -> model.Project:
     if is_collecting():
-        what = "a file of the project loads it, while the load runs that file"
+        message = "a file of the project loads it, while the load runs that file"
         fix = "put the loading under: if __name__ == '__main__':"
-        raise ProjectError(code="HR121", what=what, fix=fix, where=of_frame(_caller()))
+        raise ProjectError(code="HR121", what=message, fix=fix, where=of_frame(_caller()))
     place = find(path)
     variables = Variables.of(place.root, environ, may_lack=may_lack)
     reading = DocumentReading(variables=variables)
@@ -84,7 +84,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
         if late_of in project.queries:
             project = with_late_query(project, project.queries[late_of], late_sink, late.kind, late.where)
     if findings:
-        # What is whole is judged too, so that one look tells all that is wrong.
+        # What is whole is judged too, so that one load reports all that is wrong.
         lines = {where.line for where in reading.misplaced}
         entries = {name: entry for section in _SECTIONS for name, entry in _mapping(top.get(section)).items()}
         unsound = [name for name, entry in entries.items() if not lines.isdisjoint(entry.lines())]
@@ -94,7 +94,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
             unsound=[*unsound, *parts.twice],
             incomplete=parts.incomplete,
         )
-        raise ProjectError.of_all([*findings, *(each for each in besides if each.severity == "error")])
+        raise ProjectError.of_all([*findings, *(finding for finding in besides if finding.severity == "error")])
     return project
 
 
@@ -178,9 +178,9 @@ class _Parts:
         if name not in self.places:
             self.places[name] = where
             return True
-        what = f"'{name}' is declared here and at {self.places[name]}"
+        message = f"'{name}' is declared here and at {self.places[name]}"
         self.twice.add(name)
-        self.findings.append(Finding(code="HR109", what=what, fix="rename one of the two", where=where))
+        self.findings.append(Finding(code="HR109", what=message, fix="rename one of the two", where=where))
         return False
 
     def take(

@@ -166,16 +166,16 @@ def _query() -> Schema:
 
 
 def _source() -> Schema:
-    known = registry.known("source")
+    kinds = registry.known("source")
     watermark = {**_texts_of(WATERMARK_KEYS), "required": list(WATERMARK_KEYS)}
     pair = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
     made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}, "renamed_from": _NAMES}
-    return {**_object((*known, *SOURCE_KEYS), made), **_exactly_one(known)}
+    return {**_object((*kinds, *SOURCE_KEYS), made), **_exactly_one(kinds)}
 
 
 def _sink() -> Schema:
-    known = registry.known("sink")
-    return {"anyOf": [_one_of(known), {**_object(known, _connectors("sink")), **_exactly_one(known)}]}
+    kinds = registry.known("sink")
+    return {"anyOf": [_one_of(kinds), {**_object(kinds, _connectors("sink")), **_exactly_one(kinds)}]}
 
 
 def _connectors(kind: registry.ConnectorKind) -> dict[str, Schema]:
@@ -203,10 +203,10 @@ def _connector(kind: registry.ConnectorKind, name: str) -> Schema:
 
 def option_docs(cls: type) -> dict[str, str]:
     """What a connector's docstring says of itself, under an empty name, and of its options."""
-    found: dict[str, str] = {"": (getdoc(cls) or "").partition("\n\n")[0]}
+    docs: dict[str, str] = {"": (getdoc(cls) or "").partition("\n\n")[0]}
     for names, meaning in re.findall(r"^(\w+(?:, \w+)*): (.+(?:\n +.+)*)", getdoc(cls) or "", re.MULTILINE):
-        found |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
-    return found
+        docs |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
+    return docs
 
 
 def _texts(value: Schema) -> Schema:
@@ -224,8 +224,8 @@ def _object(keys: Iterable[str], made: Mapping[str, Schema]) -> Schema:
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 
 
-def _texts_of(keys: Collection[str], each: Schema = _TEXT) -> Schema:
-    return _object(keys, dict.fromkeys(keys, each))
+def _texts_of(keys: Collection[str], value: Schema = _TEXT) -> Schema:
+    return _object(keys, dict.fromkeys(keys, value))
 
 
 def _by_name(value: Schema) -> Schema:

@@ -84,7 +84,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     lines = {key: entry.where for key, entry in ({**top, **keys}).items() if key in KEYS}
     for entry in (top.get("spark"), keys.get("spark")):
         if entry is not None and isinstance(entry.value, dict):
-            lines |= {key: each.where for key, each in entry.value.items()}
+            lines |= {key: value.where for key, value in entry.value.items()}
     return Target(
         name=wanted,
         master=master,
@@ -105,12 +105,12 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
     )
 
 
-def _in_home(text: str, what: str, where: Where, reading: DocumentReading) -> Path | None:
+def _in_home(text: str, label: str, where: Where, reading: DocumentReading) -> Path | None:
     """A local path with its `~` filled in; None, with a finding, where that is no home of this machine."""
     try:
         return expanded(text)
     except ValueError as error:
-        reading.fault("HR104", f"{what}: {error}", NO_HOME, where)
+        reading.fault("HR104", f"{label}: {error}", NO_HOME, where)
         return None
 
 
@@ -133,7 +133,7 @@ def state_store(
 ) -> dict[str, str]:
     """Spark's settings for the options of the project and, over them, of the target; what is wrong goes to `reading`.
 
-    `spark`: the keys that are set beside it as plain settings of Spark.
+    `spark`: the keys that are also set as plain settings of Spark.
     """
     given = {**_read(project, "state_store", reading), **_read(target, f"{whose}, state_store", reading)}
     settings = {OPTIONS[name].spark_key: value for name, (value, _) in given.items()}
@@ -141,29 +141,31 @@ def state_store(
     for name, (_, where) in given.items():
         switch = OPTIONS[name].needs
         if settings.get(PROVIDER_KEY) == PROVIDERS["hdfs"] and OPTIONS[name].is_of_rocksdb:
-            what = f"state_store: {name} is an option of RocksDB, and the provider is hdfs"
-            reading.fault("HR286", what, "remove it, or write provider: rocksdb", where)
+            message = f"state_store: {name} is an option of RocksDB, and the provider is hdfs"
+            reading.fault("HR286", message, "remove it, or write provider: rocksdb", where)
         if switch is not None and given.get(switch, ("false", where))[0] != "true":
-            what = f"state_store: {name} has no effect without {switch}"
-            reading.fault("HR286", what, f"add {switch}: true, or remove it", where)
+            message = f"state_store: {name} has no effect without {switch}"
+            reading.fault("HR286", message, f"add {switch}: true, or remove it", where)
         if OPTIONS[name].spark_key.lower() in plain:
-            what = f"state_store: {name} and spark: {OPTIONS[name].spark_key} set the same"
-            reading.fault("HR286", what, "keep one of the two", where)
+            message = f"state_store: {name} and spark: {OPTIONS[name].spark_key} set the same"
+            reading.fault("HR286", message, "keep one of the two", where)
     return settings
 
 
 def _read(entry: DocumentEntry | None, whose: str, reading: DocumentReading) -> Given:
     given: Given = {}
-    for name, each in reading.mapping(entry, whose, tuple(OPTIONS)).items():
-        text = reading.text(each, f"{whose}: {name}")
+    for name, option in reading.mapping(entry, whose, tuple(OPTIONS)).items():
+        text = reading.text(option, f"{whose}: {name}")
         if text is None:
             continue
         value = OPTIONS[name].read(text)
         if value is None:
-            what = f"{whose}: {name} is {text!r}, and it takes {OPTIONS[name].takes}"
-            reading.fault("HR285", what, f"write one; without the option it is {OPTIONS[name].default}", each.where)
+            message = f"{whose}: {name} is {text!r}, and it takes {OPTIONS[name].takes}"
+            reading.fault(
+                "HR285", message, f"write one; without the option it is {OPTIONS[name].default}", option.where
+            )
         else:
-            given[name] = (value, each.where)
+            given[name] = (value, option.where)
     return given
 
 
@@ -171,13 +173,13 @@ def operations(
     top: Mapping[str, DocumentEntry], keys: Mapping[str, DocumentEntry], reading: DocumentReading
 ) -> Operations:
     """What the target says, or else the top of the file."""
-    found = {key: keys.get(key) or top.get(key) for key in OPERATION_KEYS}
+    entries = {key: keys.get(key) or top.get(key) for key in OPERATION_KEYS}
     return Operations(
-        metrics=_metrics(found["metrics"], reading),
-        hooks=tuple(_hooks(found["hooks"], reading)),
-        log=_log(found["log"], reading),
-        telemetry=_telemetry(found["telemetry"], reading),
-        exit_on_failure=_switch(found["exit_on_failure"], "exit_on_failure", "write exit_on_failure: true", reading),
+        metrics=_metrics(entries["metrics"], reading),
+        hooks=tuple(_hooks(entries["hooks"], reading)),
+        log=_log(entries["log"], reading),
+        telemetry=_telemetry(entries["telemetry"], reading),
+        exit_on_failure=_switch(entries["exit_on_failure"], "exit_on_failure", "write exit_on_failure: true", reading),
     )
 
 
@@ -190,11 +192,11 @@ def _metrics(entry: DocumentEntry | None, reading: DocumentReading) -> Metrics |
     remember_settings({"token": texts["token"] or ""})
     settings = Metrics(port=port or 0, address=texts["address"] or LOOPBACK[0], token=texts["token"] or "")
     if not is_host(settings.address):
-        what = f"metrics, address is '{settings.address}', which is neither an IP address nor the name of a host"
-        reading.fault("HR104", what, _METRICS, keys["address"].where)
+        message = f"metrics, address is '{settings.address}', which is neither an IP address nor the name of a host"
+        reading.fault("HR104", message, _METRICS, keys["address"].where)
     elif settings.address not in LOOPBACK and not settings.token:
-        what = f"metrics at {settings.address} can be read by others than this machine, and no token is set"
-        reading.fault("HR104", what, "add token: ${METRICS_TOKEN}, or leave address out", keys["address"].where)
+        message = f"metrics at {settings.address} can be read by others than this machine, and no token is set"
+        reading.fault("HR104", message, "add token: ${METRICS_TOKEN}, or leave address out", keys["address"].where)
     return settings if port is not None else None
 
 
@@ -220,8 +222,8 @@ def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
         if event not in HOOK_EVENTS:
             reading.fault("HR873", f"a hook has no event '{event}'", nearest(event, HOOK_EVENTS), keys["on"].where)
     if bool(url) == bool(command) and isinstance(entry.value, dict):
-        what = "a hook has both a webhook and a command" if url else "a hook has neither a webhook nor a command"
-        reading.fault("HR873", what, _HOOK, entry.where)
+        message = "a hook has both a webhook and a command" if url else "a hook has neither a webhook nor a command"
+        reading.fault("HR873", message, _HOOK, entry.where)
         return None
     if url and (wrong := _url_fault(url)):
         reading.fault("HR873", f"a webhook {wrong}", _HOOK, keys["webhook"].where)
@@ -270,18 +272,18 @@ def _telemetry(entry: DocumentEntry | None, reading: DocumentReading) -> Telemet
     return Telemetry(**{key: _switch(keys.get(key), f"telemetry, {key}", fix, reading) for key in TELEMETRY_KEYS})
 
 
-def _switch(entry: DocumentEntry | None, what: str, fix: str, reading: DocumentReading) -> bool:
-    text = reading.text(entry, what) or "false"
+def _switch(entry: DocumentEntry | None, label: str, fix: str, reading: DocumentReading) -> bool:
+    text = reading.text(entry, label) or "false"
     if text not in ("true", "false"):
-        reading.fault("HR104", f"{what} is '{text}', and takes true or false", fix, entry.where if entry else NOWHERE)
+        reading.fault("HR104", f"{label} is '{text}', and takes true or false", fix, entry.where if entry else NOWHERE)
     return text == "true"
 
 
 def _number(
-    text: str | None, what: str, least: int, most: int, reading: DocumentReading, at: DocumentEntry, fix: str
+    text: str | None, label: str, least: int, most: int, reading: DocumentReading, at: DocumentEntry, fix: str
 ) -> int | None:
     if text is not None and text.isdecimal() and text.isascii() and least <= int(text) <= most:
         return int(text)
-    said = "is missing" if text is None else f"is '{text}', and takes a whole number from {least} to {most}"
-    reading.fault("HR104", f"{what} {said}", fix, at.where)
+    problem = "is missing" if text is None else f"is '{text}', and takes a whole number from {least} to {most}"
+    reading.fault("HR104", f"{label} {problem}", fix, at.where)
     return None

@@ -35,7 +35,7 @@ _ELSEWHERE = {
     "output": "write it as sink",
     "watermark": "write it below the source: watermark: {column: time, delay: 2 hours}",
 }
-# Beside the kind of a source.
+# What stands next to the kind of a source.
 SOURCE_KEYS = BESIDE["source"]
 WATERMARK_KEYS = ("column", "delay")
 _EXAMPLE = "files: {path: ..., format: json, schema: ...}"
@@ -65,18 +65,18 @@ class WrittenQuery(DeclaredSettings):
 
 def selects(top: dict[str, DocumentEntry], reading: DocumentReading, root: Path) -> list[Select]:
     """The sections `tables` and `views`; what is wrong goes to `reading`."""
-    found = [
+    written = [
         _select(kind, name, entry, reading, root, keys)
         for section, kind, keys in (("tables", "table", TABLE_KEYS), ("views", "view", SQL_KEYS))
         for name, entry in reading.mapping(top.get(section), section, example='name: "SELECT ..."').items()
     ]
-    return [select for select in found if select is not None]
+    return [select for select in written if select is not None]
 
 
 def queries(entry: DocumentEntry | None, reading: DocumentReading, root: Path) -> list[WrittenQuery]:
     """The section `queries`; what is wrong goes to `reading`."""
     entries = reading.mapping(entry, "queries", example='name: {select: "SELECT ...", sink: ...}')
-    return [_query(name, each, reading, root) for name, each in entries.items()]
+    return [_query(name, query, reading, root) for name, query in entries.items()]
 
 
 def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path) -> WrittenQuery:
@@ -107,7 +107,7 @@ def _select(
     whose = f"{kind} '{name}'"
     if isinstance(entry.value, str):
         key = "sql" if entry.value.strip().endswith(".sql") else "select"
-        found = {key: entry}
+        entries = {key: entry}
     else:
         there = {}
         if isinstance(entry.value, dict):
@@ -115,20 +115,20 @@ def _select(
             # What follows a comma inside of braces is the next key to YAML.
             cut = [key for key, value in entry.value.items() if value.value is None and " " in key]
             there |= dict.fromkeys(cut, "put the SELECT in quotes: inside of braces a comma ends it")
-        found = reading.mapping(entry, whose, keys, elsewhere=there)
+        entries = reading.mapping(entry, whose, keys, elsewhere=there)
     if not isinstance(entry.value, (str, dict, type(None))):
         return None
-    if ("sql" in found) == ("select" in found):
-        what = "has both sql and select" if "sql" in found else "has no SELECT"
-        reading.fault("HR112", f"{whose} {what}", "give sql: a file, or select: the text", entry.where)
+    if ("sql" in entries) == ("select" in entries):
+        problem = "has both sql and select" if "sql" in entries else "has no SELECT"
+        reading.fault("HR112", f"{whose} {problem}", "give sql: a file, or select: the text", entry.where)
         return None
-    if "select" in found:
-        text, where = reading.text(found["select"], f"{whose}, select,"), found["select"].where
+    if "select" in entries:
+        text, where = reading.text(entries["select"], f"{whose}, select,"), entries["select"].where
         if text is not None and text.strip().endswith(".sql") and " " not in text.strip():
             fix = f"write sql: {text.strip()}"
             reading.fault("HR116", f"{whose}: select is the name of a file, and takes the text", fix, where)
             return None
-    elif (path := reading.text(found["sql"], f"{whose}, sql,")) is None:
+    elif (path := reading.text(entries["sql"], f"{whose}, sql,")) is None:
         return None
     else:
         where = Where(file=shown(root / path), line=1)
@@ -138,7 +138,7 @@ def _select(
             fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
             if (root / path).is_file():
                 fix = "make it a readable UTF-8 text file"
-            reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, found["sql"].where)
+            reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, entries["sql"].where)
             return None
     if text is None:
         return None
@@ -147,12 +147,12 @@ def _select(
 
 
 def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Duration | None:
-    found = entry.value.get("refresh") if isinstance(entry.value, dict) else None
-    if found is None:
+    refresh = entry.value.get("refresh") if isinstance(entry.value, dict) else None
+    if refresh is None:
         return None
-    if isinstance(found.value, dict):
-        found = reading.mapping(found, f"{whose}, refresh,", ("every",)).get("every")
-    return reading.parsed(found, f"{whose}, refresh", Duration.parse, "write for example refresh: 10 minutes")
+    if isinstance(refresh.value, dict):
+        refresh = reading.mapping(refresh, f"{whose}, refresh,", ("every",)).get("every")
+    return reading.parsed(refresh, f"{whose}, refresh", Duration.parse, "write for example refresh: 10 minutes")
 
 
 def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Restart | None:
@@ -161,8 +161,8 @@ def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
     given: Any = entry.plain()
     if isinstance(entry.value, dict):
         keys = reading.mapping(entry, f"{whose}, restart,", RESTART_KEYS)
-        found = {key: reading.text(value, f"{whose}, restart, {key},") for key, value in keys.items()}
-        given = {key: text for key, text in found.items() if text is not None}
+        texts = {key: reading.text(value, f"{whose}, restart, {key},") for key, value in keys.items()}
+        given = {key: text for key, text in texts.items() if text is not None}
     elif not isinstance(entry.value, list):
         given = reading.text(entry, f"{whose}, restart,") or NEVER
     return restart_policy(given, whose, entry.where, reading.fault)
@@ -174,14 +174,14 @@ def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
     word, where = "", entry.where
     fix = "write {every: 5 seconds}, {continuous: 1 second}, {real_time: 5 minutes}, default or available-now"
     if isinstance(entry.value, dict):
-        found = reading.mapping(entry, f"{whose}, trigger,", tuple(TIMED))
-        given = [key for key in TIMED if key in found]
-        if len(given) != 1 or found[given[0]].value is None:
+        entries = reading.mapping(entry, f"{whose}, trigger,", tuple(TIMED))
+        given = [key for key in TIMED if key in entries]
+        if len(given) != 1 or entries[given[0]].value is None:
             named = " and ".join(given) if len(given) > 1 else "nothing" if not given else f"{given[0]} without a time"
             if given or not entry.value:
                 reading.fault("HR104", f"{whose}, trigger, says {named}", fix, where)
             return Default()
-        word, entry = f"{given[0]} ", found[given[0]]
+        word, entry = f"{given[0]} ", entries[given[0]]
     if isinstance(entry.value, list):
         reading.fault("HR104", f"{whose}, trigger, is a list", fix, where)
         return Default()
@@ -191,8 +191,8 @@ def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
 def sources(entry: DocumentEntry | None, reading: DocumentReading) -> dict[str, DeclaredSource]:
     """The section `sources`; what is wrong goes to `reading`."""
     entries = reading.mapping(entry, "sources", example=f"name: {{{_EXAMPLE}}}")
-    found = {name: _source(name, each, reading) for name, each in entries.items()}
-    return {name: source for name, source in found.items() if source is not None}
+    read = {name: _source(name, source, reading) for name, source in entries.items()}
+    return {name: source for name, source in read.items() if source is not None}
 
 
 def _source(name: str, entry: DocumentEntry, reading: DocumentReading) -> DeclaredSource | None:
@@ -246,41 +246,41 @@ def former_names(whose: str, entry: DocumentEntry | None, reading: DocumentReadi
 
 
 def _kind(
-    what: registry.ConnectorKind,
+    group: registry.ConnectorKind,
     whose: str,
     keys: dict[str, DocumentEntry],
     entry: DocumentEntry,
     reading: DocumentReading,
 ) -> str | None:
     """The one key that names the kind; others are misspelt or too many."""
-    known = registry.known(what)
-    also = (*known, *SOURCE_KEYS) if what == "source" else known
-    if keys and not any(key in known for key in keys) and (fix := _meant_kind(what, keys)):
+    kinds_here = registry.known(group)
+    also = (*kinds_here, *SOURCE_KEYS) if group == "source" else kinds_here
+    if keys and not any(key in kinds_here for key in keys) and (fix := _meant_kind(group, keys)):
         reading.fault("HR112", f"{whose} says no kind above its options", fix, entry.where)
         return None
     if not keys:
         if isinstance(entry.value, dict) or entry.value is None:
-            fix = f"write one of {', '.join(known)} below it, with its options"
+            fix = f"write one of {', '.join(kinds_here)} below it, with its options"
             reading.fault("HR112", f"{whose} says no kind", fix, entry.where)
         return None
-    kinds = [key for key in keys if key in known] or list(keys)
+    kinds = [key for key in keys if key in kinds_here] or list(keys)
     for key in keys:
         if key != kinds[0]:
             reading.misplaced.append(keys[key].where)
-            inside = {name: f"write it inside: {kinds[0]}: {{{name}: ...}}" for name in _option_names(what, kinds[0])}
-            fix = f"a {what} has one kind" if key in known else nearest(key, also, elsewhere=inside)
+            inside = {name: f"write it inside: {kinds[0]}: {{{name}: ...}}" for name in _option_names(group, kinds[0])}
+            fix = f"a {group} has one kind" if key in kinds_here else nearest(key, also, elsewhere=inside)
             reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
     return kinds[0]
 
 
-def _meant_kind(what: registry.ConnectorKind, keys: dict[str, DocumentEntry]) -> str:
+def _meant_kind(group: registry.ConnectorKind, keys: dict[str, DocumentEntry]) -> str:
     """How to write a source or sink whose options stand without its kind above them; empty if it is another mistake."""
     for word in ("type", "kind", "connector", "format", "name"):
-        said = keys[word].value if word in keys else None
-        if isinstance(said, str) and said in registry.known(what):
+        value = keys[word].value if word in keys else None
+        if isinstance(value, str) and value in registry.known(group):
             rest = ", ".join(f"{key}: ..." for key in keys if key != word)
-            return f"write {said}: {{{rest}}}"
-    options = {kind: _option_names(what, kind) for kind in registry.known(what)}
+            return f"write {value}: {{{rest}}}"
+    options = {kind: _option_names(group, kind) for kind in registry.known(group)}
     fits = [kind for kind, names in options.items() if set(keys) <= set(names)]
     if not fits or (len(keys) == 1 and len(fits) > 2):
         return ""
@@ -288,9 +288,9 @@ def _meant_kind(what: registry.ConnectorKind, keys: dict[str, DocumentEntry]) ->
     return f"write {kind}: {{{', '.join(f'{key}: ...' for key in keys)}}}, or another kind"
 
 
-def _option_names(what: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
+def _option_names(group: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
     try:
-        return registry.option_names(what, kind) if kind in registry.known(what) else ()
+        return registry.option_names(group, kind) if kind in registry.known(group) else ()
     except PlatformError:
         return ()
 
@@ -303,11 +303,11 @@ def options_of_sink(entry: DocumentEntry | None) -> dict[str, str]:
     return {name: f"write it inside of the sink: {{{kind}: {{{name}: ...}}}}" for kind, name in names}
 
 
-def _options(entry: DocumentEntry, what: str, reading: DocumentReading) -> dict[str, Any]:
+def _options(entry: DocumentEntry, label: str, reading: DocumentReading) -> dict[str, Any]:
     """Raw options and their lines; or as `arguments` one value in their place, the connector's first option."""
     if not isinstance(entry.value, (dict, list, type(None))):
         return {"arguments": (entry.value,)}
-    keys = reading.mapping(entry, what, example="option: value")
+    keys = reading.mapping(entry, label, example="option: value")
     return {
         "options": {key: value.plain() for key, value in keys.items()},
         "lines": {key: value.where for key, value in keys.items()},

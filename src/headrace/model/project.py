@@ -111,7 +111,9 @@ class PythonTransform:
             codes = list(with_inner(function.__code__))
             yield from codes
             called = [function.__globals__.get(name) for code in codes for name in code.co_names]
-            queue += [each for each in called if getattr(each, "__module__", None) == function.__module__]
+            queue += [
+                function_ for function_ in called if getattr(function_, "__module__", None) == function.__module__
+            ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,7 @@ ON_CHANGE: tuple[OnChange, ...] = get_args(OnChange)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class QuerySettings(Declaration):
-    """What is said of a query beside its rows and its sinks.
+    """What is declared of a query apart from its rows and its sinks.
 
     on_change: what a change does that only rows from then on follow: the start is refused, or goes forward.
     renamed_from: the names that it had before, the newest first.
@@ -281,10 +283,10 @@ class Project:
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""
-        known = Redactor()
+        redactor = Redactor()
         for value, shown in self.secrets.items():
-            known.remember(value, shown)
-        return redacted(known.redacted(text))
+            redactor.remember(value, shown)
+        return redacted(redactor.redacted(text))
 
     def redacted_finding(self, finding: Finding) -> Finding:
         """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""
@@ -347,13 +349,13 @@ class Project:
 
     def upstream(self, transform: Transform) -> Iterator[NamedSource | Table | View]:
         """What `transform` reads, directly or through views and tables, each once, nearest first."""
-        known, seen, queue = self.inputs(), set[str](), list(transform.inputs)
+        inputs, seen, queue = self.inputs(), set[str](), list(transform.inputs)
         while queue:
             name = queue.pop(0)
-            if name in seen or name not in known:
+            if name in seen or name not in inputs:
                 continue
             seen.add(name)
-            thing = known[name]
+            thing = inputs[name]
             yield thing
             if not isinstance(thing, NamedSource):
                 queue.extend(thing.transform.inputs)
@@ -365,7 +367,10 @@ class Project:
 
     def calls(self, query: Query, name: str) -> bool:
         """Whether a Python function of the query, or of a view that feeds it, uses something called `name`."""
-        return any(isinstance(each, PythonTransform) and name in each.names() for each in self.transforms_of(query))
+        return any(
+            isinstance(transform, PythonTransform) and name in transform.names()
+            for transform in self.transforms_of(query)
+        )
 
     def sources_of(self, query: Query) -> tuple[NamedSource, ...]:
         """The sources that feed `query`, in the order in which they are met."""
@@ -385,8 +390,8 @@ class Project:
 
     def refreshed_tables_of(self, query: Query) -> tuple[Table, ...]:
         """The tables that feed `query` and are recomputed while it runs, each after those that it reads itself."""
-        found = [thing for thing in self.upstream(query.transform) if isinstance(thing, Table) and thing.refresh]
-        return tuple(sorted(found, key=lambda table: len(list(self.upstream(table.transform)))))
+        tables = [thing for thing in self.upstream(query.transform) if isinstance(thing, Table) and thing.refresh]
+        return tuple(sorted(tables, key=lambda table: len(list(self.upstream(table.transform)))))
 
 
 def paths_of(connector: contract.Connector) -> Iterator[tuple[str, str]]:

@@ -68,10 +68,10 @@ def fault(key: str, value: str) -> tuple[str, str] | None:
     if not value.strip() and key in (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES):
         return "is empty", "write a value, or leave the setting out"
     if key in _OF_BYTES:
-        found = size_bytes(value, default_unit="m")
-        if found is None:
+        size = size_bytes(value, default_unit="m")
+        if size is None:
             return "takes a size, a whole number and its unit", "write for example 2g or 512m"
-        if key == "spark.driver.memory" and found < LEAST_MEMORY:
+        if key == "spark.driver.memory" and size < LEAST_MEMORY:
             return "is less than the 450 MiB that Spark starts with", "write 1g or more"
     if key in _WHOLE:
         least = 0 if key.endswith((".port", "minExecutors")) else 1
@@ -113,6 +113,6 @@ def misspelt(key: str) -> str | None:
 
 
 def _near(key: str) -> str | None:
-    folded = {known.lower(): known for known in KNOWN}
+    folded = {name.lower(): name for name in KNOWN}
     near = difflib.get_close_matches(key.lower(), folded, n=1, cutoff=0.92)
     return folded[near[0]] if near else None

@@ -15,7 +15,7 @@ _SECOND, _FIVE_MINUTES, _TEN_MINUTES = map(Duration.parse, ("1 second", "5 minut
 
 
 class _Trigger:
-    """`ends`: a query with it ends by itself. `_says`: what it is, as messages tell it."""
+    """`ends`: a query with it ends by itself. `_says`: what it is, for messages."""
 
     ends: ClassVar[bool] = False
     _says: ClassVar[str]
@@ -83,10 +83,10 @@ TRIGGERS = (Default, Every, AvailableNow, Once, Continuous, RealTime)
 
 @dataclass(frozen=True, kw_only=True)
 class Restart:
-    """A restart policy: the pause doubles with each failure, and failures are counted anew after a quiet time.
+    """A restart policy: the pause doubles with each failure, and the count of failures begins again after a quiet time.
 
     limit: after so many restarts the next failure is final; 0: none is made; None: there is no limit. pause: before the
-    first restart. longest_pause: before any. quiet: what a query has to run without failing to be counted anew.
+    first restart. longest_pause: before any. quiet: how long a query runs without a failure until it begins again.
     """
 
     limit: int | None = None
@@ -112,14 +112,14 @@ def restart_of(given: Any) -> tuple[Restart, tuple[str, ...]]:
     if isinstance(given, str):
         wrong = () if given == NEVER else (f"restart has no word '{given}'",)
         return replace(Restart(), limit=0), wrong
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     faults = []
     for key, value in given.items():
         try:
-            found[key] = _read(key, value)
+            values[key] = _read(key, value)
         except ValueError as error:
             faults.append(str(error))
-    policy = replace(Restart(), **found)
+    policy = replace(Restart(), **values)
     if policy.longest_pause.seconds < policy.pause.seconds:
         faults.append(f"restart, longest_pause: {policy.longest_pause} is shorter than the pause of {policy.pause}")
     return policy, tuple(faults)

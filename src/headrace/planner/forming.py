@@ -25,7 +25,7 @@ from headrace.planner.ends import TIME_ZONE, sink_facts, source_facts, without_r
 from headrace.planner.normal import normalise
 from headrace.queries.form import QueryForm
 from headrace.redaction import SECRET_NAME
-from headrace.spark.plans.analysed import parsed_text
+from headrace.spark.plans.analysed import parse_text
 from headrace.spark.plans.plan_json import Node, PlanTree, StaticInput, plan_tree
 from headrace.spark.plans.python_functions import data_source, functions
 from headrace.spark.plans.source_uses import with_source_leaves
@@ -215,7 +215,7 @@ class _Inputs:
             if isinstance(transform, PythonTransform):
                 names.append(self._code.kept(transform.function, files=False))
             else:
-                parsed = parsed_text(self._spark, transform.sql)
+                parsed = parse_text(self._spark, transform.sql)
                 names.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")
         return ", ".join(names)
 

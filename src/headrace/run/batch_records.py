@@ -23,7 +23,7 @@ from headrace.run.event_times import follow_on, place_of, take_observed
 from headrace.run.query_run import QueryRun, Running
 from headrace.spark.messages.refusals import is_from_spark
 from headrace.spark.plans.plan_text import plan_text, reads_again, reads_all
-from headrace.spark.stream.work import asked_source, batch_work, task_failures, task_skew
+from headrace.spark.stream.work import batch_work, source_being_asked, task_failures, task_skew
 from headrace.storage.durable import replace_file
 from headrace.units import instant
 
@@ -273,7 +273,7 @@ class Account:
             seconds = now - watched.event_at
             work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)
             watched.at_work(work)
-            watched.asks("" if work is not None else asked_source(watched.running.handle))
+            watched.asks("" if work is not None else source_being_asked(watched.running.handle))
             if work is not None:
                 self.reporter.working(watched.query.name, work)
 

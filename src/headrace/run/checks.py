@@ -33,7 +33,13 @@ from headrace.registry import known_failures
 from headrace.run.plan import session_refusals
 from headrace.run.sink_work import of_sink
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import all_settings, applied, default_partitions, executor_memory, is_cluster
+from headrace.spark.jvm.session_conf import (
+    all_settings,
+    apply_settings,
+    default_partitions,
+    executor_memory,
+    is_cluster,
+)
 from headrace.spark.messages.failures import finding_of_message
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 
@@ -109,7 +115,7 @@ def _analyse(
     own = spark is None
     spark = spark or session(project, purpose="short")
     try:
-        with applied(spark, session_settings(project, spark)):
+        with apply_settings(spark, session_settings(project, spark)):
             found = list(_of_sources(project, queries, spark)) if connect else []
             for query in () if own else queries:
                 found += _of_session(project, query, spark)

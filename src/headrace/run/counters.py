@@ -19,8 +19,8 @@ from typing import Any
 from headrace.errors import CheckpointError, Finding, HeadraceError, reason
 from headrace.model import Counter, Query
 from headrace.queries.layout import QueryLayout
-from headrace.spark.stream.broadcasts import kept, taken_up
-from headrace.spark.stream.counting import Counting, added_up
+from headrace.spark.stream.broadcasts import pickle_value, unpickle_value
+from headrace.spark.stream.counting import Counting, add_up
 from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
@@ -130,7 +130,7 @@ class Counters:
 
     def _sum(self, counter: Counter, total: Any, added: Any) -> Any:
         try:
-            return added_up(counter.param, total, added)
+            return add_up(counter.param, total, added)
         except Exception as error:
             raise self._failed(f" '{counter.name}'", error) from error
 
@@ -178,8 +178,8 @@ def _kept(value: Any) -> Any:
         return value
     text = str(value)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return {"text": text, "pickle": base64.b64encode(kept(value)).decode()}
+    return {"text": text, "pickle": base64.b64encode(pickle_value(value)).decode()}
 
 
 def _value(entry: Any) -> Any:
-    return taken_up(base64.b64decode(entry["pickle"])) if isinstance(entry, dict) else entry
+    return unpickle_value(base64.b64decode(entry["pickle"])) if isinstance(entry, dict) else entry

@@ -38,7 +38,7 @@ from headrace.run.moved_project import bring_along, not_brought_along, require_i
 from headrace.run.query_run import Request
 from headrace.run.sink_work import of_sink
 from headrace.run.state_store import compared, key_order, query_settings
-from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, applied
+from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, apply_settings
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts, plan_text
 from headrace.spark.stream.counting import Counting
@@ -63,7 +63,7 @@ def plan(
     with borrowed(project, spark) as session:
         found = []
         for query in chosen:
-            with applied(session, query_settings(project, query, session)):
+            with apply_settings(session, query_settings(project, query, session)):
                 found.append(_judged(project, query, session, connect))
         return found
 
@@ -77,7 +77,7 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
     committed, ran = Checkpoint(layout.checkpoint).last_committed, forms(layout.manifest)
     if committed is None or not ran or not query.sink.facts.durable:
         return
-    with applied(spark, query_settings(project, query, spark)):
+    with apply_settings(spark, query_settings(project, query, spark)):
         before = QueryForm.of(ran[-1].form or {})
         settings = read_settings(spark, before.settings)
     differences = tuple(compare_settings(before, settings))
@@ -89,7 +89,7 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
 
 def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:
     """How `query` as written stands to what ran in `home`, which may have another name."""
-    with registered_tables(project, query, spark), applied(spark, key_order(home.checkpoint)):
+    with registered_tables(project, query, spark), apply_settings(spark, key_order(home.checkpoint)):
         return _compared(project, query, spark, home)[0]
 
 

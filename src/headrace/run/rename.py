@@ -46,7 +46,7 @@ from headrace.run.moved_project import bring_schemas_along
 from headrace.run.plan import judgement_over
 from headrace.run.sink_work import STOP_FIRST, ignore, require_stopped
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.storage.durable import move as move_directory
 from headrace.storage.durable import remove_tree, sync
 from headrace.storage.private import writing_to
@@ -200,7 +200,7 @@ def _require_resumable(project: Project, query: Query, spark: SparkSession, foun
 def _require_same(project: Project, query: Query, spark: SparkSession, layout: QueryLayout) -> None:
     """Raise CheckpointError if what is kept in `layout` is of a query that meant something else."""
     require_same_sink(project, query, layout)
-    with applied(spark, session_settings(project, spark)):
+    with apply_settings(spark, session_settings(project, spark)):
         judgement = judgement_over(project, query, spark, Home(layout=layout))
     if refused := tuple(list_refusals(query, judgement)):
         raise CheckpointError(refused)

@@ -40,7 +40,14 @@ from headrace.run.plan import Planned, planned, unfit
 from headrace.run.query_run import Reports, Request, Running
 from headrace.run.rename import brought_along
 from headrace.run.state_store import query_settings, rows_tracked
-from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, applied, default_partitions, restored, served, shared
+from headrace.spark.jvm.session_conf import (
+    ONE_AT_A_TIME,
+    apply_settings,
+    default_partitions,
+    name_query,
+    restore_settings,
+    share_settings,
+)
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.stream.event_times import observe_event_times
 from headrace.storage.private import writing_to
@@ -151,10 +158,10 @@ def launch(request: Request) -> Running:
     spark = request.spark
     # What is only looked at. Once the sink is opened an older driver may end its batch.
     layout = layout_of(request.project, request.query)
-    with shared(spark, request.settings), remembering(layout.checkpoint):
+    with share_settings(spark, request.settings), remembering(layout.checkpoint):
         home, plan = _looked_at(request, layout)
     try:
-        with ONE_AT_A_TIME, restored(spark, (POLICY,)):
+        with ONE_AT_A_TIME, restore_settings(spark, (POLICY,)):
             _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
         request.begin(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, tell=request.tell)
@@ -166,11 +173,11 @@ def launch(request: Request) -> Running:
         plain = isinstance(request.trigger, (Continuous, RealTime))
         frame = plan.frame if plain else observe_event_times(plan.frame)
         kept_in = {READ_FILES: str(home.layout.home) if home.lasting else ""}
-        with shared(spark, request.settings), ONE_AT_A_TIME, restored(spark, (PARTITIONS, POLICY)):
+        with share_settings(spark, request.settings), ONE_AT_A_TIME, restore_settings(spark, (PARTITIONS, POLICY)):
             _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
             _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
             stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
-            with served(spark, request.query.name), applied(spark, kept_in):
+            with name_query(spark, request.query.name), apply_settings(spark, kept_in):
                 handle = stream.start()
             tracked = rows_tracked(spark)
         if plan.revision is not None:

@@ -22,7 +22,7 @@ from headrace.queries.layout import layout_of
 from headrace.queries.rename_record import RenameRecord
 from headrace.run.sink_work import require_stopped
 from headrace.spark.jvm.preconditions import require_version
-from headrace.spark.jvm.session_conf import applied, is_cluster
+from headrace.spark.jvm.session_conf import apply_settings, is_cluster
 from headrace.spark.jvm.settings import (
     CHECKPOINT_FORMAT,
     FILE_MANAGER,
@@ -280,7 +280,7 @@ def _made(
     own = spark is None
     spark = spark or session(project)
     try:
-        with applied(spark, query_settings(project, query, spark)):
+        with apply_settings(spark, query_settings(project, query, spark)):
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(

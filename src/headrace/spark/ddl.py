@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.contract import OptionError
 from headrace.errors import nearest
+from headrace.spark.sql_tokens import NOTHING, Token, tokens
 
-_TOKEN = re.compile(
-    r"""(?P<skip>\s+ | --[^\n]* | /\*.*?\*/)
-      | (?P<text>'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*")
-      | (?P<quoted>`(?:[^`]|``)*`)
-      | (?P<word>\w+)
-      | (?P<other>.)""",
-    re.VERBOSE | re.DOTALL,
-)
 # Spark's words for its types, and what it calls each in its JSON.
 SIMPLE = {
-    "boolean": "boolean",
-    "tinyint": "byte",
-    "byte": "byte",
-    "smallint": "short",
-    "short": "short",
-    "int": "integer",
-    "integer": "integer",
-    "bigint": "long",
-    "long": "long",
-    "float": "float",
+    **{name: name for name in ("boolean", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "binary")},
+    **dict.fromkeys(("tinyint", "byte"), "byte"),
+    **dict.fromkeys(("smallint", "short"), "short"),
+    **dict.fromkeys(("int", "integer"), "integer"),
+    **dict.fromkeys(("bigint", "long"), "long"),
     "real": "float",
-    "double": "double",
-    "date": "date",
-    "timestamp": "timestamp",
     "timestamp_ltz": "timestamp",
-    "timestamp_ntz": "timestamp_ntz",
-    "string": "string",
-    "binary": "binary",
-    "void": "void",
-    "null": "void",
+    **dict.fromkeys(("void", "null"), "void"),
     "variant": "variant",
 }
 SIZED = ("char", "character", "varchar", "decimal", "dec", "numeric", "time", "geometry", "geography")
@@ -62,7 +41,9 @@ ELSEWHERE = {
     "bool": "BOOLEAN",
     **dict.fromkeys(("bytes", "bytea", "blob"), "BINARY"),
 }
-_INTERVALS = {"year": 0, "month": 1, "day": 2, "hour": 3, "minute": 4, "second": 5}
+_EXAMPLES = {"array": "ARRAY<STRING>", "map": "MAP<STRING, BIGINT>", "struct": "STRUCT<id: BIGINT>"}
+_INTERVALS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
+_AFTER_TYPE = ("COLLATE", "WITH", "WITHOUT", *_INTERVALS)
 MOST_DIGITS, MOST_DEPTH = 38, 100
 
 
@@ -74,29 +55,17 @@ class SchemaError(ValueError):
         super().__init__(f"{what}; {fix}")
 
 
-@dataclass(frozen=True)
-class _Token:
-    text: str
-    kind: str
-
-    @property
-    def word(self) -> str:
-        return self.text.lower() if self.kind == "word" else ""
-
-
 def columns(text: str) -> list[dict[str, Any]]:
-    """The fields of a schema, as Spark's JSON has them; raises SchemaError."""
+    """Read the fields of a schema, as Spark's JSON has them; raises SchemaError."""
     parser = _Parser(text)
-    if parser.peek().word == "struct" and parser.peek(1).text == "<":
-        found = parser.type("")["fields"]
-    else:
-        found = parser.fields("", end="")
+    whole = parser.peek().keyword == "STRUCT" and parser.peek(1).text == "<"
+    fields = parser.type("")["fields"] if whole else parser.fields("", end="")
     parser.finish()
-    return list(found)
+    return list(fields)
 
 
 def problems(text: str) -> Iterator[OptionError]:
-    """What is wrong with a connector's option `schema`."""
+    """Say what is wrong with a connector's option `schema`."""
     try:
         columns(text)
     except SchemaError as error:
@@ -104,186 +73,166 @@ def problems(text: str) -> Iterator[OptionError]:
 
 
 def data_type(text: str) -> Any:
-    """The type, or the schema, that `text` names, as Spark's JSON; raises SchemaError."""
+    """Read the type, or the schema, that `text` names, as Spark's JSON; raises SchemaError."""
     parser = _Parser(text)
-    one = parser.peek().word in (*SIMPLE, *SIZED, *NESTED, "interval") and (
-        parser.peek(1).kind == "end" or parser.peek(1).text in ("<", "(") or parser.peek(1).word in _AFTER_TYPE
-    )
-    if not one and parser.peek(1).kind == "end" and parser.peek().kind == "word":
-        raise _unknown_type(parser.peek().text, "")
-    found = parser.type("") if one else {"type": "struct", "fields": parser.fields("", end="")}
+    first, second = parser.peek(), parser.peek(1)
+    ends = second.kind == "end" or second.text in ("<", "(") or second.keyword in _AFTER_TYPE
+    is_type = first.keyword.lower() in (*SIMPLE, *SIZED, *NESTED, "interval") and ends
+    if not is_type and second.kind == "end" and first.kind == "word":
+        raise _unknown_type(first.text, "")
+    result = parser.type("") if is_type else {"type": "struct", "fields": parser.fields("", end="")}
     parser.finish()
-    return found
-
-
-_AFTER_TYPE = ("collate", "with", "without", *_INTERVALS)
+    return result
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.tokens: list[_Token] = []
+        self.tokens = tokens(text)
         self.at = self.depth = 0
-        for match in _TOKEN.finditer(text):
-            kind, value = str(match.lastgroup), match.group()
-            if kind == "quoted":
-                self.tokens.append(_Token(value[1:-1].replace("``", "`"), kind))
-            elif kind != "skip":
-                self.tokens.append(_Token(value, kind))
 
-    def peek(self, ahead: int = 0) -> _Token:
+    def peek(self, ahead: int = 0) -> Token:
         place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else _Token("", "end")
+        return self.tokens[place] if place < len(self.tokens) else NOTHING
 
-    def take(self) -> _Token:
+    def take(self) -> Token:
         token = self.peek()
         self.at += 1
         return token
 
     def takes(self, *words: str) -> bool:
+        """Take the next token if it is one of these keywords or signs."""
         token = self.peek()
-        found = token.word in words or (token.kind == "other" and token.text in words)
-        self.at += found
-        return found
+        fits = token.keyword in words or (token.kind == "other" and token.text in words)
+        self.at += fits
+        return fits
+
+    def require(self, word: str, what: str, fix: str) -> None:
+        if not self.takes(word):
+            raise SchemaError(what, fix)
 
     def finish(self) -> None:
-        left = self.peek()
-        if left.kind != "end":
-            raise SchemaError(f"'{left.text}' stands where the text should end", "remove it, or put a comma before it")
+        rest = self.peek()
+        if rest.kind != "end":
+            raise SchemaError(f"'{rest.text}' stands where the text should end", "remove it, or put a comma before it")
 
     def fields(self, inside: str, *, end: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        names: dict[str, str] = {}
+        """Read columns up to the sign `end`; `inside` is the path of the struct that they are in."""
+        result: list[dict[str, Any]] = []
         whose = f"in '{inside}', " if inside else ""
-        while True:
-            name = self.peek()
-            if name.kind == "end" or name.text == end:
-                if not found and not end:
-                    raise SchemaError("it names no column", "write columns and types: id BIGINT, at TIMESTAMP")
-                if found:
-                    raise SchemaError(f"{whose}a comma ends it", "remove the comma, or write the column that follows")
-                return found
+        while self.peek().kind != "end" and self.peek().text != end:
             field = self.field(inside)
-            folded = str(field["name"]).lower()
-            if folded in names:
+            if field["name"].lower() in (other["name"].lower() for other in result):
                 fix = "name each column once; Spark does not distinguish capital letters from small ones"
                 raise SchemaError(f"{whose}the column '{field['name']}' stands there twice", fix)
-            names[folded] = folded
-            found.append(field)
+            result.append(field)
             if not self.takes(","):
-                if (follows := self.peek()).kind != "end" and follows.text != end:
-                    what = f"'{follows.text}' follows the type of the column '{field['name']}'"
+                if (after := self.peek()).kind != "end" and after.text != end:
+                    what = f"'{after.text}' follows the type of the column '{field['name']}'"
                     raise SchemaError(what, "put a comma between two columns, and brackets around a type's size only")
-                return found
+                return result
+        if result:
+            raise SchemaError(f"{whose}a comma ends it", "remove the comma, or write the column that follows")
+        if not end:
+            raise SchemaError("it names no column", "write columns and types: id BIGINT, at TIMESTAMP")
+        return result
 
     def field(self, inside: str) -> dict[str, Any]:
+        name, path = self.column_name(inside)
+        kind = self.type(path)
+        nullable, metadata = True, {}
+        while True:
+            if self.takes("NOT"):
+                self.require("NULL", f"NOT without NULL follows the column '{path}'", "write NOT NULL")
+                nullable = False
+            elif self.takes("COMMENT"):
+                comment = self.take()
+                if comment.kind != "text":
+                    raise SchemaError(f"the comment of the column '{path}' is no text", "write it in single quotes")
+                metadata = {"comment": comment.text[1:-1]}
+            elif self.takes("DEFAULT", "GENERATED"):
+                while self.peek().kind != "end" and self.peek().text != ",":
+                    self.take()
+            else:
+                return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+    def column_name(self, inside: str) -> tuple[str, str]:
+        """Read a column's name, which a type follows; returns it with its path."""
         token = self.take()
-        if token.kind not in ("word", "quoted") or not token.text:
-            said = f"'{token.text}'" if token.text else "nothing"
-            raise SchemaError(
-                f"{said} stands where a column's name should", "write columns as: id BIGINT, at TIMESTAMP"
-            )
         name = token.text
+        if token.kind not in ("word", "quoted") or not name:
+            what = f"'{name}'" if name else "nothing"
+            raise SchemaError(
+                f"{what} stands where a column's name should", "write columns as: id BIGINT, at TIMESTAMP"
+            )
         path = f"{inside}.{name}" if inside else name
-        following = self.peek()
-        if following.kind == "other" and following.text not in (":", ",", ">", "<"):
-            fix = f"write a name with such a character in backticks: `{name}{following.text}...`"
-            raise SchemaError(f"the column name '{name}' is followed by '{following.text}'", fix)
+        after = self.peek()
+        if after.kind == "other" and after.text not in (":", ",", ">", "<") and not after.text[0].isdigit():
+            fix = f"write a name with such a character in backticks: `{name}{after.text}...`"
+            raise SchemaError(f"the column name '{name}' is followed by '{after.text}'", fix)
         self.takes(":")
         if self.peek().text == "<" and not path.count("."):
             what = f"the type {name.upper()} stands where a column's name should"
             raise SchemaError(what, f"write name {name.upper()}<...>")
         if self.peek().kind == "end" or self.peek().text in (",", ">"):
             raise SchemaError(f"the column '{path}' has no type", f"write one after it, as: {name} STRING")
-        found = self.type(path)
-        nullable, metadata = True, {}
-        while True:
-            if self.takes("not"):
-                if not self.takes("null"):
-                    raise SchemaError(f"NOT without NULL follows the column '{path}'", "write NOT NULL")
-                nullable = False
-            elif self.takes("comment"):
-                comment = self.take()
-                if comment.kind != "text":
-                    raise SchemaError(f"the comment of the column '{path}' is no text", "write it in single quotes")
-                metadata = {"comment": comment.text[1:-1]}
-            elif self.takes("default", "generated"):
-                while self.peek().kind != "end" and self.peek().text != ",":
-                    self.take()
-            else:
-                break
-        return {"name": name, "type": found, "nullable": nullable, "metadata": metadata}
+        return name, path
 
     def type(self, path: str) -> Any:
+        if self.depth >= MOST_DEPTH:
+            raise SchemaError(f"its types are nested more than {MOST_DEPTH} deep", "read the inner ones as a STRING")
         self.depth += 1
-        try:
-            if self.depth > MOST_DEPTH:
-                what = f"its types are nested more than {MOST_DEPTH} deep"
-                raise SchemaError(what, "read the inner ones as a STRING")
-            return self._type(path)
-        finally:
-            self.depth -= 1
-
-    def _type(self, path: str) -> Any:
         token = self.take()
-        word = token.word
+        word = token.keyword.lower()
+        result: Any
         if word in NESTED:
-            return self.nested(word, path)
-        if word in SIZED:
-            return self.sized(word, path)
-        if word == "interval":
-            return self.interval()
-        if word not in SIMPLE:
+            result = self.nested(word, path)
+        elif word in SIZED:
+            result = self.sized(word, path)
+        elif word == "interval":
+            result = self.interval()
+        elif word in SIMPLE:
+            result = self.simple(token, path)
+        else:
             raise _unknown_type(token.text, path)
+        self.depth -= 1
+        return result
+
+    def simple(self, token: Token, path: str) -> str:
+        word = token.keyword.lower()
         if self.peek().text == "(" and self.peek().kind == "other":
             fix = f"write {token.text} alone" + (", or VARCHAR(n)" if word == "string" else "")
             raise SchemaError(f"the type {token.text}{_of(path)} takes no size", fix)
-        if word == "string" and self.takes("collate"):
+        if word == "string" and self.takes("COLLATE"):
             return f"string collate {self.take().text}"
-        if word == "timestamp" and self.peek().word in ("with", "without"):
-            local = self.take().word == "with"
-            self.takes("local")
-            if not (self.takes("time") and self.takes("zone")):
-                raise SchemaError(f"TIMESTAMP{_of(path)} is not complete", "write TIMESTAMP or TIMESTAMP_NTZ")
-            return "timestamp" if local else "timestamp_ntz"
+        if word == "timestamp" and self.peek().keyword in ("WITH", "WITHOUT"):
+            is_local = self.take().keyword == "WITH"
+            self.takes("LOCAL")
+            for part in ("TIME", "ZONE"):
+                self.require(part, f"TIMESTAMP{_of(path)} is not complete", "write TIMESTAMP or TIMESTAMP_NTZ")
+            return "timestamp" if is_local else "timestamp_ntz"
         return SIMPLE[word]
 
-    def nested(self, word: str, path: str) -> Any:
-        if word == "struct" and self.peek().text == "<" and self.peek(1).text == ">":
-            self.at += 2
-            return {"type": "struct", "fields": []}
-        example = {"array": "ARRAY<STRING>", "map": "MAP<STRING, BIGINT>", "struct": "STRUCT<id: BIGINT>"}[word]
-        if not self.takes("<"):
-            raise SchemaError(f"{word.upper()}{_of(path)} does not say of what", f"write for example {example}")
-        found: dict[str, Any] = {"type": word}
+    def nested(self, word: str, path: str) -> dict[str, Any]:
+        whose, example = f"{word.upper()}{_of(path)}", _EXAMPLES[word]
+        self.require("<", f"{whose} does not say of what", f"write for example {example}")
+        result: dict[str, Any] = {"type": word}
         if word == "array":
-            found |= {"elementType": self.type(path), "containsNull": True}
+            result |= {"elementType": self.type(path), "containsNull": True}
         elif word == "map":
-            found["keyType"] = self.type(path)
-            if not self.takes(","):
-                raise SchemaError(f"MAP{_of(path)} has one type, and needs two", f"write for example {example}")
-            found |= {"valueType": self.type(path), "valueContainsNull": True}
+            result["keyType"] = self.type(path)
+            self.require(",", f"{whose} has one type, and needs two", f"write for example {example}")
+            result |= {"valueType": self.type(path), "valueContainsNull": True}
         else:
-            found["fields"] = self.fields(path, end=">")
-        if not self.takes(">"):
-            raise SchemaError(f"the bracket < of {word.upper()}{_of(path)} is not closed", f"close it: {example}")
-        return found
+            result["fields"] = self.fields(path, end=">")
+        self.require(">", f"the bracket < of {whose} is not closed", f"close it: {example}")
+        return result
 
-    def sized(self, word: str, path: str) -> Any:
-        numbers: list[int] = []
-        if self.takes("("):
-            while True:
-                number = self.take().text
-                if not number.isdigit() and word not in ("geometry", "geography"):
-                    what = f"the size of {word.upper()}{_of(path)} is '{number}'"
-                    raise SchemaError(what, "write a whole number")
-                numbers.append(int(number) if number.isdigit() else 0)
-                if not self.takes(","):
-                    break
-            if not self.takes(")"):
-                raise SchemaError(f"the bracket ( of {word.upper()}{_of(path)} is not closed", "close it with )")
+    def sized(self, word: str, path: str) -> str:
+        whose = f"{word.upper()}{_of(path)}"
+        numbers = self.sizes(word, whose) if self.takes("(") else []
         if word in ("char", "character", "varchar"):
             if len(numbers) != 1 or not numbers[0]:
-                raise SchemaError(f"{word.upper()}{_of(path)} needs one length", "write STRING, or VARCHAR(80)")
+                raise SchemaError(f"{whose} needs one length", "write STRING, or VARCHAR(80)")
             return f"{'varchar' if word == 'varchar' else 'char'}({numbers[0]})"
         if word == "time":
             return f"time({numbers[0] if numbers else 6})"
@@ -295,17 +244,27 @@ class _Parser:
             raise SchemaError(f"{word.upper()}({', '.join(map(str, numbers))}){_of(path)} is not a DECIMAL", fix)
         return f"decimal({precision},{scale})"
 
+    def sizes(self, word: str, whose: str) -> list[int]:
+        numbers: list[int] = []
+        while not numbers or self.takes(","):
+            number = self.take().text
+            if not number.isdigit() and word not in ("geometry", "geography"):
+                raise SchemaError(f"the size of {whose} is '{number}'", "write a whole number")
+            numbers.append(int(number) if number.isdigit() else 0)
+        self.require(")", f"the bracket ( of {whose} is not closed", "close it with )")
+        return numbers
+
     def interval(self) -> str:
-        if self.peek().word not in _INTERVALS:
+        if self.peek().keyword not in _INTERVALS:
             return "interval"
-        first = self.take().word
-        return f"interval {first} to {self.take().word}" if self.takes("to") else f"interval {first}"
+        first = self.take().text.lower()
+        return f"interval {first} to {self.take().text.lower()}" if self.takes("TO") else f"interval {first}"
 
 
 def _unknown_type(text: str, path: str) -> SchemaError:
-    known = ELSEWHERE.get(text.lower())
+    in_spark = ELSEWHERE.get(text.lower())
     near = nearest(text.lower(), (*SIMPLE, *SIZED[:7], *NESTED)).upper().replace("DID YOU MEAN", "did you mean")
-    fix = f"write {known}" if known else near.replace(" OR ", " or ").replace("KNOWN", "known")
+    fix = f"write {in_spark}" if in_spark else near.replace(" OR ", " or ").replace("KNOWN", "known")
     return SchemaError(f"the type '{text}'{_of(path)} is not one of Spark's", fix)
 
 
@@ -314,6 +273,6 @@ def _of(path: str) -> str:
 
 
 def type_name(kind: Any) -> str:
-    """A type as a schema is written; names inside it keep their case."""
+    """Write a type of Spark as a schema does; names inside it keep their case."""
     text = str(kind.simpleString())
     return text if "<" in text else text.upper()

@@ -128,7 +128,7 @@ class Disk(Store):
     def make_private(self, path: str) -> None:
         """Also what was made before as open as the umask; what lies deeper is hidden with it."""
         self.make_directory(path)
-        # A project that is its own storage is more than that, and belongs to whoever works on it.
+        # A project that is its own storage is more than that, and belongs to the people who work on it.
         if not os.path.exists(os.path.join(path, "headrace.yml")):
             tighten(Path(path))
         for pattern in _PRIVATE:
@@ -206,7 +206,7 @@ def _end_last_line(path: str, file: BinaryIO) -> None:
 
 @contextmanager
 def _draft(file: Path, *, shared: bool, private: bool = False) -> Iterator[tuple[Path, BinaryIO]]:
-    """A file beside `file` to write into; gone after the block. Spark does not read a name that begins with a dot."""
+    """A file next to `file` to write into; gone after the block. Spark does not read a name that begins with a dot."""
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex[:12]}.headrace" if shared else f".{file.name}.headrace")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:

@@ -24,14 +24,14 @@ WEB_PORT = 9870
 # Hadoop's own name of the setting that says where WebHDFS answers.
 WEB_ADDRESS = "dfs.namenode.http-address"
 _SPARK = "spark.hadoop."
-# A NameNode that is restarted is back within seconds; whoever waits longer is told.
+# A restarted NameNode is back within seconds; a longer silence is an error.
 _PAUSES = (0.2, 1.0, 3.0)
 _TIMEOUT_SECONDS = (3.0, 60.0)
 _PIECE_BYTES = 8 << 20
 
 
 class Hdfs(Store):
-    """One NameNode. Files are written beside their place and renamed, which HDFS does in one step."""
+    """One NameNode. Files are written next to their place and renamed, which HDFS does in one step."""
 
     def __init__(self, authority: str, web_address: str, user: str) -> None:
         self.url = f"hdfs://{authority}"
@@ -42,10 +42,10 @@ class Hdfs(Store):
 
     @classmethod
     def of(cls, authority: str, settings: Mapping[str, str]) -> Hdfs:
-        """The NameNode of `hdfs://authority`, found and logged in to as Hadoop's client does."""
+        """The NameNode of `hdfs://authority`, with the address and the user that Hadoop's client would take."""
         host = authority.rpartition(":")[0] or authority
-        known = settings.get(f"{_SPARK}{WEB_ADDRESS}") or _site_setting(WEB_ADDRESS)
-        web = known or f"{host}:{WEB_PORT}"
+        setting = settings.get(f"{_SPARK}{WEB_ADDRESS}") or _site_setting(WEB_ADDRESS)
+        web = setting or f"{host}:{WEB_PORT}"
         name, _, port = web.rpartition(":")
         # Hadoop's default is an address to listen on.
         web = f"{host}:{port}" if name in ("", "0.0.0.0") else web
@@ -55,10 +55,10 @@ class Hdfs(Store):
         return _entry(self._ask("GETFILESTATUS", path).json()["FileStatus"])
 
     def listing(self, path: str) -> Sequence[StoreEntry]:
-        found = self._ask("LISTSTATUS", path).json()["FileStatuses"]["FileStatus"]
-        if len(found) == 1 and found[0]["pathSuffix"] == "":
+        statuses = self._ask("LISTSTATUS", path).json()["FileStatuses"]["FileStatus"]
+        if len(statuses) == 1 and statuses[0]["pathSuffix"] == "":
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
-        return sorted((_entry(each) for each in found), key=lambda each: each.name)
+        return sorted(map(_entry, statuses), key=lambda entry: entry.name)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         part = {"offset": str(start)} if length is None else {"offset": str(start), "length": str(length)}
@@ -120,7 +120,7 @@ class Hdfs(Store):
         return draft
 
     def _rename(self, path: str, new: str, *, overwrite: bool = False) -> None:
-        """Rename in one step; an answer that was lost is found again in what became of the old name."""
+        """Rename in one step. If the answer is lost, the next try sees whether the old name is gone."""
         option = "OVERWRITE" if overwrite else "NONE"
         tries = count()
 
@@ -135,11 +135,11 @@ class Hdfs(Store):
         self._again(rename)
 
     def _ask(self, verb: str, path: str, *, method: str = "get", **options: str) -> Any:
-        """What may be asked again without harm."""
+        """Ask a question that can be repeated without harm."""
         return self._again(lambda: self._call(verb, path, method=method, redirect=True, **options))
 
     def _again(self, attempt: Callable[[], Any]) -> Any:
-        """What `attempt` gives, which is made again after a pause while nothing answers."""
+        """Call `attempt`, again after a pause while the server does not answer."""
         for pause in _PAUSES:
             try:
                 return attempt()
@@ -158,19 +158,19 @@ class Hdfs(Store):
         except PermissionError as error:
             raise refused(self.url, first_line(error) or type(error).__name__) from error
         except (RuntimeError, ValueError) as error:
-            said = first_line(error)
-            if "already exists" in said or "FileAlreadyExists" in said:
+            message = first_line(error)
+            if "already exists" in message or "FileAlreadyExists" in message:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + path) from None
-            if any(words in said for words in OF_HDFS):
-                raise requests.ConnectionError(said) from error
-            raise OSError(errno.EIO, said, self.url + path) from error
+            if any(words in message for words in OF_HDFS):
+                raise requests.ConnectionError(message) from error
+            raise OSError(errno.EIO, message, self.url + path) from error
 
 
 def _with_timeout(request: Any) -> Any:
-    def asked(*arguments: Any, **options: Any) -> Any:
+    def ask(*arguments: Any, **options: Any) -> Any:
         return request(*arguments, **{**options, "timeout": options.get("timeout") or _TIMEOUT_SECONDS})
 
-    return asked
+    return ask
 
 
 def _entry(facts: Mapping[str, Any]) -> StoreEntry:
@@ -183,7 +183,7 @@ def _entry(facts: Mapping[str, Any]) -> StoreEntry:
 
 
 def _site_setting(name: str) -> str | None:
-    """What the cluster's own hdfs-site.xml says, where HADOOP_CONF_DIR leads to one."""
+    """A setting of the hdfs-site.xml in HADOOP_CONF_DIR."""
     home = os.environ.get("HADOOP_CONF_DIR")
     if not home:
         return None
@@ -191,8 +191,8 @@ def _site_setting(name: str) -> str | None:
         root = ElementTree.parse(Path(home) / "hdfs-site.xml").getroot()
     except (OSError, ElementTree.ParseError):
         return None
-    found = {each.findtext("name"): each.findtext("value") for each in root.iter("property")}
-    return found.get(name)
+    values = {setting.findtext("name"): setting.findtext("value") for setting in root.iter("property")}
+    return values.get(name)
 
 
 def _remote_reason(answer: Any) -> str:

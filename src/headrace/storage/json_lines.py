@@ -42,15 +42,15 @@ def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[A
         lines = path.read_bytes().rstrip(b"\n").split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return []
-    found = []
+    values = []
     if lines == [b""]:
         return []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(json.loads(line.decode()))
+            values.append(json.loads(line.decode()))
         except ValueError as error:
             # What is written is ASCII, so that no crash leaves half a character.
             passed_over = skip == "any" or (skip == "last" and number == len(lines))
             if not (passed_over and isinstance(error, json.JSONDecodeError)):
                 raise DamagedLine(number, error) from error
-    return found
+    return values

@@ -46,7 +46,7 @@ def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], He
 
 def read_as(record: type[_Record], damaged: Damaged) -> _Record | None:
     """The dataclass `record` that `write` has kept in the file; None without the file."""
-    return read(damaged.file, lambda facts: _made(record, facts), damaged)
+    return read(damaged.file, lambda facts: _build(record, facts), damaged)
 
 
 def write(file: Path, record: Any) -> None:
@@ -54,12 +54,11 @@ def write(file: Path, record: Any) -> None:
     replace_file(file, json.dumps(asdict(record), default=str) + "\n")
 
 
-def _made(record: Any, facts: Any) -> Any:
+def _build(record: Any, facts: Any) -> Any:
     hints = get_type_hints(record)
-    known = [
-        each.name for each in fields(record) if each.name in facts or each.default is each.default_factory is MISSING
-    ]
-    return record(**{name: _value(hints[name], facts[name], name) for name in known})
+    required = {field.name for field in fields(record) if field.default is field.default_factory is MISSING}
+    names = [field.name for field in fields(record) if field.name in {*facts, *required}]
+    return record(**{name: _value(hints[name], facts[name], name) for name in names})
 
 
 def _value(hint: Any, value: Any, name: str) -> Any:
@@ -72,7 +71,7 @@ def _value(hint: Any, value: Any, name: str) -> Any:
             raise ValueError(f"it names another {name}, '{value}'")
         return value
     if origin is tuple:
-        return tuple(_value(parts[0], each, name) for each in value)
+        return tuple(_value(parts[0], item, name) for item in value)
     if origin is not None and issubclass(origin, Mapping):
         return dict(value)
     return hint(value)

@@ -48,7 +48,7 @@ def reach(urls: Iterable[str], settings: Mapping[str, str]) -> None:
     hadoop = {key: value for key, value in settings.items() if key.startswith("spark.hadoop.")}
     for url in urls:
         store = scheme_of(url) or "", _authority(url)
-        if store[0] in SCHEMES and store[1] and _settings.get(store) != hadoop:
+        if store[0] in SCHEMES and store[1] and _settings.get(store, {}) != hadoop:
             _settings[store] = hadoop
             forget(*store)
 
@@ -91,7 +91,7 @@ def is_known(text: str) -> bool:
 
 
 def _authority(text: str) -> str:
-    """The host or the bucket of a URL; empty where Hadoop's own configuration is to tell it."""
+    """The host or the bucket of a URL; empty where Hadoop's own configuration names it."""
     return text.partition("://")[2].partition("/")[0]
 
 

@@ -35,24 +35,24 @@ def scratch(parent: Path | None) -> Iterator[Path]:
 
 
 def umask() -> int:
-    """What this process takes from the modes of its new files."""
+    """The umask of this process."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("Umask:")).split()[1], 8)
-    found = os.umask(0o077)
-    os.umask(found)
-    return found
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def local_directories(conf: Mapping[str, str], environ: Mapping[str, str] | None = None) -> str:
-    """Private directories for shuffle files and local state, one in each that Spark would take; gone at the end.
+    """Make a private directory for shuffle files and local state in each one that Spark would use; removed at the end.
 
     Spark's own `blockmgr-...` are as open as the umask.
     """
     environ = os.environ if environ is None else environ
     wanted = environ.get(LOCAL_DIRECTORIES) or conf.get(LOCAL_SETTING) or tempfile.gettempdir()
     made = []
-    for place in (each.strip() for each in wanted.split(",")):
+    for place in (directory.strip() for directory in wanted.split(",")):
         os.makedirs(place, exist_ok=True)
         made.append(tempfile.mkdtemp(prefix="headrace-spark-", dir=place))
     _made.extend(made)
@@ -64,14 +64,14 @@ _made: list[str] = []
 
 @atexit.register
 def discard_local_directories() -> None:
-    """Remove what Spark has left there."""
+    """Remove the directories and the files that Spark left there."""
     while _made:
         shutil.rmtree(_made.pop(), ignore_errors=True)
 
 
 @contextmanager
 def writing_to(folder: Path, *, called: str = "storage directory") -> Iterator[None]:
-    """Let an OSError of the block be the one finding of a directory that cannot be written."""
+    """Turn an OSError of the block into the finding of a directory that cannot be written."""
     try:
         yield
     except OSError as error:
@@ -79,12 +79,12 @@ def writing_to(folder: Path, *, called: str = "storage directory") -> Iterator[N
 
 
 def unwritable(place: str, error: OSError) -> PlatformError:
-    """What is raised where a place of the storage cannot be written: for lack of space, or of the right to."""
-    what = f"{place} cannot be written: {reason(error)}"
+    """The error for a place of the storage that cannot be written: no space, or no right."""
+    fault = f"{place} cannot be written: {reason(error)}"
     if error.errno in FULL:
         fix = "make room on that disk; what was committed is safe"
-        return PlatformError(code="HR541", what=what, fix=fix)
+        return PlatformError(code="HR541", what=fault, fix=fix)
     fix = "give the user that runs Headrace the right to write there, or name another `storage`"
     if error.errno == errno.EROFS:
         fix = "mount that file system so that it can be written, or name another `storage`"
-    return PlatformError(code="HR540", what=what, fix=fix)
+    return PlatformError(code="HR540", what=fault, fix=fix)

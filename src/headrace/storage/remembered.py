@@ -52,9 +52,9 @@ class Remembered(Store):
             return self._asked.entry(path)
         parent, _, name = path.rpartition("/")
         with suppress(OSError):
-            for each in self.listing(parent):
-                if each.name == name:
-                    return each
+            for entry in self.listing(parent):
+                if entry.name == name:
+                    return entry
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def listing(self, path: str) -> Sequence[StoreEntry]:
@@ -66,10 +66,10 @@ class Remembered(Store):
                     self._listings[path] = self._asked.listing(path)
                 except (FileNotFoundError, NotADirectoryError) as error:
                     self._listings[path] = error
-            found = self._listings[path]
-        if isinstance(found, OSError):
-            raise type(found)(*found.args)
-        return found
+            answer = self._listings[path]
+        if isinstance(answer, OSError):
+            raise type(answer)(*answer.args)
+        return answer
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         if not self._is_inside(path) or self.entry(path).size_bytes > _SMALL_BYTES:
@@ -77,8 +77,8 @@ class Remembered(Store):
         with self._guard:
             if path not in self._contents:
                 self._fetch(path)
-            found = self._contents[path]
-        return found[start : None if length is None else start + length]
+            content = self._contents[path]
+        return content[start : None if length is None else start + length]
 
     def put(self, path: str, data: bytes) -> None:
         self._asked.put(path, data)
@@ -116,20 +116,21 @@ class Remembered(Store):
         return path.startswith(f"{self._folder}/")
 
     def _fetch(self, path: str) -> None:
-        """Read a file, and with the third of a directory all its small ones."""
+        """Read a file; with the third file of a directory, read all its small files."""
         folder = path.rpartition("/")[0]
         self._reads[folder] += 1
         if self._reads[folder] < _WANTED:
             self._contents[path] = self._asked.read(path)
             return
-        small = [each for each in self.listing(folder) if not each.is_directory and each.size_bytes <= _SMALL_BYTES]
-        paths = dict.fromkeys((path, *(f"{folder}/{each.name}" for each in small[-_MOST:])))
-        wanted = [each for each in paths if each not in self._contents]
+        entries = [entry for entry in self.listing(folder) if not entry.is_directory]
+        small = [entry for entry in entries if entry.size_bytes <= _SMALL_BYTES]
+        paths = dict.fromkeys((path, *(f"{folder}/{entry.name}" for entry in small[-_MOST:])))
+        wanted = [file for file in paths if file not in self._contents]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             self._contents.update(zip(wanted, pool.map(self._asked.read, wanted), strict=True))
 
     def _forget(self, path: str | None = None) -> None:
-        """What was written, and the directories that it is in; or everything."""
+        """Forget a path that was written and the directories that it is in; or everything."""
         with self._guard:
             if path is None:
                 self._listings.clear()

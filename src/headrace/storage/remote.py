@@ -15,15 +15,15 @@ from typing import IO, Any
 from headrace.storage.disk import DISK
 from headrace.storage.store import Store, StoreEntry, store_of
 
-# Of larger files those parts alone are fetched that are read, each of so many bytes.
+# Larger files are fetched in parts of this size, as they are read.
 _WHOLE_BYTES, _PART_BYTES = 4 << 20, 1 << 20
 
 
 class RemotePath(PosixPath):
     """A path such as `hdfs://host:9000/headrace`, for all that Headrace does with the files of its storage.
 
-    Everything is asked of the store anew. What is a matter of local disks alone (links, modes, descriptors) is not
-    here: `open(path)` and the functions of `os` raise TypeError, rather than to look for such a name on a disk.
+    Each call asks the store. What only local disks have (links, modes, descriptors) is missing: `open(path)` and the
+    functions of `os` raise TypeError instead of looking for such a name on a disk.
     """
 
     def __str__(self) -> str:
@@ -63,26 +63,26 @@ class RemotePath(PosixPath):
         return self._entry() is not None
 
     def is_dir(self, **_: Any) -> bool:
-        found = self._entry()
-        return found is not None and found.is_directory
+        entry = self._entry()
+        return entry is not None and entry.is_directory
 
     def is_file(self, **_: Any) -> bool:
-        found = self._entry()
-        return found is not None and not found.is_directory
+        entry = self._entry()
+        return entry is not None and not entry.is_directory
 
     def stat(self, **_: Any) -> os.stat_result:
-        found = self._store.entry(self._inside)
-        mode = modes.S_IFDIR | 0o700 if found.is_directory else modes.S_IFREG | 0o600
-        seconds = found.modified_ms // 1000
-        more = {"st_mtime_ns": found.modified_ms * 1_000_000, "st_mtime": found.modified_ms / 1000}
-        return os.stat_result((mode, 0, 0, 1, 0, 0, found.size_bytes, seconds, seconds, seconds), more)
+        entry = self._store.entry(self._inside)
+        mode = modes.S_IFDIR | 0o700 if entry.is_directory else modes.S_IFREG | 0o600
+        seconds = entry.modified_ms // 1000
+        more = {"st_mtime_ns": entry.modified_ms * 1_000_000, "st_mtime": entry.modified_ms / 1000}
+        return os.stat_result((mode, 0, 0, 1, 0, 0, entry.size_bytes, seconds, seconds, seconds), more)
 
     def entries(self) -> list[StoreEntry]:
-        """What lies in this directory, by one question. Raises OSError."""
+        """The entries of this directory, by one request. Raises OSError."""
         return list(self._store.listing(self._inside))
 
     def iterdir(self) -> Iterator[RemotePath]:  # type: ignore[override]
-        return iter([self / each.name for each in self.entries()])
+        return iter([self / entry.name for entry in self.entries()])
 
     def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # type: ignore[override]
         return iter(sorted(_matching(self, pattern.split("/"))))
@@ -107,7 +107,7 @@ class RemotePath(PosixPath):
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
 
     def open(self, mode: str = "r", *_: Any, encoding: str | None = None, **__: Any) -> IO[Any]:  # type: ignore[override]
-        """To read alone; what is written is written at once."""
+        """Open it to read; a file is written whole by `write_bytes`."""
         if mode == "rb":
             begin = self._store.read(self._inside, 0, _WHOLE_BYTES + 1)
             if len(begin) <= _WHOLE_BYTES:
@@ -124,7 +124,7 @@ class RemotePath(PosixPath):
         self._store.make_directory(self._inside)
 
     def chmod(self, mode: int, **_: Any) -> None:
-        """Nothing: who may read there is the store's to say."""
+        """Do nothing: the store decides who may read."""
 
     def unlink(self, missing_ok: bool = False) -> None:
         if not missing_ok:
@@ -148,12 +148,12 @@ def at(path: Path) -> tuple[Store, str]:
 
 
 def store_at(path: Path) -> Store:
-    """The store that `path` lies in, for what it does otherwise than others."""
+    """The store that `path` lies in."""
     return at(path)[0]
 
 
 def lie_together(one: Path, other: Path) -> bool:
-    """Whether two paths are of this machine, or of one store."""
+    """Whether two paths lie on this machine, or in one store."""
     return _authority(one) == _authority(other)
 
 
@@ -162,7 +162,7 @@ def _authority(path: Path) -> tuple[str, ...]:
 
 
 class _Parts(io.RawIOBase):
-    """A large file, of which only those parts are fetched that are read."""
+    """A large file; only the parts that are read are fetched."""
 
     def __init__(self, store: Store, path: str, size: int) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ def _is_scheme(text: str) -> bool:
 
 
 def _matching(folder: RemotePath, pattern: list[str]) -> Iterator[RemotePath]:
-    """What `Path.glob` finds, with one question for each directory that is looked into."""
+    """The paths that `Path.glob` would find, by one request for each directory."""
     first, rest = pattern[0], pattern[1:]
     if first != "**" and not any(sign in first for sign in "*?["):
         place = folder / first
@@ -210,13 +210,13 @@ def _matching(folder: RemotePath, pattern: list[str]) -> Iterator[RemotePath]:
         return
     if first == "**":
         yield from _matching(folder, rest) if rest else (folder,)
-        for each in entries:
-            if each.is_directory:
-                yield from _matching(folder / each.name, pattern)
+        for entry in entries:
+            if entry.is_directory:
+                yield from _matching(folder / entry.name, pattern)
         return
-    for each in entries:
-        if fnmatch.fnmatchcase(each.name, first):
+    for entry in entries:
+        if fnmatch.fnmatchcase(entry.name, first):
             if not rest:
-                yield folder / each.name
-            elif each.is_directory:
-                yield from _matching(folder / each.name, rest)
+                yield folder / entry.name
+            elif entry.is_directory:
+                yield from _matching(folder / entry.name, rest)

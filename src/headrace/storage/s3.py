@@ -25,7 +25,7 @@ from headrace.storage.store import Store, StoreEntry, reason_of, refused, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
 _SETTING = "spark.hadoop.fs.s3a."
-# Of a store that is restarted the answer is waited for; whoever waits longer is told.
+# A restarted store answers within these attempts; a longer silence is an error.
 ATTEMPTS = 5
 _CONNECT_SECONDS, _READ_SECONDS = 3, 60
 _MARK = "headrace-writer"
@@ -34,7 +34,7 @@ _AT_ONCE = 1000
 _LARGE_BYTES = 64 << 20
 # S3 refuses to copy a larger object in one request, and takes parts of at most this size.
 _COPY_BYTES, _COPY_PART_BYTES = 5 << 30, 1 << 30
-# In the midst of a move it is looked so often whether another has taken it over.
+# How often a move looks whether another process has taken it over.
 _LOOK_SECONDS = 1.0
 _ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 _MISSING = ("NoSuchKey", "NoSuchVersion", "NotFound", "404")
@@ -54,7 +54,7 @@ class S3(Store):
 
     @classmethod
     def of(cls, bucket: str, settings: Mapping[str, str]) -> S3:
-        """The bucket, reached and logged in to as Spark's settings say, else as AWS's own tools do."""
+        """The bucket, with endpoint and credentials of Spark's settings, or else those that AWS's own tools take."""
 
         def setting(name: str) -> str | None:
             return settings.get(f"{_SETTING}bucket.{bucket}.{name}") or settings.get(_SETTING + name)
@@ -89,20 +89,20 @@ class S3(Store):
 
     def listing(self, path: str) -> Sequence[StoreEntry]:
         prefix = _prefix(_key(path))
-        found, is_there = [], not prefix
+        entries, is_there = [], not prefix
         for page in self._pages(Prefix=prefix, Delimiter="/"):
-            for each in page.get("Contents", ()):
+            for item in page.get("Contents", ()):
                 is_there = True
-                if each["Key"] != prefix:
-                    found.append(_entry(each["Key"].removeprefix(prefix), each))
-            for each in page.get("CommonPrefixes", ()):
-                name = each["Prefix"].removeprefix(prefix).rstrip("/")
-                found.append(StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
-        if not is_there and not found:
+                if item["Key"] != prefix:
+                    entries.append(_entry(item["Key"].removeprefix(prefix), item))
+            for item in page.get("CommonPrefixes", ()):
+                name = item["Prefix"].removeprefix(prefix).rstrip("/")
+                entries.append(StoreEntry(name=name, size_bytes=0, modified_ms=0, is_directory=True))
+        if not is_there and not entries:
             if self._has_object(_key(path)):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.url + path)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path)
-        return sorted(found, key=lambda each: each.name)
+        return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         if length == 0:
@@ -115,7 +115,7 @@ class S3(Store):
         self._ask("put_object", Key=_key(path), Body=data)
 
     def create(self, path: str, data: bytes) -> bool:
-        """By a conditional put. An answer that was lost is found again in the mark of the object's writer."""
+        """Create an object by a conditional put; where the answer is lost, the mark in the object names its writer."""
         key, mark = _key(path), uuid.uuid4().hex
         while True:
             with suppress(FileExistsError):
@@ -140,9 +140,9 @@ class S3(Store):
         for at in range(0, len(keys), _AT_ONCE):
             objects = [{"Key": key} for key in keys[at : at + _AT_ONCE]]
             failed = self._ask("delete_objects", Delete={"Objects": objects, "Quiet": True}).get("Errors", ())
-            for each in failed:
-                if each.get("Code") != "NoSuchKey":
-                    raise refused(self.url, f"{each.get('Key')} cannot be deleted: {each.get('Message')}")
+            for failure in failed:
+                if failure.get("Code") != "NoSuchKey":
+                    raise refused(self.url, f"{failure.get('Key')} cannot be deleted: {failure.get('Message')}")
         self._ask("delete_object", Key=_key(path))
 
     def make_directory(self, path: str) -> None:
@@ -150,10 +150,11 @@ class S3(Store):
             self._ask("put_object", Key=_prefix(_key(path)), Body=b"")
 
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
-        """All is copied before anything is deleted. A record beside the new name says so, until that is done.
+        """Copy all objects, then delete the former ones; a record next to the new name says so until that is done.
 
-        Whoever ends what another has begun says so in the record, and waits until that one has looked again: it may
-        have been stopped, and would delete what was moved back meanwhile. Raises LeaseLost for who is overtaken.
+        A process that ends another one's move writes itself into the record, and waits until the other has looked
+        again: it may have been stopped, and would delete what was moved back meanwhile. Raises LeaseLost in the
+        process that was overtaken.
         """
         old_key, new_key = _key(path), _key(new)
         if self._has_object(old_key):
@@ -180,9 +181,9 @@ class S3(Store):
             now = time.time()
             if not now - _LOOK_SECONDS < looked <= now:
                 if self._begun(record) != mine:
-                    what = "this process was stopped for longer than its lease, and another one has taken the move to "
-                    what += f"{self.url}{new} over"
-                    raise LeaseLost(code="HR526", what=what, fix="look how the query stands: headrace status")
+                    fault = "this process was stopped for longer than its lease, and another one has taken the move to "
+                    fault += f"{self.url}{new} over"
+                    raise LeaseLost(code="HR526", what=fault, fix="look how the query stands: headrace status")
                 looked = now
             return self._ask(verb, **options)
 
@@ -203,16 +204,16 @@ class S3(Store):
             self.move(begun["from"], new, begun.get("last", ()))
 
     def require_conditional(self, folder: str) -> None:
-        """Raise PlatformError if of two that create a file here both are told that they were the first."""
+        """Raise PlatformError if two creators of one file here both get the answer that they were the first."""
         if self._keeps_first:
             return
         probe = f"{folder.rstrip('/')}/.probe.{uuid.uuid4().hex[:12]}"
         try:
             if not self.create(probe, b"") or self.create(probe, b"."):
-                what = f"the storage {self.url} cannot keep one driver from writing over another: of two that write a "
-                what += "file, both are told that they were the first"
+                fault = f"the storage {self.url} cannot keep one driver from writing over another: of two that write a "
+                fault += "file, both get the answer that they were the first"
                 fix = "name a store with conditional puts (If-None-Match), a path on hdfs://, or a mounted directory"
-                raise PlatformError(code="HR837", what=what, fix=fix)
+                raise PlatformError(code="HR837", what=fault, fix=fix)
         finally:
             self._ask("delete_object", Key=_key(probe))
         self._keeps_first = True
@@ -263,15 +264,15 @@ class S3(Store):
             raise
 
     def _begun(self, record: str) -> Any:
-        """What the record of a move says, None without one."""
+        """The record of a move; None without one."""
         with suppress(FileNotFoundError):
             return json.loads(self.read(record))
         return None
 
     def _keys(self, key: str) -> list[str]:
-        """All below a directory, each before the directory that it is in."""
+        """The keys below a directory, those inside a directory before its own."""
         pages = self._pages(Prefix=_prefix(key))
-        return sorted((each["Key"] for page in pages for each in page.get("Contents", ())), reverse=True)
+        return sorted((item["Key"] for page in pages for item in page.get("Contents", ())), reverse=True)
 
     def _pages(self, **options: Any) -> Iterator[Mapping[str, Any]]:
         more: dict[str, str] = {}
@@ -286,17 +287,17 @@ class S3(Store):
         try:
             return sync(self._fs.loop, self._answer, verb, options)
         except BotoCoreError as error:
-            raise unanswered(self._at, error) from error
+            raise error_without_answer(self._at, error) from error
         except OSError as error:
-            told = error.__cause__
-            if not isinstance(told, ClientError):
-                raise unanswered(self._at, error) from error
-            if verb == "head_object" and told.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 403):
+            answer = error.__cause__
+            if not isinstance(answer, ClientError):
+                raise error_without_answer(self._at, error) from error
+            if verb == "head_object" and answer.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 403):
                 # Such an answer has no body that says why; that of another question has.
                 self._ask("list_objects_v2", Prefix=options["Key"], MaxKeys=1)
-            if told.response["Error"].get("Code") == "InvalidRange":
+            if answer.response["Error"].get("Code") == "InvalidRange":
                 return b""
-            raise answered(self.url, self._at, str(options.get("Key", "")), told) from error
+            raise error_of_answer(self.url, self._at, str(options.get("Key", "")), answer) from error
 
     async def _answer(self, verb: str, options: Mapping[str, Any]) -> Any:
         answer = await self._fs._call_s3(verb, Bucket=self.bucket, **options)
@@ -326,7 +327,7 @@ def _key(path: str) -> str:
 
 
 def _moving(new: str) -> str:
-    """The record of a move, beside the new name."""
+    """The record of a move, next to the new name."""
     folder, _, name = new.rstrip("/").rpartition("/")
     return f"{folder}/.{name}.moving"
 
@@ -336,14 +337,14 @@ def _prefix(key: str) -> str:
 
 
 def _url(endpoint: str | None, *, secure: bool) -> str | None:
-    """Hadoop takes an endpoint without a scheme, too."""
+    """Add the scheme, which Hadoop does not require."""
     if endpoint and "://" not in endpoint:
         return f"{'https' if secure else 'http'}://{endpoint}"
     return endpoint
 
 
-def unanswered(where: str, error: BaseException) -> Exception:
-    """What is raised when nothing was asked, or nothing was answered. where: the bucket and its endpoint."""
+def error_without_answer(where: str, error: BaseException) -> Exception:
+    """The error where no request was sent, or no answer came. where: the bucket and its endpoint."""
     if isinstance(error, NoCredentialsError):
         return refused(where, "no credentials are found where AWS's tools look for them")
     if isinstance(error, BotoCoreError) and not isinstance(error, HTTPClientError | EndpointError):
@@ -351,23 +352,24 @@ def unanswered(where: str, error: BaseException) -> Exception:
     return silent(where, reason_of(error))
 
 
-def answered(url: str, where: str, key: str, error: ClientError) -> Exception:
-    """What is raised for an answer that says no."""
-    told = error.response["Error"]
-    code, said = str(told.get("Code", "")), str(told.get("Message") or first_line(error)).strip().splitlines()[0]
+def error_of_answer(url: str, where: str, key: str, error: ClientError) -> Exception:
+    """The error for an answer that refuses a request."""
+    details = error.response["Error"]
+    code = str(details.get("Code", ""))
+    message = str(details.get("Message") or first_line(error)).strip().splitlines()[0].rstrip(".")
     status = int(error.response["ResponseMetadata"]["HTTPStatusCode"])
     if code == "NoSuchBucket":
-        what = f"the bucket of the storage {where} is not there"
+        fault = f"the bucket of the storage {where} is not there"
         fix = f"make the bucket '{url.partition('://')[2]}', or name another one in `storage`"
-        return PlatformError(code="HR836", what=what, fix=fix)
+        return PlatformError(code="HR836", what=fault, fix=fix)
     if code in _MISSING:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{url}/{key}")
     if code in _TAKEN or status == 412:
         return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{url}/{key}")
     if code in _ELSEWHERE:
-        return refused(where, f"{said.rstrip('.')}: set fs.s3a.endpoint.region, or AWS_REGION, to the bucket's region")
+        return refused(where, f"{message}: set fs.s3a.endpoint.region, or AWS_REGION, to the bucket's region")
     if status in (401, 403, 404) or code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
-        return refused(where, f"{said.rstrip('.')} ({code})")
+        return refused(where, f"{message} ({code})")
     if status >= 500 or code in ("SlowDown", "RequestTimeout"):
-        return silent(where, f"{said.rstrip('.')} ({code})")
-    return OSError(errno.EIO, f"{said.rstrip('.')} ({code})", f"{url}/{key}")
+        return silent(where, f"{message} ({code})")
+    return OSError(errno.EIO, f"{message} ({code})", f"{url}/{key}")

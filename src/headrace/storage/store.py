@@ -21,7 +21,7 @@ SCHEMES = ("hdfs", "s3a")
 
 @dataclass(frozen=True, kw_only=True)
 class StoreEntry:
-    """A file or a directory in a store. etag: what an object store has for the content of a file."""
+    """A file or a directory in a store. etag: an object store's mark of the content of a file."""
 
     name: str
     size_bytes: int
@@ -33,24 +33,24 @@ class StoreEntry:
 class Store(ABC):
     """One file system or bucket, or the disks of this machine. Paths are those within it, absolute in stores, with `/`.
 
-    A file is there as a whole or not at all, and whoever asks next sees it. Faults of a path are OSErrors, as those of
-    a local one; a store that does not answer, or does not let us in, raises PlatformError.
+    A file exists whole or not at all, and the next reader sees it. Faults of a path are OSErrors, as on a local disk; a
+    store that does not answer, or refuses access, raises PlatformError.
     """
 
     is_local: ClassVar[bool] = False
     appends: ClassVar[bool] = False
-    """Whether a file is added to in its place; elsewhere it is put anew as a whole."""
+    """Whether lines are added to a file in its place; elsewhere the whole file is put again."""
     has_locks: ClassVar[bool] = False
     is_safe: ClassVar[bool] = True
-    """Whether what it has taken outlives a machine's power, and is held against checksums of its own."""
+    """Whether what it took survives a power failure, and is compared with checksums of its own."""
 
     @abstractmethod
     def entry(self, path: str) -> StoreEntry:
-        """What lies there. Raises FileNotFoundError."""
+        """The entry of a path. Raises FileNotFoundError."""
 
     @abstractmethod
     def listing(self, path: str) -> Sequence[StoreEntry]:
-        """What lies in a directory, in order of the names. Raises FileNotFoundError, NotADirectoryError."""
+        """The entries of a directory, in the order of their names. Raises FileNotFoundError, NotADirectoryError."""
 
     def names(self, path: str) -> list[str]:
         """The names in a directory. Raises FileNotFoundError, NotADirectoryError."""
@@ -69,7 +69,7 @@ class Store(ABC):
                 yield entry.name
 
     def size_bytes(self, path: str) -> int:
-        """The bytes of a file, or of all files below a directory; none where nothing is."""
+        """The bytes of a file, or of all files below a directory; 0 for a missing path."""
         try:
             inside = self.listing(path)
         except FileNotFoundError:
@@ -80,16 +80,16 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """What a file holds, or a part of it. Raises FileNotFoundError."""
+        """The content of a file, or a part of it. Raises FileNotFoundError."""
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
-        """Let a file hold `data`, or what it held before; never a part of either."""
+        """Replace a file by `data`, whole: a crash leaves the former content or the new one."""
 
     def append_lines(self, path: str, data: bytes, *, sync: bool = True) -> None:
-        """Add whole lines of JSON to a file, behind its last whole one: a crash may have cut off what follows that.
+        """Add lines of JSON to a file, after its last whole line: a crash may have cut off a line.
 
-        sync: they are on the disk when this returns, and the name of a new file as well.
+        sync: the lines, and the name of a new file, are on the disk when this returns.
         """
         try:
             before = self.read(path)
@@ -99,7 +99,7 @@ class Store(ABC):
 
     @contextmanager
     def writing(self, path: str, *, shared: bool = False, private: bool = False) -> Iterator[BinaryIO]:
-        """Let a file hold what the block writes, as `put` does, unless it raises.
+        """Replace a file by what the block writes, as `put` does, unless the block raises.
 
         shared: several may do so at once. private: only the owner may read a new file, where others can read at all.
         """
@@ -109,14 +109,14 @@ class Store(ABC):
 
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
-        """Let a file hold `data` if it is not there; of several that create it at once, one does."""
+        """Create a file with `data` and return True; False if it exists. Of several creators at once one succeeds."""
 
     def copy(self, path: str, new: str) -> None:
-        """Let a file hold what another one holds. Raises FileNotFoundError."""
+        """Copy a file. Raises FileNotFoundError."""
         self.put(new, self.read(path))
 
     def copy_from(self, other: Store, path: str, new: str) -> None:
-        """Let a file hold what one of another store holds. Raises FileNotFoundError."""
+        """Copy a file of another store. Raises FileNotFoundError."""
         self.put(new, other.read(path))
 
     def pieces(self, path: str, length: int) -> Iterator[bytes]:
@@ -125,12 +125,12 @@ class Store(ABC):
             yield self.read(path, start, length)
 
     def link(self, path: str, new: str) -> None:
-        """Let a free name be one more of the same file, or a copy of it. Raises OSError."""
+        """Give a file a second name that is free, or copy it there. Raises OSError."""
         self.copy(path, new)
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Remove a file, or a directory with all that is in it; what is gone already is no fault."""
+        """Delete a file, or a directory with its content; a missing path is no fault."""
 
     @abstractmethod
     def make_directory(self, path: str) -> None:
@@ -155,43 +155,43 @@ class Store(ABC):
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         """Give a file or a directory a new name that is free. Raises OSError.
 
-        In one step where the store has such a step. Elsewhere the old is whole until the new is, the same call and
-        `end_move` end what was cut off, and of a directory these files of its own are the last to come and to go.
+        In one step where the store has such a step. Elsewhere the old name is whole until the new one is; the same
+        call, or `end_move`, ends a move that was cut off. last: files of a directory that are copied and deleted last.
         """
 
     def publish(self, path: str, new: str, last: Sequence[str] = ()) -> None:
-        """Move what is whole once everything in it is on the disk. Raises OSError."""
+        """Move a path once everything in it is on the disk. Raises OSError."""
         self.move(path, new, last)
 
     def exchange(self, path: str, other: str) -> None:
-        """Let each of two names be that of the other, in one step. Raises OSError, with ENOTSUP without such a step."""
+        """Exchange two names in one step. Raises OSError, with ENOTSUP where the store has no such step."""
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
     def sync(self, path: str) -> None:  # noqa: B027
-        """Bring to the disk what was written into a file, or the names in a directory. Raises OSError."""
+        """Flush a file, or the names in a directory, to the disk. Raises OSError."""
 
     def end_move(self, new: str) -> None:  # noqa: B027
-        """End the move of a directory to this name, if one was begun and cut off. Raises OSError."""
+        """End a move of a directory to this name that was cut off. Raises OSError."""
 
     def require_conditional(self, folder: str) -> None:  # noqa: B027
         """Raise PlatformError if the store does not keep what `create` promises, for files in `folder`."""
 
 
 _stores: dict[str, Store] = {}
-# Of each thread, what answers for a directory in place of its store: the store's key, the directory, the other store.
+# For each thread, the stores that answer for a directory: the key of its own store, the directory, the other store.
 _in_place: ContextVar[tuple[tuple[str, str, Store], ...]] = ContextVar("in_place", default=())
 _guard = threading.Lock()
 
 
-def keep(scheme: str, authority: str, made: Callable[[], Store]) -> None:
-    """Let a store be found by `store_of`; it is made when it is first asked for."""
+def keep(scheme: str, authority: str, create: Callable[[], Store]) -> None:
+    """Register a store for `store_of`, unless it is registered; `create` makes it."""
     with _guard:
         if _key(scheme, authority) not in _stores:
-            _stores[_key(scheme, authority)] = made()
+            _stores[_key(scheme, authority)] = create()
 
 
 def store_of(scheme: str, authority: str, path: str) -> Store:
-    """The store that was kept, or that which answers for `path` in its place."""
+    """The registered store, or the one that answers for `path` in its place."""
     key = _key(scheme, authority)
     for whose, folder, other in _in_place.get():
         if whose == key and path.startswith(f"{folder}/"):
@@ -201,14 +201,14 @@ def store_of(scheme: str, authority: str, path: str) -> Store:
 
 
 @contextmanager
-def in_place(scheme: str, authority: str, folder: str, made: Callable[[Store], Store]) -> Iterator[None]:
-    """Let another store answer this thread for what is below `folder` in the block, unless one does already."""
+def in_place(scheme: str, authority: str, folder: str, create: Callable[[Store], Store]) -> Iterator[None]:
+    """Make another store answer this thread for paths below `folder` in the block, unless one does already."""
     key, before = _key(scheme, authority), _in_place.get()
-    if any(each[:2] == (key, folder) for each in before):
+    if any(place[:2] == (key, folder) for place in before):
         yield
         return
     with _guard:
-        mine = made(_stores[key])
+        mine = create(_stores[key])
     token = _in_place.set((*before, (key, folder, mine)))
     try:
         yield
@@ -217,7 +217,7 @@ def in_place(scheme: str, authority: str, folder: str, made: Callable[[Store], S
 
 
 def forget(scheme: str, authority: str) -> None:
-    """Let a store be made anew at its next use."""
+    """Remove a store, so that it is created again at its next use."""
     with _guard:
         _stores.pop(_key(scheme, authority), None)
 
@@ -227,7 +227,7 @@ class StoreNotAsked(PlatformError):
 
 
 def silent(url: str, why: str) -> HeadraceError:
-    """The fault of a store that does not answer."""
+    """The error for a store that does not answer."""
     return StoreNotAsked(
         code="HR831",
         what=f"the storage {url} cannot be reached: {why}",
@@ -237,7 +237,7 @@ def silent(url: str, why: str) -> HeadraceError:
 
 
 def refused(url: str, why: str) -> HeadraceError:
-    """The fault of a store that does not let this user do something."""
+    """The error for a store that refuses this user."""
     return StoreNotAsked(
         code="HR833",
         what=f"the storage {url} refuses access: {why}",
@@ -246,7 +246,7 @@ def refused(url: str, why: str) -> HeadraceError:
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a store does not answer: the fault of the system that lies in the client's error, or its first line."""
+    """Why a store does not answer: the system's error inside the client's, or the first line."""
     if "Timeout" in type(error).__name__:
         return "it does not answer in time"
     inner: BaseException | None = error

@@ -18,7 +18,7 @@ from headrace.errors import CheckFailed, ProjectError
 from headrace.load.sql import transform as sql_transform
 from headrace.model import Project, PythonTransform, Query, Transform
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied, borrowed, modifiable
+from headrace.spark.jvm.session_conf import apply_settings, borrow, modifiable_settings
 from headrace.testing.given import GivenRows, Inlet, make_inlets, with_stand_ins
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.rows import ResultRows, collect_rows
@@ -110,8 +110,8 @@ def describe_sources(
 def open_session(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
     """Yield a session in which plans can be built as `verify` does; the one given stays as it was."""
     with (
-        borrowed(spark or shared_session(), shared_session) as session,
-        applied(session, {**own_settings(project, session), **session_settings(project, session)}),
+        borrow(spark or shared_session(), shared_session) as session,
+        apply_settings(session, {**own_settings(project, session), **session_settings(project, session)}),
     ):
         yield session
 
@@ -119,7 +119,7 @@ def open_session(project: Project, spark: SparkSession | None) -> Iterator[Spark
 def own_settings(project: Project, spark: SparkSession) -> dict[str, str]:
     """Return the project's Spark settings that a running session can take, after those for few rows."""
     own = {key: value for key, value in project.target.spark.items() if key.startswith("spark.sql.")}
-    return {**_FEW_ROWS, **modifiable(spark, own)}
+    return {**_FEW_ROWS, **modifiable_settings(spark, own)}
 
 
 def key_of(query: Query) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ class Kept(Sink):
     def open(self, frame: DataFrame, context: SinkContext) -> BatchWriter[list[tuple[Any, ...]]]:
         store = _Store(self, context, frame.columns)
         with store.transaction() as content:
-            ledger = TextLedger.begun(content.ledger, context, store.name, frame.schema.json())
+            ledger = TextLedger.start(content.ledger, context, store.name, frame.schema.json())
             content.ledger = ledger.dumps()
         store.epoch, self.place.schema = ledger.epoch, frame.schema
         return BatchWriter(store=store)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.spark.jvm.jars import chosen, settings
+from headrace.spark.jvm.jars import choose, settings
 from headrace.spark.jvm.session import start
 from headrace.spark.jvm.settings import LOCAL_LISTING, Purpose
 
@@ -27,7 +27,7 @@ def local_session(
         purpose=purpose,
         name="headrace-tests",
         overrides={
-            **settings(chosen(connectors)),
+            **settings(choose(connectors)),
             LOCAL_LISTING.key: LOCAL_LISTING.value,
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "scratch"),

@@ -18,7 +18,7 @@ from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query, Transform
 from headrace.queries.layout import layout_of
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans.operators import DEDUPLICATIONS
 from headrace.testing.batch_answer import key_of, meaning_of, open_session, own_settings, require_batch_form
@@ -256,7 +256,7 @@ def timeline(
     stepped = steps_of({**(given or {}), **inputs})
     home = tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True)
     driver = TimelineDriver(project, declared, session, Path(home.name), stepped, key=tuple(key), sink=sink)
-    with applied(session, own_settings(project, session)):
+    with apply_settings(session, own_settings(project, session)):
         steps = driver.run(stepped)
     run = TimelineRun(
         project=driver.project,

@@ -32,7 +32,7 @@ BODY_BYTES = 20_000
 
 
 class Answers:
-    """What each address answers; every call looks at the history anew and keeps nothing."""
+    """What each address answers; every call reads the history again and keeps nothing."""
 
     def __init__(self, project: Project, *, verifying: Verifying | None = None) -> None:
         self._project = project
@@ -80,8 +80,10 @@ class Answers:
                 if history is None:
                     return {"batches": [], "before": None}
                 generation = self._generation(request, history, query)
-                found = pages.batch_page(history, query.name, generation, before=before, limit=limit, search=search)
-            return {"batches": [each.as_dict() for each in found.batches], "before": found.before}
+                batch_page = pages.batch_page(
+                    history, query.name, generation, before=before, limit=limit, search=search
+                )
+            return {"batches": [batch.as_dict() for batch in batch_page.batches], "before": batch_page.before}
 
         return self._for_all(request, page) if before == _LARGEST and not search else self._json(page())
 
@@ -95,10 +97,10 @@ class Answers:
             with self._history() as history:
                 if history is None:
                     return series([], points)
-                found = pages.sample_batches(
+                sample = pages.sample_batches(
                     history, query.name, self._generation(request, history, query), seconds=seconds
                 )
-            return series(found.batches, points, found.step)
+            return series(sample.batches, points, sample.step)
 
         return self._for_all(request, columns)
 
@@ -106,10 +108,10 @@ class Answers:
         """How many rows were late, how late, and of which windows."""
         query = self._query_of(request)
         with self._history() as history:
-            found = (
+            batches = (
                 pages.late_batches(history, query.name, self._generation(request, history, query)) if history else []
             )
-        return self._json(late(found, window_lengths(self._project, query)))
+        return self._json(late(batches, window_lengths(self._project, query)))
 
     def versions(self, request: Request) -> Response:
         """What changed: the versions of its code, settings and plan that ran, the newest first."""
@@ -192,8 +194,8 @@ class Answers:
         count = whole_number(request, "count", 200, least=1, most=EVENTS_MOST)
         query = request.query_params.get("query") or None
         with self._history() as history:
-            found = history.events(count, query=query) if history else []
-        return self._json({"events": [event.as_dict() for event in reversed(found)]})
+            events = history.events(count, query=query) if history else []
+        return self._json({"events": [event.as_dict() for event in reversed(events)]})
 
     async def follow(self, request: Request) -> Response:
         """Server-sent events: how all queries stand, each time that it changes."""
@@ -209,8 +211,8 @@ class Answers:
                 self._mark = mark
                 if history is not None:
                     history.note_killed()
-                found: dict[str, Any] = self._clean(self._standings(history))
-                return found
+                standings: dict[str, Any] = self._clean(self._standings(history))
+                return standings
         except HeadraceError as error:
             return {"findings": [self._project.redacted_finding(finding).as_dict() for finding in error.findings]}
 
@@ -224,8 +226,8 @@ class Answers:
 
     def _runs(self, history: History | None, query: Query) -> list[dict[str, Any]]:
         """Its newest runs; one that did not say how it ended, and is not the newest, was killed."""
-        found = pages.runs_of(history, query.name) if history else []
-        return [{**run, "state": run["state"] if run["ended"] or at == 0 else "killed"} for at, run in enumerate(found)]
+        runs = pages.runs_of(history, query.name) if history else []
+        return [{**run, "state": run["state"] if run["ended"] or at == 0 else "killed"} for at, run in enumerate(runs)]
 
     def _about(self) -> dict[str, Any]:
         return {"name": self._project.name, "target": self._project.target.name, "version": version("headrace")}
@@ -252,9 +254,9 @@ class Answers:
 
     @contextmanager
     def _open_history(self) -> Iterator[History | None]:
-        """The history that is kept open, since only so it tells whether others have written; opened anew after a fault.
+        """The history that stays open, which SQLite needs to report writes of others; opened again after a fault.
 
-        A file that was moved away is another one.
+        A file that was moved away is closed.
         """
         there = self._file.exists()
         if self._watched is not None and not there:
@@ -276,17 +278,17 @@ class Answers:
         body = self._shared.get(key, lambda: bytes(self._json(make()).body))
         return Response(body, media_type="application/json")
 
-    def _json(self, found: Mapping[str, Any], status: int = 200) -> Response:
-        return JSONResponse(self._clean(found), status)
+    def _json(self, facts: Mapping[str, Any], status: int = 200) -> Response:
+        return JSONResponse(self._clean(facts), status)
 
     def _clean(self, value: Any) -> Any:
         """Plain data without a secret in any text, and without numbers that JSON does not have."""
         if isinstance(value, str):
             return self._project.redacted(value)
         if isinstance(value, Mapping):
-            return {str(key): self._clean(each) for key, each in value.items()}
+            return {str(key): self._clean(part) for key, part in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._clean(each) for each in value]
+            return [self._clean(part) for part in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -310,12 +312,12 @@ async def json_body(request: Request) -> Mapping[str, Any]:
         if len(body) > BODY_BYTES:
             raise WrongRequest(f"more than {BODY_BYTES} bytes were sent")
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         raise WrongRequest("a JSON object is sent")
-    return found
+    return document
 
 
 def whole_number(request: Request, name: str, default: int, *, least: int, most: int) -> int:

@@ -52,8 +52,8 @@ def application(
         return lambda request: FileResponse(STATIC / name)
 
     def query_page(request: Request) -> Response:
-        known = request.path_params["name"] in project.queries
-        return FileResponse(STATIC / ("query.html" if known else "missing.html"), 200 if known else 404)
+        is_known = request.path_params["name"] in project.queries
+        return FileResponse(STATIC / ("query.html" if is_known else "missing.html"), 200 if is_known else 404)
 
     inner = Starlette(
         routes=[

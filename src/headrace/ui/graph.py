@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headrace.checks.result import compute_guarantee
 from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
 from headrace.queries.layout import QueryLayout
@@ -44,7 +43,7 @@ def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
 
 def definition(project: Project, query: Query) -> dict[str, Any]:
     """What is declared of a query: its text, what it reads and writes, and what it guarantees."""
-    found = compute_guarantee(project, query)
+    promise = compute_guarantee(project, query)
     return {
         "name": query.name,
         "description": query.description,
@@ -53,7 +52,7 @@ def definition(project: Project, query: Query) -> dict[str, Any]:
         "sink": {"kind": query.sink_kind, "place": _place(project, query)},
         "inputs": [{"name": thing.name, "kind": _kind(thing)} for thing in project.upstream(query.transform)],
         "where": str(query.where),
-        "guarantee": found.as_dict(),
+        "guarantee": promise.as_dict(),
         "code": code(query.transform),
         "views": [
             {"name": thing.name, "code": code(thing.transform)}
@@ -83,8 +82,8 @@ def _inputs(project: Project, transform: Transform, to: str) -> list[dict[str, s
 
 def _place(project: Project, query: Query) -> str:
     """The directory, table or topic that the sink writes, as seen from the project."""
-    found = [getattr(query.sink, option, None) for option in query.sink.place_options]
-    return ", ".join(str(each).removeprefix(f"{project.root}/") for each in found if each)
+    places = [getattr(query.sink, option, None) for option in query.sink.place_options]
+    return ", ".join(str(place).removeprefix(f"{project.root}/") for place in places if place)
 
 
 VERSIONS_MOST = 50
@@ -93,13 +92,15 @@ LINES_MOST = 400
 
 def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
     """The versions of all generations up to the `newest`, the newest first."""
-    noted = list(chain.from_iterable(_read_versions(QueryLayout(storage, query, each + 1)) for each in range(newest)))
-    told = []
+    noted = list(
+        chain.from_iterable(_read_versions(QueryLayout(storage, query, number + 1)) for number in range(newest))
+    )
+    shown = []
     for at, version in enumerate(noted):
         until = noted[at + 1]["at"] if at + 1 < len(noted) else None
         changes = dict(_changes(noted[at - 1], version)) if at else {}
-        told.append({**version, "until": until, "changes": changes})
-    return told[: -VERSIONS_MOST - 1 : -1]
+        shown.append({**version, "until": until, "changes": changes})
+    return shown[: -VERSIONS_MOST - 1 : -1]
 
 
 def _read_versions(layout: QueryLayout) -> Iterator[dict[str, Any]]:
@@ -116,7 +117,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tupl
     """What differs, by the name of the part, as lines that begin with `-`, `+` or a space."""
     for name in dict.fromkeys((*before["code"], *now["code"])):
         yield from _difference(f"code of {name}", before["code"].get(name, ""), now["code"].get(name, ""))
-    old, new = ("\n".join(f"{k}: {v}" for k, v in sorted(each["settings"].items())) for each in (before, now))
+    old, new = ("\n".join(f"{k}: {v}" for k, v in sorted(version["settings"].items())) for version in (before, now))
     yield from _difference("settings", old, new)
     yield from _difference("plan", before["plan"], now["plan"])
 

@@ -23,7 +23,7 @@ from headrace.units import ip_address
 STATIC = Path(__file__).parent / "static"
 OPEN = ("/login", "/static/")
 ACTIONS = {"/api/ask": "POST", "/api/verify": "GET, HEAD, POST", "/api/late": "GET, HEAD, POST"}
-"""What does more than tell, and by which methods each is asked."""
+"""The addresses that do more than read, and their methods."""
 OWN_HEADER = "x-headrace"
 LINK = "open"
 """The parameter of a link that has the token, as the command prints it."""

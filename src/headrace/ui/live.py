@@ -20,10 +20,10 @@ SILENT_SECONDS = 15.0
 
 
 class Live:
-    """Looks once a second while anybody listens, and tells all listeners what has changed.
+    """Looks at the history once a second while a page listens, and sends changes to all pages.
 
-    look: gives what is to be told, or None where nothing was written since; `anew`: whether to look in any case.
-    followed_since: since when it has looked each second, None while nobody listens.
+    look: returns what to send, or None if nothing was written since; its argument says whether to look in any case.
+    followed_since: since when it has looked each second, None while no page listens.
     """
 
     def __init__(self, look: Callable[[bool], dict[str, Any] | None]) -> None:
@@ -55,10 +55,10 @@ class Live:
         looked_at = 0.0
         while self._listeners:
             anew = time.monotonic() - looked_at >= ANEW_SECONDS
-            found = await run_in_threadpool(self._look, anew)
-            if found is not None:
+            standings = await run_in_threadpool(self._look, anew)
+            if standings is not None:
                 looked_at = time.monotonic()
-                self._tell(f"event: standing\ndata: {json.dumps(found)}\n\n")
+                self._tell(f"event: standing\ndata: {json.dumps(standings)}\n\n")
             self.followed_since = self.followed_since or time.monotonic()
             await asyncio.sleep(LOOK_SECONDS)
         self._last, self.followed_since = "", None
@@ -81,7 +81,7 @@ ANSWERS_MOST = 100
 class Shared:
     """Keeps answers for as long as `mark` is the same; while it is None nothing is kept.
 
-    Pages are told of a change at the same moment, and ask at the same moment: who asks second waits for the first.
+    Pages hear of a change and ask at the same moment: the second one waits for the first one's answer.
     """
 
     def __init__(self, mark: Callable[[], object]) -> None:
@@ -99,11 +99,11 @@ class Shared:
             if mark != self._of or len(self._answers) >= ANSWERS_MOST:
                 self._of, self._answers = mark, {}
             answers = self._answers
-            known = answers.get(key)
-            if known is None:
+            earlier = answers.get(key)
+            if earlier is None:
                 made = answers[key] = Future()
-        if known is not None:
-            return known.result()
+        if earlier is not None:
+            return earlier.result()
         try:
             made.set_result(make())
         except BaseException as error:

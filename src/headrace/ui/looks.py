@@ -1,4 +1,4 @@
-"""What only the systems behind the sinks can tell: rows, answers to SQL, and the lines of a ledger."""
+"""What is asked of the sinks' systems: rows, answers to SQL, and the lines of a ledger."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ class Looks:
     def ask(self, query: Query, statement: str) -> dict[str, Any]:
         """What the system of the query's sink answers; raises HeadraceError."""
         if (answers := query.sink.answers) is None:
-            what = f"the sink '{query.sink_kind}' of query '{query.name}' answers no SQL"
-            raise HeadraceError(code="HR889", what=what, fix="ask a query whose sink is a database")
+            problem = f"the sink '{query.sink_kind}' of query '{query.name}' answers no SQL"
+            raise HeadraceError(code="HR889", what=problem, fix="ask a query whose sink is a database")
         with self._one():
             return _plain(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
 
     def ledger(self, query: Query, generation: int, first: int, last: int) -> dict[str, Any]:
-        """The lines of the batches that the ledger has, as far as known; it is asked anew now and then at most."""
+        """The ledger's lines of these batches, as far as known; the ledger itself is asked only now and then."""
         key = (query.name, generation)
         with self._lock:
-            known = self._lines.setdefault(key, {})
-            missing = [batch for batch in range(first, last + 1) if batch not in known]
+            lines = self._lines.setdefault(key, {})
+            missing = [batch for batch in range(first, last + 1) if batch not in lines]
             if missing and time.monotonic() >= self._next.get(key, 0.0):
                 self._next[key] = time.monotonic() + AWAY_SECONDS
             else:
                 missing = []
         if missing:
             try:
-                found = None
+                newer = None
                 if query.sink.answers is not None:
-                    found = query.sink.answers.ledger_lines(query.name, generation, missing[0], missing[-1])
+                    newer = query.sink.answers.ledger_lines(query.name, generation, missing[0], missing[-1])
             except HeadraceError:
                 return {"lines": {}, "readable": False}
-            if found is None:
+            if newer is None:
                 return {"lines": {}, "readable": False}
             with self._lock:
                 self._next[key] = time.monotonic() + LEDGER_SECONDS
-                known.update({batch: vars(line) for batch, line in found.items()})
-                for old in sorted(known)[:-LINES_KEPT]:
-                    del known[old]
+                lines.update({batch: vars(line) for batch, line in newer.items()})
+                for old in sorted(lines)[:-LINES_KEPT]:
+                    del lines[old]
         with self._lock:
-            return {"lines": {b: known[b] for b in range(first, last + 1) if b in known}, "readable": True}
+            return {"lines": {b: lines[b] for b in range(first, last + 1) if b in lines}, "readable": True}
 
     @contextmanager
     def _one(self) -> Iterator[None]:

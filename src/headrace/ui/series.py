@@ -17,7 +17,7 @@ Bucket: TypeAlias = Sequence[BatchRecord]
 Column: TypeAlias = list[Number]
 GAP_SECONDS = 30.0
 GAP_STEPS = 5.0
-# Spark's parts of a trigger, in their order; together they are the trigger but for what Spark does not tell of.
+# Spark's parts of a trigger, in their order; together they are the trigger, except for what Spark does not report.
 PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 
 
@@ -47,11 +47,11 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
             lambda bucket: _last(s.lag.count for record in bucket for s in record.sources if s.name == name and s.lag)
         )
 
-    operators = list(dict.fromkeys(each.name for record in records for each in record.operators))
-    sources = list(dict.fromkeys(each.name for record in records for each in record.sources if each.lag))
-    # Where a sink tells what it took by itself, what Spark calls `addBatch` is the rest and that.
-    told = any(record.write_ms is not None for record in records)
-    writing = {"write": mean(lambda record: record.write_ms or 0)} if told else {}
+    operators = list(dict.fromkeys(operator.name for record in records for operator in record.operators))
+    sources = list(dict.fromkeys(source.name for record in records for source in record.sources if source.lag))
+    # Where a sink reports its own time, Spark's `addBatch` contains it.
+    is_measured = any(record.write_ms is not None for record in records)
+    writing = {"write": mean(lambda record: record.write_ms or 0)} if is_measured else {}
     phases = [name for name in PHASES if any(name in record.durations for record in records)]
     return {
         "batches": len(records),
@@ -72,14 +72,14 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
         "late": column(lambda bucket: sum(record.dropped_by_watermark for record in bucket)),
         "operators": {
             name: {
-                "rows": operator(name, lambda each: each.rows),
-                "bytes": operator(name, lambda each: each.bytes),
-                "commit_ms": operator(name, lambda each: each.commit_ms),
+                "rows": operator(name, lambda state: state.rows),
+                "bytes": operator(name, lambda state: state.bytes),
+                "commit_ms": operator(name, lambda state: state.commit_ms),
             }
             for name in operators
         },
         "lags": {name: lag(name) for name in sources},
-        "lag_units": {each.name: each.lag.unit for record in records for each in record.sources if each.lag},
+        "lag_units": {source.name: source.lag.unit for record in records for source in record.sources if source.lag},
     }
 
 
@@ -88,30 +88,30 @@ def _with_breaks(buckets: Sequence[Bucket]) -> tuple[list[float], list[Bucket | 
     times = [bucket[-1].at.timestamp() for bucket in buckets]
     steps = [after - before for before, after in pairwise(times)]
     longest = max(GAP_SECONDS, GAP_STEPS * median(steps)) if steps else 0.0
-    at, found, ended = list[float](), list[Bucket | None](), None
+    at, points, ended = list[float](), list[Bucket | None](), None
     for time, bucket in zip(times, buckets, strict=True):
         began = bucket[0].at.timestamp()
         if ended is not None and began - ended > longest:
             at.append((began + ended) / 2)
-            found.append(None)
+            points.append(None)
         at.append(time)
-        found.append(bucket)
+        points.append(bucket)
         ended = time + bucket[-1].duration_ms / 1000
-    return at, found
+    return at, points
 
 
 def _mean(numbers: Iterable[Number]) -> Number:
-    found = [each for each in numbers if each is not None]
-    return sum(found) / len(found) if found else None
+    values = [number for number in numbers if number is not None]
+    return sum(values) / len(values) if values else None
 
 
 def _last(numbers: Iterable[Number]) -> Number:
-    found = [each for each in numbers if each is not None]
-    return found[-1] if found else None
+    values = [number for number in numbers if number is not None]
+    return values[-1] if values else None
 
 
 def _times(times: Iterable[datetime | None]) -> Iterator[float]:
-    return (each.timestamp() for each in times if each is not None)
+    return (time.timestamp() for time in times if time is not None)
 
 
 def _short(number: Number) -> Number:
@@ -135,32 +135,32 @@ WINDOWS_MOST = 50
 def late(batches: Sequence[LateBatch], windows: set[tuple[str, str]]) -> dict[str, Any]:
     """How many, how late, and which windows.
 
-    Spark tells of each batch how many rows it dropped, after partial aggregation, and the oldest event time; so a row
+    Spark reports of each batch how many rows it dropped, after partial aggregation, and the oldest event time; so a row
     counts below how far the oldest one of its batch was behind.
     """
     parts = [{"up_to_seconds": end, "rows": 0, "batches": 0} for end in ENDS]
-    found: dict[tuple[str, datetime], dict[str, Any]] = {}
+    by_window: dict[tuple[str, datetime], dict[str, Any]] = {}
     unknown = 0
-    for each in batches:
-        if each.oldest is None or each.watermark is None or each.oldest >= each.watermark:
-            unknown += each.rows
+    for late_batch in batches:
+        if late_batch.oldest is None or late_batch.watermark is None or late_batch.oldest >= late_batch.watermark:
+            unknown += late_batch.rows
             continue
-        behind = (each.watermark - each.oldest).total_seconds()
+        behind = (late_batch.watermark - late_batch.oldest).total_seconds()
         part = next(part for part, end in zip(parts, ENDS, strict=True) if end is None or behind < end)
-        part["rows"] = (part["rows"] or 0) + each.rows
+        part["rows"] = (part["rows"] or 0) + late_batch.rows
         part["batches"] = (part["batches"] or 0) + 1
         for length, slide in windows:
-            begins, ends = _window(each.oldest, length, slide)
-            if ends <= each.watermark:
-                window = found.setdefault(
+            begins, ends = _window(late_batch.oldest, length, slide)
+            if ends <= late_batch.watermark:
+                window = by_window.setdefault(
                     (length, begins),
                     {"length": length, "begins": begins.isoformat(), "ends": ends.isoformat(), "rows": 0, "batches": 0},
                 )
-                window["rows"] += each.rows
+                window["rows"] += late_batch.rows
                 window["batches"] += 1
-    newest = sorted(found.items(), key=lambda item: item[0][1], reverse=True)[:WINDOWS_MOST]
+    newest = sorted(by_window.items(), key=lambda item: item[0][1], reverse=True)[:WINDOWS_MOST]
     return {
-        "rows": sum(each.rows for each in batches),
+        "rows": sum(batch.rows for batch in batches),
         "batches": len(batches),
         "of_unknown_lateness": unknown,
         "histogram": parts,

@@ -1,4 +1,4 @@
-"""Serve the dashboard: until it is interrupted, or beside a run until that ends."""
+"""Serve the dashboard: until it is interrupted, or during a run until that ends."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ TOKEN_SHORTEST = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ServedAddress:
-    """Where it is served, and what is asked of whoever reads.
+    """Where the dashboard is served, and what a reader has to show.
 
-    names: further names that a proxy in front of it asks by. token: what whoever reads has to show; without one, a new
-    one is made, and is a part of the link that is told. certificate, key: files for TLS.
+    names: further names by which a proxy in front of it asks. token: what a reader has to show; without one, a new one
+    is made, which is part of the link. certificate, key: files for TLS.
     """
 
     host: str = LOOPBACK[0]
@@ -57,7 +57,7 @@ class ServedAddress:
 
 
 def serve(project: Project, address: ServedAddress, ready: Callable[[str], object]) -> None:
-    """Serve until interrupted; `ready` is told the link. Raises HeadraceError where it cannot be served so."""
+    """Serve until interrupted; `ready` gets the link. Raises HeadraceError if it cannot be served so."""
     with _prepared(project, address) as (server, bound, link):
         ready(link)
         server.run(sockets=[bound])
@@ -85,15 +85,15 @@ def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicor
         try:
             server = serving.server_of(
                 app,
-                # Whoever asks may say that he asks for another: believed of a proxy alone.
+                # A request may claim to come from another address: only a proxy is believed.
                 proxy_headers=bool(address.names),
                 ssl_certfile=address.certificate,
                 ssl_keyfile=address.key,
             )
         except OSError as error:
-            what = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
+            problem = f"the certificate {address.certificate} cannot be used: {error.strerror or error}"
             fix = "give --certificate and --key two PEM files that belong together"
-            raise PlatformError(code="HR892", what=what, fix=fix) from error
+            raise PlatformError(code="HR892", what=problem, fix=fix) from error
         try:
             yield (
                 server,
@@ -108,8 +108,8 @@ def require_extra() -> None:
     """Raise PlatformError where the packages are missing."""
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
-        what = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
-        raise PlatformError(code="HR011", what=what, fix="install the extra: pip install 'headrace[ui]'")
+        problem = f"the dashboard needs the package {' and '.join(missing)}, which is not installed"
+        raise PlatformError(code="HR011", what=problem, fix="install the extra: pip install 'headrace[ui]'")
 
 
 def require_closed(address: ServedAddress) -> None:
@@ -117,9 +117,9 @@ def require_closed(address: ServedAddress) -> None:
     try:
         socket.getaddrinfo(address.host, address.port)
     except (OSError, UnicodeError):
-        what = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
+        problem = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
         fix = "give an IP address or a name of this machine, as 127.0.0.1 or 0.0.0.0; the port has --port of its own"
-        raise PlatformError(code="HR892", what=what, fix=fix) from None
+        raise PlatformError(code="HR892", what=problem, fix=fix) from None
     fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave it out"
     if address.token and len(address.token) < TOKEN_SHORTEST:
         raise _refusal(f"the token in {TOKEN_VARIABLE} is short enough to be guessed", fix)
@@ -133,7 +133,7 @@ def require_closed(address: ServedAddress) -> None:
         raise _refusal("TLS needs a certificate and its key", "give both --certificate and --key")
     if not address.only_here and not address.certificate:
         raise _refusal(
-            f"at {address.host} the token and every page would pass the network in the clear, for anybody to read",
+            f"at {address.host} the token and every page would pass the network unencrypted",
             "give --certificate and --key, or leave --address out and let a proxy with TLS ask by --name",
         )
 

@@ -27,10 +27,10 @@ def standings(
     """Every query of the project, by name; one that never ran has the state `never started`."""
     now = now or datetime.now(timezone.utc)
     asked = lags.of(project.queries)
-    known = {status.query: status for status in lags.now(history.statuses())} if history else {}
+    statuses = {status.query: status for status in lags.now(history.statuses())} if history else {}
     return {
-        name: _standing(project, query, known[name], history, now)
-        if history and name in known
+        name: _standing(project, query, statuses[name], history, now)
+        if history and name in statuses
         else _never(query, asked[name], now)
         for name, query in project.queries.items()
     }
@@ -78,8 +78,8 @@ def _findings(
     """The error that it stands with, and what its last batches show while it runs."""
     # That of an earlier process is over.
     if status.error is not None and (status.error_pid == status.pid or status.fenced):
-        found = status.now.finding() or status.error
-        yield found.weighed("error") if status.in_trouble else found
+        finding = status.now.finding() or status.error
+        yield finding.weighed("error") if status.in_trouble else finding
     if status.state == "killed":
         yield Finding(
             code="HR893",
@@ -118,14 +118,16 @@ def _sources(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) 
     """The rate and the lag of each source, as this query sees it."""
     seconds = _span(status, recent, now)
     # Before its first batch a query has sources all the same, and what they hold waits.
-    names = dict.fromkeys([*status.lags, *(source_of(each.name) for each in (recent[-1].sources if recent else ()))])
+    names = dict.fromkeys(
+        [*status.lags, *(source_of(source.name) for source in (recent[-1].sources if recent else ()))]
+    )
     for name in names:
         rows = sum(
             # Counted rightly for the batch as a whole, Spark's figures of its sources may be too high.
-            each.rows * record.rows / max(1, sum(one.rows for one in record.sources))
+            source.rows * record.rows / max(1, sum(one.rows for one in record.sources))
             for record in recent
-            for each in record.sources
-            if source_of(each.name) == name
+            for source in record.sources
+            if source_of(source.name) == name
         )
         yield name, _source(status.lags.get(name), rows / seconds if seconds else 0.0, now)
 
@@ -150,5 +152,5 @@ def _span(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> 
 
 
 def _newest_event(recent: Sequence[BatchRecord]) -> str | None:
-    found = [record.event_max for record in recent if record.event_max is not None]
-    return max(found).isoformat() if found else None
+    times = [record.event_max for record in recent if record.event_max is not None]
+    return max(times).isoformat() if times else None

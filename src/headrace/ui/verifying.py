@@ -80,20 +80,20 @@ class Verifying:
         out, errors = child.communicate()
         with self._lock:
             self._child = None
-            told = list(_json_lines(out))
-            rows = [line for line in told if line.get("event") == "late row"]
-            said = next((str(line[key]) for line in told for key in ("verdict", "sentence") if key in line), "")
+            lines = list(_json_lines(out))
+            rows = [line for line in lines if line.get("event") == "late row"]
+            sentence = next((str(line[key]) for line in lines for key in ("verdict", "sentence") if key in line), "")
             failed = _last_sentence(errors) or f"it ended with {child.returncode}"
-            self._state |= {"state": "ended" if said else "failed", "said": said or failed, "rows": rows}
+            self._state |= {"state": "ended" if sentence else "failed", "said": sentence or failed, "rows": rows}
 
 
 def _json_lines(out: str) -> Iterator[dict[str, Any]]:
     """The lines of JSON that were printed."""
     for line in out.splitlines():
         with suppress(ValueError):
-            found = json.loads(line)
-            if isinstance(found, dict):
-                yield found
+            document = json.loads(line)
+            if isinstance(document, dict):
+                yield document
 
 
 def _last_sentence(errors: str) -> str:

@@ -220,8 +220,8 @@ class BatchQuery:
             lambda source: source.connector.stream(spark, source.name),
             self.versions.last.tables,
         )
-        streaming = plans.inlined(spark, analysed_plan(stream))
-        analysed, optimised = (plans.stream_tree(plan) for plan in (streaming, plans.optimised(spark, streaming)))
+        streaming = plans.inline_ctes(spark, analysed_plan(stream))
+        analysed, optimised = (plans.stream_tree(plan) for plan in (streaming, plans.optimise(spark, streaming)))
         stateful_operators = operators(analysed, optimised, complete=query.mode == "complete")
         by_key = not stateful_operators and query.mode == "update" and bool(self.key)
         can_drop = any(column is not None for operator in stateful_operators for column in operator.late)
@@ -254,7 +254,7 @@ class BatchQuery:
         )
         rewritten = rewriting.rewrite(tree)
         return BatchAnswer(
-            frame=plans.only(spark, plans.frame_of(spark, rewritten.plan), plans.attributes(tree.plan)),
+            frame=plans.select_only(spark, plans.frame_of(spark, rewritten.plan), plans.attributes(tree.plan)),
             late=rewritten.late,
             caveats=(*caveats, *rewritten.incomplete),
             incomplete=rewritten.incomplete,
@@ -299,9 +299,9 @@ class BatchQuery:
             project, query.transform, spark, lambda source: prefix.read(spark, source, dated=dated), version.tables
         )
         sources = {source.name: source for source in project.sources_of(query)}
-        plan = source_uses.apart_in_batch(
+        plan = source_uses.replace_repeated_sources(
             spark,
-            plans.inlined(spark, analysed_plan(frame)),
+            plans.inline_ctes(spark, analysed_plan(frame)),
             lambda name, use: prefix.read(spark, sources[name], dated=dated, use=use),
             prefix.sources,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.plans.provenance import SHARES, traced
+from headrace.spark.plans.provenance import SHARES, trace
 from headrace.verifier.answer import BatchQuery
 from headrace.verifier.comparison import holds_type
 from headrace.verifier.verdict import Difference, InputRow
@@ -37,7 +37,7 @@ def explain(batch_query: BatchQuery, differences: Sequence[Difference]) -> tuple
     answer = batch_query.over(replace(batch_query.prefix, named=True, traced=True)).answer()
     schema = answer.frame.schema
     by = identifying_columns(schema, batch_query.key)
-    frame, origins = traced(spark, answer.frame)
+    frame, origins = trace(spark, answer.frame)
     wanted = [
         (at, *[(difference.expected or difference.actual or {}).get(name) for name in by])
         for at, difference in enumerate(differences)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import Snapshot
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Query
-from headrace.spark.plans.determinism import limited
+from headrace.spark.plans.determinism import find_limit
 from headrace.verifier import late_and_open
 from headrace.verifier.answer import READ, UNTIMED, BatchAnswer, BatchQuery
 from headrace.verifier.batch_ranges import Range, report_several_forms
@@ -263,7 +263,7 @@ def has_ties(spark: SparkSession, frame: DataFrame) -> bool:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    limit = limited(spark, frame)
+    limit = find_limit(spark, frame)
     if limit is None:
         return True
     ranked = limit.rows.select(F.rank().over(Window.orderBy(*limit.order)).alias(_RANK))

@@ -17,7 +17,7 @@ from headrace.queries.blame import commanded
 from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import layout_of
 from headrace.run.state_store import checkpoint_format
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import sentence_of
 from headrace.spark.stream.state import PARTITIONS, read_state
 from headrace.storage.durable import size_of
@@ -95,7 +95,7 @@ def show_state(
             raise _missing(declared, f"batch {batch} is not committed", f"name one up to {last}")
         shown = last if batch is None else batch
         settings = {PARTITIONS: str(partitions), **checkpoint_format(project, checkpoint)}
-        with borrowed(project, spark) as session, applied(session, settings):
+        with borrowed(project, spark) as session, apply_settings(session, settings):
             operators = _operators(session, declared, checkpoint, shown, key or {}, limit)
             return StateLook(query=query, batch=shown, operators=tuple(operators))
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import Finding
 from headrace.model import Query
 from headrace.spark.plans import plan_rewrite as plans
-from headrace.spark.plans.analysed import analysed_plan, asked_clocks, identity, plan_facts
-from headrace.spark.plans.determinism import by_order
+from headrace.spark.plans.analysed import analysed_plan, clock_expressions, identity, plan_facts
+from headrace.spark.plans.determinism import order_dependent
 from headrace.spark.plans.operators import ARBITRARY_STATE, LIMITS, PlannedOperator, stateful
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, ORIGIN, Tree
 from headrace.units import instant
@@ -126,7 +126,7 @@ class Rewriting:
         below = [self._input(step, at, child) for at, child in enumerate(tree.below)]
         plan = plans.with_children(self.spark, tree.plan, [part.plan for part in below])
         if step is not None and step.operator.kind == "DeduplicateWithinWatermark":
-            plan = plans.deduplicated(self.spark, plan)
+            plan = plans.as_plain_deduplication(self.spark, plan)
         if step is not None and step.operator.closing is not None and self.query.mode == "append":
             plan = self._without_open(step, tree, plan, step.operator.closing)
         return Rewritten(
@@ -163,7 +163,7 @@ class Rewriting:
             self._revived(step.operator, attributes[column]).alias("revived"),
             F.count_if(~F.col(_IS_LATE)).alias("replayed"),
         )
-        kept = plans.only(self.spark, counted.where(~_is_late()), attributes)
+        kept = plans.select_only(self.spark, counted.where(~_is_late()), attributes)
         dropped = judged.where(F.col(_IS_LATE)).select(
             F.col(BATCH).cast("int").alias("batch"),
             F.timestamp_micros(F.col(LATE)).alias("watermark"),
@@ -189,13 +189,13 @@ class Rewriting:
         attribute = plans.attributes(tree.below[0].plan)[closing]
         output = plans.attributes(tree.plan)
         if tree.name == "Aggregate" and identity(attribute) not in map(identity, output):
-            plan = plans.giving(self.spark, plan, attribute)
+            plan = plans.with_key(self.spark, plan, attribute)
         closed = plans.end_micros(self.spark, attribute) <= F.lit(step.evict_ms * 1000)
         # NULL for a group without a time, which Spark never closes.
         judged = plans.frame_of(self.spark, plan).withColumn(_IS_CLOSED, closed)
         counts = F.count_if(~F.col(_IS_CLOSED)).alias("rows"), F.count_if(F.col(_IS_CLOSED).isNull()).alias("never")
         counted = judged.observe(f"{OPEN_METRIC}{step.number}", *counts)
-        return analysed_plan(plans.only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
+        return analysed_plan(plans.select_only(self.spark, counted.where(F.col(_IS_CLOSED)), output))
 
 
 def latest_by_key(
@@ -212,7 +212,7 @@ def latest_by_key(
         return plans.frame_of(spark, tree.plan), (report_untraceable(query, node),)
     by = [plans.column_of(spark, attribute) for attribute in attributes if plans.name_of(attribute) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
-    return plans.only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()
+    return plans.select_only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()
 
 
 def _is_late() -> Column:
@@ -295,7 +295,7 @@ def report_order_of_rows(query: Query, of: str) -> Finding:
 def _find_changing_answers(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
     facts = plan_facts(stream)
     by_clock = ["timeouts by the clock"] if facts.by_clock else []
-    calls = list(dict.fromkeys([*facts.indeterminate, *asked_clocks(stream, tree.plan), *by_clock]))
+    calls = list(dict.fromkeys([*facts.indeterminate, *clock_expressions(stream, tree.plan), *by_clock]))
     if calls:
         yield query.finding(
             "HR241",
@@ -303,5 +303,5 @@ def _find_changing_answers(query: Query, stream: DataFrame, tree: Tree) -> Itera
             "compute the value from the row's own columns",
             severity="note",
         )
-    if ordered := by_order(tree):
+    if ordered := order_dependent(tree):
         yield report_order_of_rows(query, ", ".join(ordered[:3]))

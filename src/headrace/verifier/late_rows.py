@@ -29,7 +29,7 @@ from headrace.queries.layout import QueryLayout, layout_of
 from headrace.run.query_run import Reached
 from headrace.run.sink_work import require_stopped
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
@@ -98,7 +98,7 @@ def _prepared_session(
     """Yield a session in which the batch query can be built."""
     with (
         borrowed(project, spark, much=much) as spark,
-        applied(spark, session_settings(project, spark)),
+        apply_settings(spark, session_settings(project, spark)),
         registered_tables(project, query, spark),
     ):
         yield spark

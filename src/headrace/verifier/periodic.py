@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.contract import BatchRecord, Observer, Outcome
 from headrace.errors import Finding
-from headrace.spark.jvm.session_conf import break_last_turn_off, take_last_turn
+from headrace.spark.jvm.session_conf import cancel_low_priority_jobs, use_low_priority_pool
 from headrace.verifier.scope import WHOLE, RowScope
 from headrace.verifier.verdict import Verdict
 
@@ -58,7 +58,7 @@ class PeriodicVerifier(Observer):
             self._worked.discard(outcome.query)
             if self._under_way == outcome.query:
                 self._under_way = ""
-                break_last_turn_off()
+                cancel_low_priority_jobs()
                 self._change.wait(_WAIT_SECONDS)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class PeriodicVerifier(Observer):
             if query not in self._worked:  # It has ended meanwhile.
                 return
             self._worked.discard(query)
-            spark = take_last_turn()
+            spark = use_low_priority_pool()
             if spark is None:
                 return
             self._under_way = query

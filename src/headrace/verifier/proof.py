@@ -24,7 +24,7 @@ from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.answer import BatchQuery
 from headrace.verifier.batch_ranges import ranges_of, report_several_forms
 from headrace.verifier.cause import explain
@@ -75,7 +75,7 @@ def verify_each(
                 verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
             else:
                 spark = spark or opened.enter_context(borrowed(project, much=has_many_rows(project, queries)))
-                with borrowed(project, spark) as session, applied(session, session_settings(project, session)):
+                with borrowed(project, spark) as session, apply_settings(session, session_settings(project, session)):
                     try:
                         with registered_tables(project, declared, session):
                             verdict = _prove(project, declared, committed, session, scope, mend)

@@ -19,7 +19,7 @@ from headrace.checkpoint import Archive, Checkpoint, watermarks
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Query
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.storage.private import scratch
@@ -83,7 +83,7 @@ class Rerun:
         local = is_local(spark.sparkContext.master or "")
         if not local:
             storage.mkdir(parents=True, exist_ok=True)
-        with applied(spark, {**self.conf, **_UNNAMED, **retained}), scratch(None if local else storage) as home:
+        with apply_settings(spark, {**self.conf, **_UNNAMED, **retained}), scratch(None if local else storage) as home:
             yield self._run(home, reordered=reordered)
 
     def _run(self, home: Path, *, reordered: bool) -> DataFrame:

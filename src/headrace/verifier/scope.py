@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.errors import CheckFailed, HeadraceError, nearest
 from headrace.spark.plans.plan_rewrite import UntraceableError
-from headrace.spark.plans.provenance import traced
+from headrace.spark.plans.provenance import trace
 from headrace.verifier.answer import BatchAnswer, BatchQuery
 from headrace.verifier.cause import are_equal, identifying_columns
 from headrace.verifier.late_and_open import report_untraceable
@@ -76,7 +76,7 @@ class RowScope:
         from pyspark.sql import functions as F
 
         names = {name: f"__headrace_touched_{at}" for at, name in enumerate(columns)}
-        frame, origins = traced(batch_query.spark, answer.frame)
+        frame, origins = trace(batch_query.spark, answer.frame)
         later = reduce(or_, (F.coalesce(origin["batch"] > F.lit(self.since), F.lit(False)) for origin in origins))
         touched = frame.where(later).select(*[F.col(f"`{name}`").alias(other) for name, other in names.items()])
         pairs = [(F.col(other), F.col(f"`{name}`")) for name, other in names.items()]

@@ -31,6 +31,7 @@ from tests.change.rebuild.scenes import (
     work_on,
 )
 from tests.connectors.sql.databases import Database
+from tests.rounds import rounds
 from tests.run.projects import land, rows, write_project
 from tests.run.test_s3 import reached_by
 from tests.storage.stores import MemoryBucket, memory_bucket, memory_store, new_bucket
@@ -116,21 +117,26 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     assert not QueryLayout(project.storage, "totals", 1).home.exists()
 
 
+# Each step in `make test-long`; the simulated protocol dies at many as well (tests/protocol).
+EVERY_STEPS = pytest.mark.parametrize("stride", rounds([9, 1]))
+
+
 def moving(store: MemoryBucket) -> list[str]:
     """The records of moves that are under way."""
     return [key for key in store.objects if key.endswith(".moving")]
 
 
 @pytest.mark.plain
+@EVERY_STEPS
 @pytest.mark.parametrize("end", ["swap", "give up"])
 def test_a_move_in_steps_may_die_at_each_of_them(
-    bucket: tuple[MemoryBucket, Project], database: Database, end: str
+    bucket: tuple[MemoryBucket, Project], database: Database, end: str, stride: int
 ) -> None:
     store, project = bucket
     steps = len(store.steps_of(lambda: swap(project)))
     assert steps > 20
     phases = set[str]()
-    for at in range(steps):
+    for at in range(0, steps, stride):
         hr.rebuild(project, "totals").undo()
         with store.dying(at, Killed), pytest.raises(Killed):
             swap(project)
@@ -153,11 +159,14 @@ def test_a_move_in_steps_may_die_at_each_of_them(
 
 
 @pytest.mark.plain
-def test_a_roll_back_in_steps_may_die_at_each_of_them(bucket: tuple[MemoryBucket, Project], database: Database) -> None:
+@EVERY_STEPS
+def test_a_roll_back_in_steps_may_die_at_each_of_them(
+    bucket: tuple[MemoryBucket, Project], database: Database, stride: int
+) -> None:
     store, project = bucket
     swap(project)
     steps = len(store.steps_of(lambda: hr.rebuild(project, "totals").undo()))
-    for at in range(steps):
+    for at in range(0, steps, stride):
         swap(project)
         with store.dying(at, Killed), pytest.raises(Killed):
             hr.rebuild(project, "totals").undo()

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
 from tests.run.former_jobs import PLAIN, begin, land_more, stream, unchanged
 
@@ -50,7 +50,7 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
     def replace(batch: DataFrame, number: int) -> None:
         batch.write.format("delta").mode("overwrite").save(str(root / "totals"))
 
-    with applied(spark, PLAIN):
+    with apply_settings(spark, PLAIN):
         events = stream(spark, root, "events")
         native = events.select("name", "amount").writeStream.format("delta").trigger(availableNow=True)
         native.option("checkpointLocation", str(root / "former/copies")).start(str(root / "copies")).awaitTermination()

@@ -19,9 +19,9 @@ from headrace.connectors.delta.source import Delta
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.control.board import RunResult
 from headrace.errors import Fenced, Finding, SinkError, SourceError
-from headrace.testing.conformance import SinkConformance, forget_commit
+from headrace.testing.conformance import forget_commit
 from tests.connectors.clients import delta_rows
-from tests.connectors.suites import only
+from tests.connectors.suites import UsualSinkConformance, only
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 real = [pytest.mark.services, pytest.mark.connectors]
 
 
-class TestDeltaSink(SinkConformance):
+class TestDeltaSink(UsualSinkConformance):
     pytestmark = real
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
@@ -43,7 +43,7 @@ class TestDeltaSink(SinkConformance):
 
 
 @only("begins_anew", "rebuilt")
-class TestNamedDeltaSink(SinkConformance):
+class TestNamedDeltaSink(UsualSinkConformance):
     """A table of Spark's catalog differs from a path in how it is renamed alone."""
 
     pytestmark = real

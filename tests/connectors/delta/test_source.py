@@ -20,7 +20,7 @@ from headrace.contract import SourceBatch, SourcePrefix
 from headrace.control.board import RunResult
 from headrace.errors import NOWHERE, SourceError
 from headrace.spark.jvm.jars import LISTS
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.failures import failure_of
 from headrace.testing.conformance import SourceConformance, drain, forget_commit, prefix_of
 from tests.connectors.suites import only
@@ -279,7 +279,7 @@ def test_a_changed_table_ends_the_query_with_a_way_to_go_on(spark: SparkSession,
         # Otherwise it lists the few files in thousands of tasks.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     }
-    with applied(spark, settings):
+    with apply_settings(spark, settings):
         spark.sql(f"VACUUM delta.`{landed}` RETAIN 0 HOURS")
     verdict = hr.verify(hr.load(root), "copy", spark=spark)
     assert (verdict.state, verdict.findings[0].code) == ("undecided", "HR343")

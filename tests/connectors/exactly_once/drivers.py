@@ -17,7 +17,7 @@ from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.preparation import prepare
 from headrace.connectors.sql.result_table import result_table
-from headrace.connectors.sql.silence import patiently
+from headrace.connectors.sql.silence import wait_for_locks
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
 from headrace.contract import Boundary, SinkContext
 from headrace.errors import Finding
@@ -38,10 +38,10 @@ class Given(Stage):
     def reads_little(self, frame: Any) -> bool:
         return False
 
-    def small(self, frame: Any) -> Content | None:
+    def compute_small(self, frame: Any) -> Content | None:
         return None
 
-    def large(self, frame: Any) -> Content:
+    def compute_large(self, frame: Any) -> Content:
         return Content(table=frame)
 
 
@@ -95,7 +95,7 @@ class Driver:
         """Prepare the sink; raises what it raises."""
         dialect = self.database.sink(key=[]).dialect()
         table = result_table(self.table, (), SCHEMA, self.run)
-        ready = patiently(lambda: prepare(dialect, table, SCHEMA.json(), self.run), dialect, self.run)
+        ready = wait_for_locks(lambda: prepare(dialect, table, SCHEMA.json(), self.run), dialect, self.run)
         stage = Given(
             dialect=dialect,
             prefix=staging_prefix(self.run, ready.epoch),

@@ -22,6 +22,7 @@ from headrace.connectors.sql.dialect import run
 from headrace.connectors.sql.result_table import result_table
 from headrace.contract import Boundary, SinkContext
 from headrace.errors import CheckpointError, Fenced, HeadraceError, NothingChanged, SinkError
+from tests.rounds import rounds
 
 from ..sql.databases import Database, database
 from .drivers import EVERY, SCHEMA, Driver
@@ -86,7 +87,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
 
 TAKEN: dict[str, Callable[[Driver], object]] = {
     "dropped by hand": lambda driver: driver.database.query("DROP TABLE result"),
-    "set aside by a reset": lambda driver: driver.database.sink(key=[]).reset.set_aside(driver.run, None),  # type: ignore[arg-type]
+    "set aside by a reset": lambda driver: driver.database.sink(key=[]).reset.archive(driver.run, None),  # type: ignore[arg-type]
 }
 
 
@@ -155,12 +156,13 @@ def together(*calls: Callable[[], object]) -> list[object]:
 
 
 # `make soak` has forty.
-ROUNDS = int(os.environ.get("HEADRACE_PAIRS", "3"))
+ROUNDS = pytest.mark.parametrize("count", rounds([1, int(os.environ.get("HEADRACE_PAIRS", "8"))]))
 
 
-def test_simultaneous_first_starts_of_two_projects_just_work(database: Database, tmp_path: Path) -> None:
+@ROUNDS
+def test_simultaneous_first_starts_of_two_projects_just_work(database: Database, tmp_path: Path, count: int) -> None:
     """One query's name, one database, two tables: neither shares an epoch, a line or a row with the other."""
-    for one, two in pairs(database, tmp_path, ROUNDS, {"table": "two{}"}):
+    for one, two in pairs(database, tmp_path, count, {"table": "two{}"}):
         one.plan(0, ["a"])
         two.plan(0, ["b"])
         assert together(one.start, two.start) == [one, two]
@@ -169,8 +171,9 @@ def test_simultaneous_first_starts_of_two_projects_just_work(database: Database,
         one.write(1, ["c"])
 
 
-def test_of_two_projects_that_want_one_table_one_gets_it(database: Database, tmp_path: Path) -> None:
-    for one, two in pairs(database, tmp_path, ROUNDS, {"table": "one{}", "project": "laptops"}):
+@ROUNDS
+def test_of_two_projects_that_want_one_table_one_gets_it(database: Database, tmp_path: Path, count: int) -> None:
+    for one, two in pairs(database, tmp_path, count, {"table": "one{}", "project": "laptops"}):
         found = together(one.start, two.start)
         faults = [each for each in found if isinstance(each, HeadraceError)]
         assert len(faults) == 1
@@ -179,8 +182,9 @@ def test_of_two_projects_that_want_one_table_one_gets_it(database: Database, tmp
         assert f"belongs to query '{one.query}' of project '" in faults[0].findings[0].what
 
 
-def test_of_two_first_starts_of_one_query_one_is_fenced_off(database: Database, tmp_path: Path) -> None:
-    for one, two in pairs(database, tmp_path, ROUNDS, {"table": "one{}", "application": "a"}):
+@ROUNDS
+def test_of_two_first_starts_of_one_query_one_is_fenced_off(database: Database, tmp_path: Path, count: int) -> None:
+    for one, two in pairs(database, tmp_path, count, {"table": "one{}", "application": "a"}):
         assert together(one.start, two.start) == [one, two]
         assert one.writer is not None
         assert two.writer is not None
@@ -342,7 +346,7 @@ def test_a_first_batch_whose_line_is_gone_is_refused(database: Database, tmp_pat
     driver = Driver(database, tmp_path / "a")
     driver.start().write(0, ["f0"])
     database.query(emptied)
-    with pytest.raises(CheckpointError, match="has planned batch 0, but the ledger beside table 'result' has no batch"):
+    with pytest.raises(CheckpointError, match="planned batch 0, but the ledger next to table 'result' has no batch"):
         driver.start()
     database.query("DELETE FROM result")
     driver.start().give(0, ["f0"])

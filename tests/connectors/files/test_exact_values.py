@@ -22,6 +22,7 @@ from headrace.connectors.values.rules import PLACE
 from headrace.testing.conformance import NAME, drain, prefix_of
 from tests.connectors.files.test_bad_files import Project
 from tests.connectors.files.test_source import land
+from tests.rounds import rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -143,9 +144,11 @@ def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("in_zone")
+# Each in `make test-long` with many more texts.
+@pytest.mark.parametrize("number", rounds([4_000, 20_000]))
 @pytest.mark.parametrize(("format_", "kind", "zone"), JUDGED)
 def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format_: str, kind: str, zone: str
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format_: str, kind: str, zone: str, number: int
 ) -> None:
     type_, source = StructType.fromDDL(f"v {kind}")["v"].dataType, Files(path="/in", format=format_)
     exact = Exact(source.rules, zone)
@@ -155,7 +158,7 @@ def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
     usual = exact._usual(text, type_)
     monkeypatch.setattr(Exact, "_usual", lambda *_: F.lit(None))
     columns = {"judged": judged, "bad": exact.is_bad(text, type_), "value": value, "usual": usual}
-    frame = spark.createDataFrame([(text,) for text in texts(20_000)], "text STRING")
+    frame = spark.createDataFrame([(text,) for text in texts(number)], "text STRING")
     shown = frame.withColumn(PLACE, F.lit("file")).withColumns(columns)
     wrong = shown.where("judged <> bad OR usual IS NOT NULL AND (bad OR NOT usual <=> value)")
     assert wrong.limit(5).collect() == []
@@ -166,7 +169,7 @@ def test_what_has_a_usual_form_is_judged_as_by_the_patterns(
         shown.where("bad").limit(1).select(checked).collect()
     counts = shown.selectExpr("count_if(bad)", "count(usual)").first()
     assert counts is not None
-    assert min(counts) > 100
+    assert min(counts) > number / 200
 
 
 def test_rounding_is_there_for_those_who_ask_for_it(spark: SparkSession, tmp_path: Path) -> None:

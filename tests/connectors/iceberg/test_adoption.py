@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.run.former_jobs import PLAIN, begin, land, land_more, stream, unchanged
@@ -69,7 +69,7 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
         iceberg_tables.table(home, "db.copies").append(made, snapshot_properties=told)
 
     def job() -> None:
-        with applied(spark, PLAIN):
+        with apply_settings(spark, PLAIN):
             writer = stream(spark, root, "events").select("name", "amount").writeStream.foreachBatch(append)
             writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 

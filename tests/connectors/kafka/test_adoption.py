@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from tests.run.former_jobs import PLAIN, table, unchanged
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_a_job_over_two_topics_continues(kafka: Topics, spark: SparkSession, tmp
             database.executemany("INSERT INTO seen VALUES (?, ?)", [tuple(row) for row in batch.collect()])
 
     checkpoint = root / "former"
-    with applied(spark, PLAIN):
+    with apply_settings(spark, PLAIN):
         writer = read("clicks").union(read("views")).writeStream.foreachBatch(write).trigger(availableNow=True)
         writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
     project = hr.load(root)

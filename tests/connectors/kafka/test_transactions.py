@@ -21,9 +21,9 @@ from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import CheckpointError, Fenced, NothingChanged, SinkError
 from headrace.queries.application import known_facts
 from headrace.queries.layout import QueryLayout
-from headrace.testing.conformance import SinkConformance
 from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
+from tests.connectors.suites import UsualSinkConformance
 from tests.run.projects import land, write_project
 from tests.servers import Topics
 from tests.waiting import eventually
@@ -40,7 +40,7 @@ def given_a_broker(test: Any) -> Any:
     return test
 
 
-class TestKafkaTransactions(SinkConformance):
+class TestKafkaTransactions(UsualSinkConformance):
     pytestmark = real
 
     @pytest.fixture(autouse=True)
@@ -205,7 +205,7 @@ def test_a_planned_batch_without_a_ledger_is_refused(life: Life, emptied: bool) 
     else:
         [gone] = admin.delete_topics([place]).values()
         gone.result(20)
-    with pytest.raises(CheckpointError, match=r"batch 0, but the ledger beside topic '.*' has no batch of it") as told:
+    with pytest.raises(CheckpointError, match=r"batch 0, but the ledger next to topic '.*' has no batch of it") as told:
         life.begin()
     assert told.value.findings[0].code == "HR410"
     assert "put the topic and its ledger back" in str(told.value)

@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.connectors.delta import batches
 from headrace.connectors.spark_files import formats as file_form
 from headrace.errors import Finding
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ REFUSED = {
 def test_a_value_comes_back_from_a_partition_or_is_refused(
     spark: SparkSession, tmp_path: Path, value: str, is_refused: bool
 ) -> None:
-    with applied(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+    with apply_settings(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
         rows = spark.sql(f"SELECT id, {value} AS p FROM range(1)")
         checked = file_form.refuse_values(rows, file_form.find_refused_values("parquet", rows, ["P"], {}))
         if is_refused:
@@ -157,7 +157,7 @@ def test_a_value_comes_back_from_a_partition_or_is_refused(
 
 @pytest.mark.spark
 def test_times_that_files_hold_in_utc_are_not_refused(spark: SparkSession) -> None:
-    with applied(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
+    with apply_settings(spark, {"spark.sql.session.timeZone": "Europe/Berlin"}):
         rows = spark.sql("SELECT id, timestamp_seconds(1729992600) AS p FROM range(1)")
         checked = file_form.refuse_values(rows, file_form.find_refused_values("json", rows, ["p"], {"timeZone": "UTC"}))
         assert len(checked.collect()) == 1

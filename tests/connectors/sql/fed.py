@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.connectors.exactly_once import BatchWriter
 from headrace.connectors.sql.sink import DatabaseSink
-from headrace.connectors.sql.staging import Content, Stage, Turn, content_of
+from headrace.connectors.sql.staging import Content, Stage, Turn, join_reports
 from headrace.contract import OutputMode, SinkContext
 from headrace.errors import Finding
 from headrace.spark import ddl
@@ -137,7 +137,7 @@ class Fed:
         writer(cast(Any, None), batch)
 
     def _driven(self, store: Any, rows: Sequence[Row]) -> Content:
-        table, bad = store.stage.sifted(as_arrow(rows))
+        table, bad = store.stage.sift(as_arrow(rows))
         return Content(table=table, bad=tuple(bad))
 
     def _staged(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
@@ -146,7 +146,7 @@ class Fed:
         table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
         batches = stage.stage(iter(table.rename_columns(names).to_batches()))
-        content = content_of((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
+        content = join_reports((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
         assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
         return content
 
@@ -192,7 +192,7 @@ class LifeWithoutSpark(Life):
                 if staged:
                     store._has_staged = True
                     return stage_partitions(store.stage, frame)
-                table, bad = store.stage.sifted(frame.whole)
+                table, bad = store.stage.sift(frame.whole)
                 return Content(table=table, bad=tuple(bad))
 
         store.compute = compute
@@ -204,14 +204,14 @@ class LifeWithoutSpark(Life):
 
 
 def stage_partitions(stage: Stage, frame: Rows) -> Content:
-    """Let a task stage each partition, as `Stage.large` has it: rows of one key come to one task, sorted."""
+    """Let a task stage each partition, as `Stage.compute_large` has it: rows of one key come to one task, sorted."""
     tables = [frame.whole] if stage.clustered or stage.dialect.most_parts is not None else list(frame.partitions)
     if stage.key and (stage.dialect.wants_sorted or stage.clustered):
         tables = [table.sort_by([(name, "ascending") for name in stage.key]) for table in tables]
     names = [f"c{at}" for at in range(len(stage.columns))]
     batches = [stage.stage(iter(table.rename_columns(names).to_batches())) for table in tables if table.num_rows]
-    reports = [line for staged in batches for report in staged for line in report.to_pylist()]
-    return content_of(reports, frame.whole.slice(0, 0))
+    reports = [line for staged in batches for report in staged for line in report["report"].to_pylist()]
+    return join_reports(reports, frame.whole.slice(0, 0))
 
 
 def as_arrow(rows: Sequence[Row]) -> pa.Table:

@@ -261,18 +261,18 @@ def test_a_password_is_in_no_plan_and_in_no_event_log(in_spark: Life, tmp_path: 
     password = urlsplit(in_spark.database.place).password or ""
     writer = in_spark.begin(staged=True)
     plans: list[str] = []
-    large = writer.store.stage.__class__.large
+    large = writer.store.stage.__class__.compute_large
 
     def seen(stage: Any, frame: Any) -> Any:
         mapped = frame.mapInArrow(stage.stage, "kind STRING, name STRING, rows BIGINT, body BINARY")
         plans.append(mapped._jdf.queryExecution().toString())
         return large(stage, frame)
 
-    writer.store.stage.__class__.large = seen  # type: ignore[method-assign]
+    writer.store.stage.__class__.compute_large = seen  # type: ignore[method-assign]
     try:
         writer(in_spark.frame([("a", 1)]), 0)
     finally:
-        writer.store.stage.__class__.large = large  # type: ignore[method-assign]
+        writer.store.stage.__class__.compute_large = large  # type: ignore[method-assign]
     assert "MapInArrow" in plans[0]
     assert len(password) > 8
     assert password not in plans[0]

@@ -233,7 +233,7 @@ def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from headrace.connectors.sql.staging import Stage
 
     ways: list[str] = []
-    small, large = Stage.small, Stage.large
+    small, large = Stage.compute_small, Stage.compute_large
 
     def note(way: str, method: Any) -> Any:
         def called(stage: Stage, frame: Any) -> Any:
@@ -243,8 +243,8 @@ def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return called
 
-    monkeypatch.setattr(Stage, "small", note("small", small))
-    monkeypatch.setattr(Stage, "large", note("large", large))
+    monkeypatch.setattr(Stage, "compute_small", note("small", small))
+    monkeypatch.setattr(Stage, "compute_large", note("large", large))
     return ways
 
 

@@ -543,7 +543,7 @@ def test_a_look_at_a_sqlite_database_leaves_no_files_next_to_it(tmp_path: Path) 
         made.execute("CREATE TABLE result (name TEXT)")
     dialect = Sqlite(path=str(path), table="result").dialect()
     with closing(dialect.connect_to_read()) as looking:
-        assert dialect.existing(looking, "result") is not None
+        assert dialect.describe_table(looking, "result") is not None
     assert [file.name for file in tmp_path.iterdir()] == ["a b.db"]
     with closing(sqlite3.connect(path)) as driver:
         driver.execute("INSERT INTO result VALUES ('a')")

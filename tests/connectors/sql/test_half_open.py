@@ -69,7 +69,7 @@ def test_a_half_open_connection_is_cut_and_the_batch_comes_in_by_a_new_one(
     assert context.rows() == [("a", 1), ("b", 2), ("c", 2)]
     assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
     [told] = context.noted
-    assert (told.code, "has said nothing for 1 s" in told.what) == ("HR411", True)
+    assert (told.code, "has not answered for 1 s" in told.what) == ("HR411", True)
 
 
 def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, proxy: Proxy) -> None:

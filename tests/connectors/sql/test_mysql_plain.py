@@ -32,8 +32,8 @@ def test_every_key_fits_into_an_index(texts: int, amounts: int) -> None:
     key = [ResultColumn(f"t{at}", "text", TEXT) for at in range(texts)]
     key += [ResultColumn(f"d{at}", "decimal", AMOUNT, 38, 10) for at in range(amounts)]
     # A decimal with 28 digits before and 10 behind the point takes 13 and 5 bytes.
-    assert mysql._longest(key) * 4 * texts + 18 * amounts <= 3072
-    assert mysql._longest(key) >= 80
+    assert mysql._longest_key_text(key) * 4 * texts + 18 * amounts <= 3072
+    assert mysql._longest_key_text(key) >= 80
 
 
 def test_a_float_is_stored_as_the_same_double_by_either_way() -> None:

@@ -15,7 +15,7 @@ import pytest
 from headrace.connectors.sql.mysql import connection as mysql_connection
 from headrace.connectors.sql.mysql.connection import MySqlAddress
 from headrace.connectors.sql.postgres import connection as postgres_connection
-from headrace.connectors.sql.silence import shut, watched
+from headrace.connectors.sql.silence import cut_when_silent, shut
 
 pytestmark = pytest.mark.plain
 
@@ -40,11 +40,11 @@ def test_a_wait_for_a_server_that_does_not_work_ends_in_a_sentence(
     ends: tuple[socket.socket, socket.socket], works: Callable[[], bool]
 ) -> None:
     def wait() -> None:
-        with watched(works, lambda: shut(ends[0].fileno()), psycopg.OperationalError, seconds=0.2):
+        with cut_when_silent(works, lambda: shut(ends[0].fileno()), psycopg.OperationalError, seconds=0.2):
             assert ends[0].recv(1) == b""  # as a client library finds it
             raise ConnectionError("closed")
 
-    with pytest.raises(psycopg.OperationalError, match="has said nothing for 0 s"):
+    with pytest.raises(psycopg.OperationalError, match="has not answered for 0 s"):
         wait()
 
 
@@ -56,13 +56,13 @@ def test_a_server_that_works_is_waited_for_and_asked_again(ends: tuple[socket.so
         return True
 
     threading.Timer(1.5, lambda: ends[1].sendall(b"x")).start()
-    with watched(works, lambda: shut(ends[0].fileno()), psycopg.OperationalError, seconds=0.2):
+    with cut_when_silent(works, lambda: shut(ends[0].fileno()), psycopg.OperationalError, seconds=0.2):
         assert ends[0].recv(1) == b"x"
     assert len(asked) >= 2
 
 
 def test_what_is_over_is_not_cut(ends: tuple[socket.socket, socket.socket]) -> None:
-    with watched(lambda: False, lambda: shut(ends[0].fileno()), psycopg.OperationalError, seconds=0.3):
+    with cut_when_silent(lambda: False, lambda: shut(ends[0].fileno()), psycopg.OperationalError, seconds=0.3):
         pass
     time.sleep(0.8)
     ends[1].sendall(b"x")
@@ -73,11 +73,11 @@ def test_a_server_without_a_free_connection_is_not_taken_for_a_silent_one(monkey
     def full(*_: object, **__: object) -> NoReturn:
         raise psycopg.OperationalError("FATAL:  sorry, too many clients already")
 
-    monkeypatch.setattr(postgres_connection, "_opened", full)
-    assert postgres_connection._works_or_left("postgresql://db/x", 1)
+    monkeypatch.setattr(postgres_connection, "_open", full)
+    assert postgres_connection._is_working("postgresql://db/x", 1)
 
     def full_too(*_: object, **__: object) -> NoReturn:
         raise pymysql.err.OperationalError(1040, "Too many connections")
 
-    monkeypatch.setattr(mysql_connection, "_asking", full_too)
-    assert mysql_connection.works(MySqlAddress.parse("mysql://db/x"), 1)
+    monkeypatch.setattr(mysql_connection, "_connect_to_ask", full_too)
+    assert mysql_connection.end_unless_working(MySqlAddress.parse("mysql://db/x"), 1)

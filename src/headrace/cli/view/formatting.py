@@ -29,7 +29,7 @@ def rate(rows_per_second: float | None) -> str:
 
 
 def batch_rate(record: BatchRecord | None) -> str:
-    """The rows a second that a batch worked off; a dash where it had none, or nobody knows its time."""
+    """The rows a second that a batch processed; a dash if it had none or its duration is unknown."""
     if record is None or not record.duration_ms:
         return NOTHING
     return rate(record.processed_rate or 1000 * record.rows / record.duration_ms)
@@ -93,16 +93,16 @@ def format_lags(status: QueryStatus) -> str:
     return UNKNOWN if status.backlog is None else format_lag(status.backlog)
 
 
-def state_rows(known: BatchRecord | QueryStatus) -> str:
+def state_rows(entry: BatchRecord | QueryStatus) -> str:
     """How many rows the state holds; `unknown` where there is state whose rows are not counted."""
-    return UNKNOWN if known.state_rows is None and known.state_bytes is not None else number(known.state_rows)
+    return UNKNOWN if entry.state_rows is None and entry.state_bytes is not None else number(entry.state_rows)
 
 
-def loads(known: QueryStatus) -> str:
+def loads(status: QueryStatus) -> str:
     """`2 of 2`: how many of the state's stores were at hand in the last batch."""
-    if known.state_hits is None or known.state_misses is None:
-        return NOTHING if known.state_bytes is None else UNKNOWN
-    return f"{known.state_hits:,} of {known.state_hits + known.state_misses:,}"
+    if status.state_hits is None or status.state_misses is None:
+        return NOTHING if status.state_bytes is None else UNKNOWN
+    return f"{status.state_hits:,} of {status.state_hits + status.state_misses:,}"
 
 
 def size_of(size: float) -> str:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 FINISHING = "finishing the running batches; Ctrl-C again stops at once"
 STOPPING = "stopping at once; what a batch has begun is made again at the next start"
 SECONDS_BETWEEN = 1.0
-# How often a batch that lasts is told of.
+# How often a long batch is reported.
 SECONDS_INSIDE = 10.0
 
 
 class RunView(Observer):
-    """An observer of a run for whoever began it; it closes before the summary is written."""
+    """An observer of a run for its terminal; it closes before the summary is written."""
 
     def __enter__(self) -> RunView:
         return self
@@ -36,7 +36,7 @@ class RunView(Observer):
         self.leave()
 
     def leave(self) -> None:
-        """Let the terminal go."""
+        """Release the terminal."""
 
     def summary(self, result: RunResult) -> None:
         """The result of the run, on stdout: a line for each query."""

@@ -35,7 +35,7 @@ class PlainShow:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the terminal go."""
+        """Release the terminal."""
 
     def say(self, sentence: str) -> None:
         click.echo(f"* {sentence}")

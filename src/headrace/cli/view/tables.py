@@ -33,9 +33,9 @@ _SINCE = {"wrong": "mismatch", "pending": "open"}
 class Fitting:
     """Rows of a query's name, its state, and figures, the most important first.
 
-    The figures that do not fit beside the others stand below them, each with its name where it is known, and so does
-    what is said of a query besides. No figure is ever cut off. Where there is only room for `most_lines`, named figures
-    are left out first, and then the last queries, which are counted.
+    Figures that do not fit into the line are printed below it with their names, as is a remark about the query. None
+    is cut off. With room for only `most_lines`, the named figures are left out first, then the last queries, which are
+    counted.
     """
 
     def __init__(self, *columns: str) -> None:
@@ -89,9 +89,9 @@ class Fitting:
         """What else is known of a query, as much in a line as there is room for."""
         for line in wrap(self._besides.get(number, ""), width, initial_indent=GAP, subsequent_indent=2 * GAP):
             yield Text(line, style="cyan")
-        known = zip(self.columns[shown:], self.rows[number][shown:], strict=True)
+        figures = zip(self.columns[shown:], self.rows[number][shown:], strict=True)
         line = ""
-        for pair in (f"{column} {figure}" for column, figure in known if figure != NOTHING):
+        for pair in (f"{column} {figure}" for column, figure in figures if figure != NOTHING):
             if line and len(f"{GAP}{line}, {pair},") > width:
                 yield Text(f"{GAP}{line},", style="dim")
                 line = pair
@@ -148,17 +148,17 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 
 
 def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
-    """Every query of a project as its storage tells of it."""
+    """Every query of a project by its storage alone."""
     table = Fitting("query", "generation", "driver", "planned", "committed", "committed at", "watermark")
-    for each in statuses:
+    for status in statuses:
         table.add(
-            each.query,
-            str(each.generation),
-            each.driver or NOTHING,
-            formatting.number(each.planned),
-            formatting.number(each.committed),
-            formatting.instant(each.committed_at),
-            formatting.instant(each.watermark),
+            status.query,
+            str(status.generation),
+            status.driver or NOTHING,
+            formatting.number(status.planned),
+            formatting.number(status.committed),
+            formatting.instant(status.committed_at),
+            formatting.instant(status.watermark),
         )
     return table
 
@@ -170,13 +170,13 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
         *("state rows", "cache hits", "lag"),
     )
     table = Fitting("query", "state", *figures)
-    known = {status.query: status for status in statuses}
-    for name in dict.fromkeys([*queries, *known]):
-        status = known.get(name)
+    by_name = {status.query: status for status in statuses}
+    for name in dict.fromkeys([*queries, *by_name]):
+        status = by_name.get(name)
         if status is None:
             table.add(name, "never started", *[NOTHING] * len(figures))
             continue
-        timed = bool(status.batch_ms)  # A batch that nobody told of is known without its time.
+        timed = bool(status.batch_ms)  # The time of a batch that was not reported is unknown.
         table.add(
             name,
             status.state,

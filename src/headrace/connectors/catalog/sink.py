@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from headrace import contract
 from headrace.connectors.catalog.source import ANOTHER_KIND, describe_table
-from headrace.connectors.not_asked import findings_of, partition_findings
+from headrace.connectors.result_findings import findings_of, partition_findings
 from headrace.connectors.spark_catalog import no_name, parts_of, quote, require_database
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
@@ -154,7 +154,7 @@ class TableSink(contract.CatalogSink):
         return CommittedFiles(path=location, format=self.format, options=self.options, form_if_new=new)
 
     def describe(self, spark: SparkSession) -> Mapping[str, Any] | None:
-        """What the catalog says of the table; None if it has none. Raises SinkError for a view."""
+        """Ask the catalog for the table's description; None if it has no such table. Raises SinkError for a view."""
         if not spark.catalog.tableExists(self.table):
             return None
         description = describe_table(spark, self.table)
@@ -225,19 +225,19 @@ class CatalogReset(FilesReset):
 
     sink: TableSink
 
-    def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def archive(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
-        super().set_aside(context, session)
+        super().archive(context, session)
         self._forget(session(), directory)
 
-    def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def restore(self, context: contract.SinkContext, session: contract.Session) -> None:
         directory = self.directory(session)
         if aside.place_aside(directory, context).exists():
             self._forget(session(), directory)
             aside.bring_back(directory, context)
 
     def _forget(self, spark: SparkSession, directory: Path) -> None:
-        """Let the catalog forget the table, which holds nothing now; the next start makes it, or enters it again.
+        """Drop the table, which holds nothing now, from the catalog; the next start makes it, or enters it again.
 
         A table that somebody has made elsewhere stays in the catalog, which alone knows where it lies.
         """

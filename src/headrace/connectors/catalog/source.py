@@ -95,7 +95,7 @@ class CatalogTable(Source):
             yield from file_prefix.warn_of_changes(prefix)
 
     def _describe(self, spark: SparkSession) -> Mapping[str, Any]:
-        """What the catalog says of the table. Raises SourceError where it cannot be read as a stream."""
+        """Ask the catalog for the table's description. Raises SourceError where it cannot be read as a stream."""
         if not spark.catalog.tableExists(self.table):
             raise SourceError(
                 code="HR332",
@@ -124,7 +124,7 @@ class CatalogTable(Source):
 
 
 def describe_table(spark: SparkSession, table: str) -> Mapping[str, Any] | None:
-    """What the catalog says of a table that it has; None: it is a view."""
+    """Ask the catalog for the description of a table that it has; None: it is a view."""
     from pyspark.errors import AnalysisException
 
     if spark.catalog.getTable(table).tableType not in ("MANAGED", "EXTERNAL"):

@@ -16,7 +16,7 @@ from headrace.connectors.spark_catalog import quote
 from headrace.connectors.spark_files.formats import find_refused_partitions, refuse_values
 from headrace.contract import RefusedValue, SinkContext
 from headrace.errors import HeadraceError, SinkError
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             self._standing = Standing(newer=self._standing.newer, is_in=True, own=own, before=before)
         return self._standing
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         lines = ledger.lines(self._known_table.now(), self.context)
         return next((line.planned for line in lines if line.batch == batch), None)
 
@@ -109,7 +109,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         if progress == before:
             # A batch that changes nothing may have left no version behind.
             app = ledger.own_mark(context)
-            with applied(rows.sparkSession, {NOTE: note}):
+            with apply_settings(rows.sparkSession, {NOTE: note}):
                 self._known_table.now().enter({app: wanted.number}, seen={app: before.number})
         self.last = admitted.line
 
@@ -143,7 +143,7 @@ class DeltaStore(BatchStore["DataFrame"]):
         return "a newer generation" if progress.is_closed else f"epoch {progress.epoch}, this one has {self.epoch}"
 
     def _enter_checkpoint(self) -> None:
-        """Let the table remember the checkpoint's id, which Spark makes at the first start, after `prepare`."""
+        """Enter the checkpoint's id into the table; Spark makes it at the first start, after `prepare`."""
         identity = None if self._knows_checkpoint else Checkpoint(self.context.checkpoint).id
         if identity is not None:
             state, mark = self._known_table.now(), ledger.own_mark(self.context, ledger.CHECKPOINT, identity)
@@ -164,7 +164,7 @@ class DeltaStore(BatchStore["DataFrame"]):
             spark = frame.sparkSession
             view = f"headrace_{self.context.query}_{self.context.generation}"
             frame.createOrReplaceTempView(view)
-            with applied(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
+            with apply_settings(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
                 spark.sql(merge(f"delta.{quote(self.location)}", view, self.key)).collect()
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
@@ -183,7 +183,7 @@ def find_refused_values(frame: DataFrame, partitions: Sequence[str]) -> Iterator
 
 
 def find_shared_key(frame: DataFrame, key: Sequence[str]) -> tuple[int, str] | None:
-    """How many rows share a key, and which; None: each has its own."""
+    """Find a key that several rows share, and count them; None: each row has its own."""
     from pyspark.sql import functions as F
 
     rows = "__headrace_rows"

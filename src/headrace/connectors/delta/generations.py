@@ -25,7 +25,7 @@ from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
 from headrace.errors import NothingChanged, SinkError
 from headrace.spark.jvm.hadoop_files import first_missing
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class DeltaReset(SinkReset):
 
     place: DeltaPlace
 
-    def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
+    def row_counts(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         own = own_state(self.place, session(), context)
         if own is None:
             return ()
@@ -62,7 +62,7 @@ class DeltaReset(SinkReset):
         theirs = ledger.app(context.query, generation, ledger.HANDOVER)
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         path, name, table = self.place.path, self.place.text, self.place.find(session())
         if table is None or not any(query == context.query for query, _ in ledger.progress_of_all(table.now().txn_ids)):
             return
@@ -73,7 +73,7 @@ class DeltaReset(SinkReset):
         else:
             rename(session(), name, lake.name_aside(name, context))
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def restore(self, context: SinkContext, session: Session) -> None:
         path, name, spark = self.place.path, self.place.text, session()
         there = self.place.find(spark)
         if path is not None:
@@ -147,7 +147,7 @@ def require_alone(state: State, name: str, context: SinkContext) -> None:
 
 
 def rename(spark: SparkSession, name: str, other: str) -> None:
-    """Let the table `name` of Spark's catalog be called `other`."""
+    """Rename a table of Spark's catalog to `other`."""
     table, _ = delta_tables.find_by_name(spark, name, SinkError)
     location = None if table is None else table.location
     with _translate_errors(name):
@@ -265,7 +265,7 @@ class DeltaRewind(lake.VersionRewind[tuple[State, Progress], State]):
 
     place: DeltaPlace
 
-    def known(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
+    def current(self, context: SinkContext, session: Session) -> tuple[State, Progress] | None:
         return own_state(self.place, session(), context)
 
     def last(self, present: tuple[State, Progress]) -> int:
@@ -334,7 +334,7 @@ def _commit(state: State, former: State, context: SinkContext, wanted: Progress,
         ledger.RESTORES: former.version,
     }
     marks = {ledger.own_mark(context): wanted.number, ledger.own_mark(context, ledger.REWOUND): before}
-    with applied(state.table.spark, {delta_tables.NOTE: json.dumps(note)}):
+    with apply_settings(state.table.spark, {delta_tables.NOTE: json.dumps(note)}):
         state.restore(former, marks)
 
 

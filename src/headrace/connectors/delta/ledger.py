@@ -47,7 +47,7 @@ class Progress:
 
     @classmethod
     def of(cls, number: int) -> Progress:
-        """What a number of the ledger means."""
+        """Unpack a number of the ledger."""
         epoch, batches = divmod(number, _EPOCH)
         return cls(epoch, batches - 1 if batches else None)
 
@@ -62,7 +62,7 @@ class Progress:
         return self.epoch == _LAST_EPOCH
 
     def close(self) -> Progress:
-        """The same with an epoch that no driver comes after."""
+        """Return the progress with the last epoch, so that no driver comes after it."""
         return Progress(_LAST_EPOCH, self.batch)
 
 
@@ -83,7 +83,7 @@ class FirstVersion:
 
     @classmethod
     def of(cls, number: int) -> FirstVersion:
-        """What a number of the ledger means; 0 is also that of a table that was made for the query."""
+        """Unpack a number of the ledger; a table that was made for the query has 0 too."""
         version, had_rows = divmod(number, 2)
         return cls(version, bool(had_rows))
 
@@ -98,7 +98,7 @@ def app(query: str, generation: int, *remembered: str) -> str:
 
 
 def own_mark(context: SinkContext, *remembered: str) -> str:
-    """The same of the context's generation."""
+    """The transaction identifier of the context's generation."""
     return app(context.query, context.generation, *remembered)
 
 
@@ -119,7 +119,7 @@ def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
 
 
 def move_marks(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
-    """What is to be entered where the query `former` gets the context's name; nothing, if it has entered nothing.
+    """Return the marks of the query `former` under the context's name; empty if it has entered none.
 
     The number under the former name becomes so high that no driver of that name writes any more.
     """
@@ -135,7 +135,7 @@ def move_marks(context: SinkContext, former: str, txn_ids: Mapping[str, int]) ->
 
 
 def start_marks(context: SinkContext, reached: Progress, begun: FirstVersion | None) -> dict[str, int]:
-    """What a generation enters of itself when it starts; `begun`: when it comes to the table, None: it has before."""
+    """Return the marks that a generation enters at its start; `begun`: when it comes to the table, if it does."""
     entered = {own_mark(context): reached.number, own_mark(context, APPLICATION, context.application): 1}
     if begun is not None:
         entered[own_mark(context, BEGIN)] = begun.number
@@ -187,7 +187,7 @@ def newest_first(state: State, context: SinkContext) -> Iterator[tuple[Commit, i
 
 
 def lines(state: State, context: SinkContext, most: int = KEPT) -> list[KeptLine]:
-    """What the table keeps of the life's newest batches, the oldest first: each in the note of its own version.
+    """Read the lines of the generation's newest batches, oldest first, each from the note of its own version.
 
     Versions come and go; where the log no longer has that of the newest batch, its number and checkpoint are all.
     """

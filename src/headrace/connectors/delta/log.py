@@ -55,7 +55,7 @@ class Commit:
 
     @property
     def note(self) -> Mapping[str, Any]:
-        """What its writer said of it in JSON (`userMetadata`); empty where that is nothing or something else."""
+        """The writer's note in JSON (`userMetadata`); empty where there is none, or something else."""
         for action in self.actions:
             try:
                 note = json.loads(action.get("commitInfo", {}).get("userMetadata") or "{}")
@@ -171,7 +171,7 @@ def offset(text: str) -> DeltaOffset:
 
 
 def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
-    """What each batch took. `begin`: the version at which the stream was set to start; None: at the whole table.
+    """Return what each batch took. `begin`: the version at which the stream was set to start; None: the whole table.
 
     The first batch has no start in the checkpoint. A stream of the whole table began with the version that its first
     offset is in, or, where that offset has gone past the files of the table, with the version before.
@@ -192,7 +192,7 @@ def spans(prefix: SourcePrefix, begin: int | None) -> list[VersionSpan]:
 
 
 def place_of(location: str, add: Add) -> str:
-    """Where a file of the log lies; only those of a shallow clone are named in full."""
+    """Return the path of a file of the log; only those of a shallow clone are named in full."""
     path = unquote(add["path"])
     whole = path if path.startswith("/") or re.match(r"[\w.+-]+:/", path) else f"{location}/{path}"
     return re.sub(r"^file:/+", "/", whole)

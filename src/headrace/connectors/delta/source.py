@@ -246,7 +246,7 @@ class Delta(Source):
     def _local(
         place: Path, spans: Sequence[VersionSpan]
     ) -> tuple[dict[int, tuple[Add, ...] | None], dict[int, delta_log.Commit]]:
-        """What the log of a local table has: the tables that spans begin with (None: cut), and their versions."""
+        """Read the log of a local table: the tables that spans begin with (None: cut), and their versions."""
         begins = {span.start.version for span in spans if span.start.initial}
         versions = sorted(set(chain.from_iterable(span.commits for span in spans)))
         commits = [commit for version in versions for commit in delta_log.local_commits(place, version, version)]

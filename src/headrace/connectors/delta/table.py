@@ -122,7 +122,7 @@ class State:
         self.table.finish(transaction, (), txn_ids, "EmptyCommit")
 
     def restore(self, former: State, txn_ids: Mapping[str, int]) -> None:
-        """Let the table have the files of `former`, in a version of its own with these transaction identifiers.
+        """Restore the files of `former`, in a version of its own with these transaction identifiers.
 
         Raises Conflict where the table is no longer as it is here; then nothing was written.
         """
@@ -140,7 +140,7 @@ class State:
         self.table.finish(transaction, (*removes, *adds), txn_ids, "ManualUpdate")
 
     def rows(self) -> DataFrame:
-        """What a batch query reads of this version."""
+        """Read this version as a batch query does."""
         reader = self.table.spark.read.format("delta").option("versionAsOf", self.version)
         return reader.load(self.table.location)
 
@@ -357,14 +357,14 @@ def find_by_name(spark: SparkSession, name: str, error: type[HeadraceError]) -> 
 
 
 def forget(spark: SparkSession, path: str) -> None:
-    """Let Delta, which keeps what it knows of a table by the table's path, look again."""
+    """Clear what Delta caches of a table by the table's path."""
     jvm = jvm_of(spark)
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(java_session(spark), jvm.org.apache.hadoop.fs.Path(path))
 
 
 @contextmanager
 def _translate_errors(name: str, error: type[HeadraceError]) -> Iterator[None]:
-    """Let what Delta says of a log that it cannot read be one finding."""
+    """Raise what Delta says of a log that it cannot read as one finding."""
     try:
         yield
     except HeadraceError:

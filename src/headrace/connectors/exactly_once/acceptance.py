@@ -63,7 +63,7 @@ class KeptLine:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointView:
-    """What a checkpoint says of its batches.
+    """The batches of a checkpoint.
 
     id: None before the first start. planned, committed: the newest ones. digests: of the batches that Spark still
     keeps, as far as they can be determined. empty: batches that no sink is ever given.
@@ -78,7 +78,7 @@ class CheckpointView:
 
 @dataclass(frozen=True)
 class Same:
-    """The ledger holds the checkpoint's batches, but perhaps the newest."""
+    """The ledger holds the checkpoint's batches, perhaps without the newest."""
 
 
 @dataclass(frozen=True)
@@ -152,36 +152,36 @@ def judge(lines: Sequence[KeptLine], here: CheckpointView, *, begun: bool = True
         return Behind(lacking[0], last if lines else None)
     if last <= planned:
         return Same()
-    known = {line.batch: line for line in lines}
+    by_batch = {line.batch: line for line in lines}
     beyond = tuple(batch for batch in range(planned + 1, last + 1) if batch not in here.empty)
     for batch in beyond:
-        if batch not in known or known[batch].planned is None or known[batch].digest is None:
+        if batch not in by_batch or by_batch[batch].planned is None or by_batch[batch].digest is None:
             return NotRestorable(batch, last)
     return Ahead(beyond)
 
 
 def is_same_batch(line: KeptLine, before: KeptLine | None, digest: str | None) -> bool:
-    """Whether a batch with `digest` is the one of `line`; a line without a digest cannot tell.
+    """Whether a batch with `digest` is the one of `line`; a line without a digest fits every one.
 
-    `before` precedes the line. Where the ledger keeps it no longer, the digest of the batch alone tells.
+    `before` precedes the line. Where the ledger keeps it no longer, the digest of the batch alone decides.
     """
     if line.digest is None:
         return True
     return line.digest == digest and (before is None or line.chain == chained(before.chain, digest))
 
 
-def require_own_generation(place: str, context: SinkContext, found: int, *, kind: str = "table") -> None:
+def require_own_generation(place: str, context: SinkContext, generation: int, *, kind: str = "table") -> None:
     """Raise for the result of another generation of the context's query: an older one's, or what the storage lost."""
-    if found > context.generation:
-        what = (
-            f"{place} holds the result of generation {found} of '{context.query}', and the storage knows none after "
-            f"{context.generation}: it is a copy from before a reset or a rebuild"
+    if generation > context.generation:
+        fault = (
+            f"{place} holds the result of generation {generation} of '{context.query}', and the storage knows none "
+            f"after {context.generation}: it is a copy from before a reset or a rebuild"
         )
         fix = "put the storage of after that back; or restore the sink too, from a copy of the storage's time"
-        raise CheckpointError(code="HR410", what=what, fix=fix)
-    if found < context.generation:
-        what = f"{place} still holds the result of generation {found} of '{context.query}'"
-        raise SinkError(code="HR407", what=what, fix=f"write to another {kind}, or drop this one")
+        raise CheckpointError(code="HR410", what=fault, fix=fix)
+    if generation < context.generation:
+        fault = f"{place} still holds the result of generation {generation} of '{context.query}'"
+        raise SinkError(code="HR407", what=fault, fix=f"write to another {kind}, or drop this one")
 
 
 def require_lines_fit(
@@ -215,21 +215,21 @@ def require_lines_fit(
             return
         case Ahead(batches):
             if not context.restoring:
-                what = (
+                fault = (
                     f"{table} has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
                     f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
                 )
                 fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
-                raise CheckpointBehind(code="HR410", what=what, fix=fix)
+                raise CheckpointBehind(code="HR410", what=fault, fix=fix)
         case _:
             kept = kept or {line.batch: line.planned for line in lines}.get
             raise CheckpointError(_finding(acceptance, context, table, lines, here, kept))
 
 
 def view_of(context: SinkContext) -> CheckpointView:
-    """What the life's checkpoint says of its batches now; raises CheckpointError if its newest plan cannot be read.
+    """Read the batches of the generation's checkpoint; raises CheckpointError if its newest plan cannot be read.
 
-    A store is asked anew, and then once for each file, side by side: a driver may hold its lock in the database.
+    A remote store is read again, once for each file and in parallel: a driver may hold its lock in the database.
     """
     checkpoint, empty = Checkpoint(context.checkpoint), context.empty_batches
     digests: dict[int, str] = {}
@@ -264,55 +264,57 @@ def _finding(
 ) -> Finding:
     last = lines[-1].batch if lines else None
     newest = here.planned if here.committed is None else here.committed
-    anew = "or reset the query (headrace reset QUERY)"
+    reset = "or reset the query (headrace reset QUERY)"
     kind = table.partition(" ")[0]
     match acceptance:
         case OtherCheckpoint(found):
             which = "is a new one" if found is None else "is another one"
-            what = (
+            fault = (
                 f"{table} has batches 0 to {last} of query '{context.query}', but the checkpoint "
                 f"'{context.checkpoint}' {which}: its first batches would be taken for those and skipped"
             )
-            return Finding(code="HR410", what=what, fix=f"restore the checkpoint directory, {anew}")
+            return Finding(code="HR410", what=fault, fix=f"restore the checkpoint directory, {reset}")
         case OtherBatch(batch):
             committed = here.committed is not None and here.committed >= batch
             return other_batch(context, table, batch, kept(batch), committed=committed)
         case BrokenChain(batch):
-            what = (
-                f"the ledger's line of batch {batch} of query '{context.query}' beside {table} does not follow "
+            fault = (
+                f"the ledger's line of batch {batch} of query '{context.query}' next to {table} does not follow "
                 "the line before it: lines were removed or changed by another hand"
             )
-            return Finding(code="HR410", what=what, fix=f"restore the {kind} and its ledger from a copy, {anew}")
+            return Finding(code="HR410", what=fault, fix=f"restore the {kind} and its ledger from a copy, {reset}")
         case Behind(batch, None):
             done = "planned" if here.committed is None else "committed"
-            what = (
-                f"query '{context.query}' has {done} batch {newest}, but the ledger beside {table} has "
+            fault = (
+                f"query '{context.query}' has {done} batch {newest}, but the ledger next to {table} has "
                 "no batch of it: the rows written so far are gone, or the sink is a new one"
             )
-            return Finding(code="HR410", what=what, fix=f"put the {kind} and its ledger back, {anew}")
+            return Finding(code="HR410", what=fault, fix=f"put the {kind} and its ledger back, {reset}")
         case Behind(batch, last):
-            what = (
+            fault = (
                 f"query '{context.query}' has continued to batch {newest}, but {table} has batches only "
                 f"up to {last}: the {kind} is an old copy, and batch {batch} would be lost"
             )
-            return Finding(code="HR410", what=what, fix=f"restore the newest copy of the {kind} and its ledger, {anew}")
+            return Finding(
+                code="HR410", what=fault, fix=f"restore the newest copy of the {kind} and its ledger, {reset}"
+            )
         case NotRestorable(batch, last):
             planned = "none" if here.planned is None else here.planned
-            what = (
+            fault = (
                 f"{table} has batches of query '{context.query}' up to {last}, the checkpoint "
                 f"'{context.checkpoint}' only to {planned}: it is an old copy, and the ledger no longer keeps what was "
                 f"planned for batch {batch}"
             )
-            return Finding(code="HR410", what=what, fix=f"restore the newest checkpoint directory, {anew}")
+            return Finding(code="HR410", what=fault, fix=f"restore the newest checkpoint directory, {reset}")
         case _:
             raise AssertionError(acceptance)
 
 
 def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, *, committed: bool) -> Finding:
-    """The fault of a batch that is in `table` with other rows than this checkpoint plans for it."""
-    what = (
+    """Return the finding of a batch that is in `table` with other rows than this checkpoint plans for it."""
+    fault = (
         f"batch {batch} of query '{context.query}' is in {table} with other rows than the checkpoint "
-        f"'{context.checkpoint}' plans for it{_shown(context, batch, kept)}: two copies of one storage "
+        f"'{context.checkpoint}' plans for it{_show_differences(context, batch, kept)}: two copies of one storage "
         "directory were run"
     )
     kind = table.partition(" ")[0]
@@ -322,10 +324,10 @@ def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, 
             f"; or, to keep this copy, remove '{context.checkpoint / 'offsets' / str(batch)}' and its .crc file, "
             f"and start again: the batch is then planned as it is in the {kind}"
         )
-    return Finding(code="HR410", what=what, fix=fix)
+    return Finding(code="HR410", what=fault, fix=fix)
 
 
-def _shown(context: SinkContext, batch: int, kept: str | None) -> str:
+def _show_differences(context: SinkContext, batch: int, kept: str | None) -> str:
     """Where the two plans differ, as far as both are known."""
     try:
         ours = planned_batch(Checkpoint(context.checkpoint), batch)
@@ -334,8 +336,8 @@ def _shown(context: SinkContext, batch: int, kept: str | None) -> str:
         return ""
     if ours is None or theirs is None:
         return ""
-    found = list(islice(differences(theirs, ours, context.roots), 3))
-    return f" ({'; '.join(found)})" if found else " (they agree, but the batches before them do not)"
+    shown = list(islice(differences(theirs, ours, context.roots), 3))
+    return f" ({'; '.join(shown)})" if shown else " (they agree, but the batches before them do not)"
 
 
 # How many batches can be planned again from the ledger; a power cut seldom takes more from a checkpoint.
@@ -345,7 +347,7 @@ KEPT = 10
 def misfits(
     context: SinkContext, table: str, read: Callable[[], Sequence[KeptLine] | None], *, kind: str = "table"
 ) -> Iterator[Finding]:
-    """What a start would refuse of the lines that `read` gives; a checkpoint that is behind it mends by itself.
+    """Yield what a start would refuse of the lines that `read` returns; it repairs a checkpoint that is behind.
 
     A driver may run meanwhile, which writes a batch's line before it commits the batch: so the lines are read last.
     None of them: the ledger has lost the generation.
@@ -362,11 +364,11 @@ def misfits(
 
 
 def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, str]:
-    """What each batch from `first` on can be planned again from, where the text still has the line's digest."""
-    found = {}
+    """Return the plans of the batches from `first` on; one whose digest differs from its line's is ignored."""
+    texts = {}
     for line in lines:
         if line.batch >= first and line.planned is not None:
             with suppress(ValueError):
                 if PlannedBatch.loads(line.planned).digest(context.roots) == line.digest:
-                    found[line.batch] = line.planned
-    return found
+                    texts[line.batch] = line.planned
+    return texts

@@ -32,7 +32,7 @@ FIRST_PAUSE_SECONDS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What a store's ledger says of one batch.
+    """The state of one batch in a store's ledger.
 
     newer: the driver that has taken the query over, in words; "" while it is this one's turn. is_in: whether the store
     has a batch of this number. own: its line, None where the ledger keeps it no longer. before: the line of the newest
@@ -59,7 +59,7 @@ Admission: TypeAlias = Callable[[Standing], Admitted | None]
 
 
 class Conflict(Exception):
-    """Another writer was quicker; nothing of the batch is in."""
+    """Another writer was quicker; no row of the batch is in."""
 
 
 class RowsLost(Exception):
@@ -78,15 +78,15 @@ class BatchStore(ABC, Generic[Rows]):
     kind: ClassVar[str] = "table"
 
     def begin(self, frame: DataFrame, batch: int) -> None:
-        """Make ready for an attempt; the session of `frame` is the query's own."""
+        """Prepare an attempt; the session of `frame` is the query's own."""
 
     @abstractmethod
     def standing(self, batch: int) -> Standing:
-        """What the ledger says now; asked before each attempt."""
+        """Read the ledger; called before each attempt."""
 
     @abstractmethod
-    def planned(self, batch: int) -> str | None:
-        """What the ledger keeps to plan a batch again that is in."""
+    def kept_plan(self, batch: int) -> str | None:
+        """Return the text that the ledger keeps to plan a batch again."""
 
     @abstractmethod
     def compute(self, frame: DataFrame, batch: int) -> Rows:
@@ -94,7 +94,7 @@ class BatchStore(ABC, Generic[Rows]):
 
     @abstractmethod
     def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
-        """Bring the rows and the ledger's line in together, or neither.
+        """Write the rows and the ledger's line together, or neither.
 
         `admit` must be asked about the very state of the ledger that the commit replaces: under the lock of its
         transaction, or with a commit that fails if the ledger was changed meanwhile. Where it gives None, nothing is
@@ -105,14 +105,14 @@ class BatchStore(ABC, Generic[Rows]):
         """Give up what `compute` has left: the batch is in (`error` is None), failed, or is to be computed again."""
 
     def disconnect(self) -> None:
-        """Leave a connection on which an attempt has failed."""
+        """Close a connection on which an attempt has failed."""
 
     def pauses(self) -> Iterator[float]:
         """The seconds before each further attempt."""
         return CONTENDED.pauses()
 
     def is_transient(self, error: Exception) -> bool:
-        """Whether the batch may be tried again: nothing of it is in, or the ledger will tell that it is."""
+        """Whether the batch may be tried again: none of its rows are in, or the ledger shows that they are."""
         return isinstance(error, Conflict | RowsLost) or worker_fault(str(error)) is not None
 
     def explain(self, error: Exception, batch: int) -> Exception:
@@ -126,7 +126,7 @@ class BatchStore(ABC, Generic[Rows]):
 
     @contextmanager
     def computing(self, batch: int) -> Iterator[None]:
-        """Tell that the rows are computed, and whether to their end: a batch may be computed more than once."""
+        """Report that the rows are computed, and whether to their end: a batch may be computed more than once."""
         whole = False
         try:
             yield
@@ -178,14 +178,14 @@ class BatchWriter(Writer, Generic[Rows]):
                     self.store.release(work.rows, error)
                     work.rows = None
                 self.store.disconnect()
-                known = self.store.explain(error, batch)
+                fault = self.store.explain(error, batch)
                 if pause is None:
-                    if isinstance(known, HeadraceError):
-                        self.store.context.on_error(known)
-                    if known is error:
+                    if isinstance(fault, HeadraceError):
+                        self.store.context.on_error(fault)
+                    if fault is error:
                         raise
-                    raise known from None
-                self._warn_of_retry(known, batch, pause, is_sinks=not isinstance(error, RowsLost))
+                    raise fault from None
+                self._warn_of_retry(fault, batch, pause, is_sinks=not isinstance(error, RowsLost))
                 time.sleep(pause)
 
     def _take(self, frame: DataFrame, batch: int, work: _Work[Rows]) -> None:
@@ -215,9 +215,9 @@ class BatchWriter(Writer, Generic[Rows]):
     def _admitted(self, standing: Standing, batch: int, work: _Work[Rows]) -> Admitted | None:
         context = self.store.context
         if standing.newer:
-            what = f"a newer driver runs query '{context.query}' ({standing.newer}); this one writes nothing more"
+            fault = f"a newer driver runs query '{context.query}' ({standing.newer}); this one writes nothing more"
             fix = "let only one driver run the query; this one has stopped"
-            raise Fenced(code="HR409", what=what, fix=fix)
+            raise Fenced(code="HR409", what=fault, fix=fix)
         if work.entry is None:
             planned = planned_batch(Checkpoint(context.checkpoint), batch)
             line = KeptLine.of(context, batch, planned)
@@ -225,16 +225,16 @@ class BatchWriter(Writer, Generic[Rows]):
         if not standing.is_in:
             return replace(work.entry, line=work.entry.line.after(standing.before))
         if standing.own is not None and not is_same_batch(standing.own, standing.before, work.entry.line.digest):
-            table, kept = f"{self.store.kind} '{self.store.name}'", self.store.planned(batch)
+            table, kept = f"{self.store.kind} '{self.store.name}'", self.store.kept_plan(batch)
             raise CheckpointError(other_batch(context, table, batch, kept, committed=False))
         return None
 
     def _warn_of_retry(self, error: Exception, batch: int, pause: float, *, is_sinks: bool) -> None:
         cause = error.findings[0] if isinstance(error, HeadraceError) else None
-        what = f"{cause.what if cause else worker_fault(str(error))}; batch {batch} is tried again in {pause:.1f} s"
+        fault = f"{cause.what if cause else worker_fault(str(error))}; batch {batch} is tried again in {pause:.1f} s"
         fix = "nothing, if the next batches come in"
         self.store.context.on_retry(batch, cause if is_sinks else None)
-        self.store.context.on_warning(Finding(code="HR411", what=what, fix=fix))
+        self.store.context.on_warning(Finding(code="HR411", what=fault, fix=fix))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,36 +19,36 @@ Version = TypeVar("Version")
 
 
 def among_writers(name: str, change: Callable[[], Changed], *, then: str = "give the command again") -> Changed:
-    """What `change` gives; it is tried again as long as it raises Conflict, which says that others were quicker."""
+    """Return what `change` returns; it is tried again while it raises Conflict, because others were quicker."""
     fix = f"let other writers leave pauses, or write to a table of its own; then {then}"
     return take_epoch(change, Finding(code="HR441", what=f"others change {name} all the time", fix=fix))
 
 
 def no_result(name: str, context: SinkContext, *, kind: str = "table") -> HeadraceError:
-    """That a table, or what `kind` says, has no batch of the generation: it has lost it where one was committed."""
-    what = f"{name} holds no result of generation {context.generation} of query '{context.query}'"
+    """Return the error of a table (or `kind`) without a batch of the generation; if one was committed, it is lost."""
+    fault = f"{name} holds no result of generation {context.generation} of query '{context.query}'"
     committed = Checkpoint(context.checkpoint).last_committed
     if committed is None:
-        return SinkError(code="HR402", what=what, fix=f"run query '{context.query}' first")
+        return SinkError(code="HR402", what=fault, fix=f"run query '{context.query}' first")
     fix = f"put the {kind} and its ledger back, or reset the query (headrace reset QUERY)"
-    lost = f"{what}, which has committed batch {committed}: the {kind} or its ledger was deleted, or is a new one"
+    lost = f"{fault}, which has committed batch {committed}: the {kind} or its ledger was deleted, or is a new one"
     return CheckpointError(code="HR410", what=lost, fix=fix)
 
 
 def not_there(name: str, context: SinkContext) -> SinkError:
-    """That the table of an adopted query is not there."""
-    what = f"{name} is not there, which holds what query '{context.query}' has written"
+    """Return the error of an adopted query whose table is not there."""
+    fault = f"{name} is not there, which holds what query '{context.query}' has written"
     fix = "name the table that the former job writes to, or put it back"
-    return SinkError(code="HR596", what=what, fix=fix)
+    return SinkError(code="HR596", what=fault, fix=fix)
 
 
 def name_beside(table: str) -> str:
-    """What the table of a rebuild is called until it is put in place."""
+    """Return the name of a rebuild's table until it is put in place."""
     return f"{table}__headrace_rebuild"
 
 
 def name_aside(table: str, context: SinkContext) -> str:
-    """What the table of the context's generation is called when it is set aside."""
+    """Return the name of the generation's table when it is set aside."""
     return f"{table}__headrace_aside_g{context.generation}"
 
 
@@ -56,7 +56,7 @@ def name_aside(table: str, context: SinkContext) -> str:
 class Renames:
     """A rebuilt table put in place, and taken back, where a catalog renames one table at a time.
 
-    Which names are there tells how far it came, so that each may be called again after a crash.
+    The names that exist show how far it came, so that both may be called again after a crash.
     """
 
     table: str
@@ -65,7 +65,7 @@ class Renames:
     rename: Callable[[str, str], object]
 
     def swap_in(self) -> None:
-        """Set the table aside, and give the one beside its name."""
+        """Set the table aside, and give its name to the rebuilt one."""
         if not self.exists(name_beside(self.table)):
             return
         if self.exists(self.table):
@@ -73,7 +73,7 @@ class Renames:
         self.rename(name_beside(self.table), self.table)
 
     def swap_out(self) -> None:
-        """Take that back."""
+        """Undo `swap_in`."""
         beside, aside = name_beside(self.table), name_aside(self.table, self.context)
         if not self.exists(beside) and self.exists(self.table):
             self.rename(self.table, beside)
@@ -100,93 +100,93 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
     name: str
 
     @abstractmethod
-    def known(self, context: SinkContext, session: Session) -> Known | None:
+    def current(self, context: SinkContext, session: Session) -> Known | None:
         """The table as it is now; None where it has no batch of the generation."""
 
     @abstractmethod
-    def last(self, known: Known) -> int:
+    def last(self, table: Known) -> int:
         """The newest batch that is in."""
 
     @abstractmethod
-    def reach(self, known: Known, context: SinkContext, batch: int) -> Reached[Version]:
+    def reach(self, table: Known, context: SinkContext, batch: int) -> Reached[Version]:
         """The newest version of `batch` on the way back from the present one, past what earlier rewinds took off."""
 
     @abstractmethod
-    def count(self, known: Known, version: Version | None) -> int:
+    def count(self, table: Known, version: Version | None) -> int:
         """The rows of a version; None: of the present one."""
 
     @abstractmethod
-    def restore(self, known: Known, version: Version, context: SinkContext, batch: int) -> None:
-        """Let the table have the files of `version` again."""
+    def restore(self, table: Known, version: Version, context: SinkContext, batch: int) -> None:
+        """Restore the files of `version`."""
 
     @abstractmethod
-    def is_rewound(self, known: Known, context: SinkContext, batch: int) -> bool:
+    def is_rewound(self, table: Known, context: SinkContext, batch: int) -> bool:
         """Whether the table went back to `batch` and remembers what it was before."""
 
     @abstractmethod
-    def bring_back(self, known: Known, context: SinkContext, batch: int) -> None:
-        """Let it be that again. Raises NothingChanged where it is gone."""
+    def bring_back(self, table: Known, context: SinkContext, batch: int) -> None:
+        """Restore that version. Raises NothingChanged where it is gone."""
 
     @abstractmethod
     def forget_former(self, context: SinkContext, session: Session) -> None:
-        """Remember it no longer."""
+        """Forget the version from before the rewind."""
 
-    def asking(self) -> AbstractContextManager[None]:
-        """What each question is asked in, to translate the errors of the table's library."""
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """Translate the errors of the table's library in the block."""
         return nullcontext()
 
     def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
-        with self.asking():
-            known = self.known(context, session)
-            if known is None:
+        with self.translate_errors():
+            table = self.current(context, session)
+            if table is None:
                 return None
-            reached = self.reach(known, context, batch)
+            reached = self.reach(table, context, batch)
             return reached.earliest if reached.version is None else batch
 
     def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
-        with self.asking():
-            known = self.known(context, session)
-            if known is None or self.last(known) <= batch:
+        with self.translate_errors():
+            table = self.current(context, session)
+            if table is None or self.last(table) <= batch:
                 return ()
-            version = self.reach(known, context, batch).version
+            version = self.reach(table, context, batch).version
             if version is None:
                 return ()
-            now, then = self.count(known, None), self.count(known, version)
+            now, then = self.count(table, None), self.count(table, version)
             return (
                 Held(count=now, what=f"rows of {self.name}, which go back to the {then:,} rows after batch {batch}"),
-                Held(count=self.last(known) - batch, what=f"batches of {self.name} are taken back"),
+                Held(count=self.last(table) - batch, what=f"batches of {self.name} are taken back"),
             )
 
     def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
         def change() -> None:
-            known = self.known(context, session)
-            if known is None or self.last(known) <= batch:
+            table = self.current(context, session)
+            if table is None or self.last(table) <= batch:
                 return
-            reached = self.reach(known, context, batch)
+            reached = self.reach(table, context, batch)
             if reached.version is None:
                 fix = "" if reached.earliest is None else f"go back to batch {reached.earliest} at most; or "
                 fix += f"recompute the result: headrace rebuild {context.query}"
-                what = f"{self.name} cannot go back to batch {batch}: {reached.why}"
-                raise NothingChanged(code="HR580", what=what, fix=fix)
-            self.restore(known, reached.version, context, batch)
+                fault = f"{self.name} cannot go back to batch {batch}: {reached.why}"
+                raise NothingChanged(code="HR580", what=fault, fix=fix)
+            self.restore(table, reached.version, context, batch)
 
-        with self.asking():
+        with self.translate_errors():
             among_writers(self.name, change)
 
     def undo(self, context: SinkContext, batch: int, session: Session) -> None:
         def change() -> None:
-            known = self.known(context, session)
-            if known is None or not self.is_rewound(known, context, batch):
+            table = self.current(context, session)
+            if table is None or not self.is_rewound(table, context, batch):
                 return
-            if self.last(known) != batch:
-                what = f"{self.name} has batches of query '{context.query}' after batch {batch} again"
+            if self.last(table) != batch:
+                fault = f"{self.name} has batches of query '{context.query}' after batch {batch} again"
                 fix = "go back to that batch once more, or keep them"
-                raise NothingChanged(code="HR583", what=what, fix=fix)
-            self.bring_back(known, context, batch)
+                raise NothingChanged(code="HR583", what=fault, fix=fix)
+            self.bring_back(table, context, batch)
 
-        with self.asking():
+        with self.translate_errors():
             among_writers(self.name, change)
 
     def forget(self, context: SinkContext, session: Session) -> None:
-        with self.asking():
+        with self.translate_errors():
             among_writers(self.name, lambda: self.forget_former(context, session))

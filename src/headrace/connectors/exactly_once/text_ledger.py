@@ -1,4 +1,4 @@
-"""A whole ledger as one text, for a store that keeps it beside the rows and replaces it in the rows' transaction."""
+"""A whole ledger as one text, for a store that keeps it with the rows and replaces it in the rows' transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Connection = TypeVar("Connection")
 
 @dataclass(frozen=True, kw_only=True)
 class TextLedger:
-    """Whose table it is, which driver may write it, and which batches are in.
+    """The owner of a table, the driver that may write it, and the batches that are in.
 
     epoch: drawn again by each start. result: the schema, as Spark's JSON. lines: of the newest batches, oldest first.
     """
@@ -46,20 +46,20 @@ class TextLedger:
         return json.dumps(asdict(self))
 
     @classmethod
-    def begun(
+    def start(
         cls, text: str | None, context: SinkContext, table: str, result: str, *, kind: str = "table"
     ) -> TextLedger:
         """The ledger with the epoch of a new driver, after `text`; None: the table has none yet.
 
-        Raises SinkError where the table holds the result of somebody else, and CheckpointError where its batches are
+        Raises SinkError where the table holds the result of another owner, and CheckpointError where its batches are
         not those of the checkpoint.
         """
-        found = None if text is None else cls.of(text, context, table, kind=kind)
-        lines = () if found is None else found.lines
-        require_lines_fit(context, table, lines, begun=found is not None, kind=kind)
-        if found is not None and json.loads(found.result) != json.loads(result):
-            what = f"{kind} '{table}' was made for a result with other columns"
-            raise SinkError(code="HR406", what=what, fix=f"change the query back, or write to another {kind}")
+        former = None if text is None else cls.of(text, context, table, kind=kind)
+        lines = () if former is None else former.lines
+        require_lines_fit(context, table, lines, begun=former is not None, kind=kind)
+        if former is not None and json.loads(former.result) != json.loads(result):
+            fault = f"{kind} '{table}' was made for a result with other columns"
+            raise SinkError(code="HR406", what=fault, fix=f"change the query back, or write to another {kind}")
         return cls(
             query=context.query,
             generation=context.generation,
@@ -71,18 +71,18 @@ class TextLedger:
 
     @classmethod
     def of(cls, text: str | None, context: SinkContext, table: str, *, kind: str = "table") -> TextLedger:
-        """The ledger of the context's query; raises SinkError where the table has none, or somebody else's."""
+        """The ledger of the context's query; raises SinkError where the table has none, or another owner's."""
         if text is None:
             raise no_result(f"{kind} '{table}'", context, kind=kind)
-        found = cls.loads(text)
-        whose = (found.query, found.generation, found.application)
+        ledger = cls.loads(text)
+        whose = (ledger.query, ledger.generation, ledger.application)
         if whose != (context.query, context.generation, context.application):
-            if (found.query, found.application) == (context.query, context.application):
-                require_own_generation(f"{kind} '{table}'", context, found.generation, kind=kind)
-            what = f"{kind} '{table}' holds the result of query '{found.query}', generation {found.generation}"
-            what += "" if found.application == context.application else ", of another project"
-            raise SinkError(code="HR407", what=what, fix=f"write to another {kind}, or drop this one")
-        return found
+            if (ledger.query, ledger.application) == (context.query, context.application):
+                require_own_generation(f"{kind} '{table}'", context, ledger.generation, kind=kind)
+            fault = f"{kind} '{table}' holds the result of query '{ledger.query}', generation {ledger.generation}"
+            fault += "" if ledger.application == context.application else ", of another project"
+            raise SinkError(code="HR407", what=fault, fix=f"write to another {kind}, or drop this one")
+        return ledger
 
     @property
     def schema(self) -> StructType:
@@ -95,7 +95,7 @@ class TextLedger:
         return self.lines[-1].batch if self.lines else None
 
     def standing(self, batch: int, epoch: str) -> Standing:
-        """What the ledger says of a batch to the driver that has drawn `epoch`."""
+        """Return the state of a batch, for the driver that has drawn `epoch`."""
         return Standing(
             newer="" if epoch == self.epoch else f"epoch {self.epoch[:8]}, this one has {epoch[:8]}",
             is_in=self.last is not None and batch <= self.last,
@@ -103,7 +103,7 @@ class TextLedger:
             before=next((line for line in reversed(self.lines) if line.batch < batch), None),
         )
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         """What is kept to plan a batch again."""
         return next((line.planned for line in self.lines if line.batch == batch), None)
 
@@ -127,7 +127,7 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     @abstractmethod
     def enter(self, connection: Connection, text: str) -> None:
-        """Put another text in the place of the ledger's."""
+        """Replace the ledger's text."""
 
     @abstractmethod
     def write(self, connection: Connection, rows: Rows) -> None:
@@ -135,20 +135,20 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     def standing(self, batch: int) -> Standing:
         with self.transaction() as connection:
-            return self._known(connection).standing(batch, self.epoch)
+            return self._own_ledger(connection).standing(batch, self.epoch)
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         with self.transaction() as connection:
-            return self._known(connection).planned(batch)
+            return self._own_ledger(connection).kept_plan(batch)
 
     def commit(self, rows: Rows, batch: int, admit: Admission) -> None:
         with self.transaction() as connection:
-            known = self._known(connection)
-            admitted = admit(known.standing(batch, self.epoch))
+            ledger = self._own_ledger(connection)
+            admitted = admit(ledger.standing(batch, self.epoch))
             if admitted is not None:
                 self.write(connection, rows)
-                self.enter(connection, known.with_batch(admitted.line).dumps())
+                self.enter(connection, ledger.with_batch(admitted.line).dumps())
                 self.context.on_boundary("inside-transaction", batch)
 
-    def _known(self, connection: Connection) -> TextLedger:
+    def _own_ledger(self, connection: Connection) -> TextLedger:
         return TextLedger.of(self.ledger(connection), self.context, self.name)

@@ -116,7 +116,7 @@ class _Check:
                 record.keep(read)
 
     def problems(self, batch: _Batch, relation: Any, required: frozenset[str]) -> Iterator[OptionError]:
-        """What is wrong with the files of one batch: those that are gone, lie elsewhere, or hold other columns."""
+        """Find what is wrong with the files of one batch: those that are gone, lie elsewhere, or hold other columns."""
         if named := [file for file in batch.planned if ":" in file.rpartition("/")[2]]:
             skips = relation.options().get("ignoreCorruptFiles")
             if not (skips.isDefined() and str(skips.get()).lower() == "true"):
@@ -130,7 +130,7 @@ class _Check:
             yield from filter(None, map(judge, whole) if len(whole) < _READERS else self.readers.map(judge, whole))
 
     def _judge(self, relation: Any, format_: str, required: frozenset[str]) -> Callable[[str], OptionError | None]:
-        """What says how the columns of a file differ from those that the source declares, if they do."""
+        """Return the function that compares the columns of a file with those that the source declares."""
         declared = struct(relation.dataSchema())
         state = relation.sparkSession().sessionState()
         conf, sql_conf = state.newHadoopConfWithOptions(relation.options()), state.conf()
@@ -176,7 +176,7 @@ class _Batch:
 
     @cached_property
     def files(self) -> dict[str, ReadFile]:
-        """Those that are there, by their paths, as Spark has listed them; in one question to the JVM."""
+        """The files that exist, by their paths, as Spark has listed them; in one question to the JVM."""
         statuses = _STATUS.findall(self._listed.mkString("\n"))
         return {
             path: ReadFile(modified_ms=int(time), size_bytes=int(size), etag=None if tag in ("", "null") else tag)
@@ -188,14 +188,14 @@ class _Batch:
         return self.location.allFiles()
 
     def gone_files(self) -> list[str]:
-        """Those that are not there any more."""
+        """Return the files that no longer exist."""
         if self._listed.size() == len(self.planned):
             return []
         return [file for file in self.planned if file not in self.files]
 
     @cached_property
     def _outside(self) -> frozenset[str]:
-        """Those that lie in none of the key=value directories of the batch."""
+        """The files in none of the key=value directories of the batch."""
         spec = self.location.partitionSpec()
         if spec.partitionColumns().isEmpty():
             return frozenset()
@@ -204,7 +204,7 @@ class _Batch:
         return frozenset(file for file in self.planned if file.rpartition("/")[0] not in inside)
 
     def stray(self) -> list[str]:
-        """Those with rows outside of the key=value directories; Spark leaves them out."""
+        """Return the files with rows outside of the key=value directories; Spark leaves them out."""
         return [file for file in self.planned if file in self._outside and not self.is_empty_stray(file)]
 
     def is_empty_stray(self, file: str) -> bool:
@@ -362,7 +362,7 @@ def struct(java: Any) -> StructType:
 def incompatibilities(
     declared: StructType, in_file: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
 ) -> Iterator[OptionError]:
-    """What is wrong with a file of the columns `found`: HR308 for a type, HR308 for what is not there.
+    """Find what is wrong with a file of the columns `in_file`: HR308 for a type and for a missing column.
 
     A column that the file lacks is NULL in each of its rows; that is allowed unless it is declared NOT NULL, or the
     file has none of the declared columns at all. Columns that are not declared are left out.
@@ -394,7 +394,7 @@ def incompatibilities(
 
 
 def _differences(path: str, in_file: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:
-    """Where the types differ in earnest: the place in the column, the type in the file and the declared one."""
+    """Find the types that do not fit: the place in the column, the type in the file and the declared one."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(in_file, StructType) and isinstance(declared, StructType):

@@ -42,7 +42,7 @@ class Look:
 
     @property
     def lag(self) -> Lag:
-        """The same in figures."""
+        """The counts of these files."""
         return Lag(
             count=self.waiting,
             unit="files",
@@ -99,7 +99,7 @@ def look(source: FilesOptions, prefix: SourcePrefix) -> Look:
 
 
 def problems(source: FilesOptions, seen: Look) -> Iterator[OptionError]:
-    """Which files are left out or have changed, why, and what to do about it."""
+    """Report which files are left out or have changed, why, and what to do about it."""
     yield from file_prefix.warn_of_changed_files(seen.changed)
     reasons, fixes = [], []
     if seen.aged:

@@ -77,7 +77,7 @@ class FilesOptions:
 
     @property
     def rules(self) -> TextRules:
-        """What its values are judged by."""
+        """The rules by which its values are judged."""
         return TextRules(
             format=self.format,
             is_exact=self.inexact == "bad-row",

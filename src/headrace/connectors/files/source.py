@@ -136,14 +136,14 @@ class Files(FilesOptions, contract.Source):
         file_prefix.places(file_prefix.files(prefix), self.path, self.source_archive_dir)
 
     def changed(self, prefix: contract.SourcePrefix) -> contract.OptionError | None:
-        """By the times of the files, on this machine or in a store that Headrace reaches."""
+        """Compare the times of the files, on this machine or in a store that Headrace reaches."""
         return file_prefix.find_change(prefix) if is_known(self.path) else None
 
     def mismatch(self, prefix: contract.SourcePrefix) -> str:
         return file_prefix.mismatch(prefix, self.path)
 
     def unreachable(self, spark: SparkSession, prefix: contract.SourcePrefix) -> str:
-        """Of a first start Spark reads what lies below `path`, and nothing of the archive."""
+        """At a first start Spark reads what lies below `path`, and nothing of the archive."""
         try:
             file_prefix.places(file_prefix.files(prefix), self.path, None)
         except SourceError as error:
@@ -272,7 +272,7 @@ class Files(FilesOptions, contract.Source):
         *,
         as_written: bool = False,
     ) -> DataFrame:
-        """What `load` gives of the reader, where what is judged by its text is text: the declared columns, then others.
+        """Load the declared columns, then others; a column that is judged by its text is loaded as text.
 
         besides: columns that `load` adds. as_written: the texts of json too.
         """

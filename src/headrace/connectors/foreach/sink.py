@@ -139,7 +139,7 @@ def _unfit_methods(given: Any) -> Iterator[contract.OptionError]:
 
 
 def name_of(given: Any) -> str:
-    """How a message calls the function, class or object."""
+    """Return the name of the function, class or object in messages."""
     return str(getattr(given, "__name__", None) or type(given).__name__)
 
 

@@ -98,7 +98,7 @@ class TableLedger(TextLedger):
         return replace(self, lines=super().with_batch(line).lines)
 
     def with_new_epoch(self) -> TableLedger:
-        """The same with a new epoch, so that an older driver writes nothing more."""
+        """Return the ledger with a new epoch, so that an older driver writes nothing more."""
         return replace(self, epoch=uuid.uuid4().hex)
 
 
@@ -142,7 +142,7 @@ def committing(
     *,
     properties: Mapping[str, str] | None = None,
 ) -> Iterator[UpdateSnapshot]:
-    """What adds a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
+    """Add a snapshot to the table as `table` knows it, in one commit with the ledger and `further` properties.
 
     properties: what the snapshot says of itself besides. Raises Conflict where another snapshot has come in between.
 
@@ -280,8 +280,8 @@ class IcebergStore(exactly_once.BatchStore[Written]):
         self._standing = self._ledger.standing(batch, self.epoch)
         return self._standing
 
-    def planned(self, batch: int) -> str | None:
-        return None if self._ledger is None else self._ledger.planned(batch)
+    def kept_plan(self, batch: int) -> str | None:
+        return None if self._ledger is None else self._ledger.kept_plan(batch)
 
     def compute(self, frame: DataFrame, batch: int) -> Written:
         table = self._known_table

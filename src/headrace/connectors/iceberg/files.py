@@ -52,7 +52,7 @@ def spark_schema(table: Table) -> StructType:
 
 
 def form_of(table: Table) -> TableMetadata:
-    """What workers must know of `table`: its columns and partitions, and not its history, which may be long."""
+    """Return the metadata that workers need: columns and partitions without the history, which may be long."""
     lists = ("snapshots", "snapshot_log", "metadata_log", "statistics", "partition_statistics")
     without: dict[str, Any] = {**{name: [] for name in lists}, "refs": {}, "current_snapshot_id": None}
     return table.metadata.model_copy(update=without)
@@ -149,7 +149,7 @@ def live_files(table: Table, snapshot: Any) -> list[FileScanTask]:
 
 @cache
 def keep_nulls() -> None:
-    """Let pyiceberg keep them, in this process; where it does by itself, as it will some day, nothing changes."""
+    """Make pyiceberg keep NULL arrays and maps in this process; a version that does so itself is left as it is."""
     from pyiceberg.io.pyarrow import ArrowProjectionVisitor
 
     for kind in ("list", "map"):

@@ -39,7 +39,7 @@ class IcebergReset(SinkReset):
 
     place: TableRef
 
-    def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
+    def row_counts(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         with self.place.translate_errors():
             own = own_table(self.place, context)
             current = None if own is None else own[0].current_snapshot()
@@ -58,12 +58,12 @@ class IcebergReset(SinkReset):
         taken = replace(ledger, generation=generation, lines=()) if text is None else TableLedger.loads(text)
         enter(table, taken.with_new_epoch(), {_former(context.generation): ledger.dumps()})
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         with self.place.translate_errors():
             if own_table(self.place, context) is not None:
                 self.place.connect().rename_table(self.place.table, lake.name_aside(self.place.table, context))
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def restore(self, context: SinkContext, session: Session) -> None:
         place = self.place
         with place.translate_errors():
             catalog, kept = place.connect(), lake.name_aside(place.table, context)
@@ -219,10 +219,10 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
 
     place: TableRef
 
-    def asking(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         return self.place.translate_errors()
 
-    def known(self, context: SinkContext, session: Session) -> Own | None:
+    def current(self, context: SinkContext, session: Session) -> Own | None:
         return own_table(self.place, context)
 
     def last(self, present: Own) -> int:
@@ -293,7 +293,7 @@ def _rewound(context: SinkContext) -> str:
 
 
 def _commit(table: Table, ledger: TableLedger, further: dict[str, str], wanted: Any) -> None:
-    """Let the table have the files of the snapshot `wanted`. Raises Conflict."""
+    """Restore the files of the snapshot `wanted`. Raises Conflict."""
     now, then = _files(table, table.current_snapshot()), _files(table, wanted)
     with committing(table, ledger, further, properties={_RESTORES: str(wanted.snapshot_id)}) as update:
         old = [now[path] for path in sorted(now.keys() - then.keys())]

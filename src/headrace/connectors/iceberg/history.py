@@ -130,7 +130,7 @@ class SnapshotHistory:
             at = None if parent is None else self.table.metadata.snapshot_by_id(parent)
 
     def behind(self, start: SnapshotOffset | None) -> tuple[int, int, int | None]:
-        """How many rows, and how many bytes, were added after `start`, and when (ms) the first; None: all there are."""
+        """Count rows and bytes added after `start`, with the time (ms) of the first; None: all that the table has."""
         current = self.table.current_snapshot()
         if start is None:
             summary = None if current is None else current.summary

@@ -13,7 +13,7 @@ from headrace.connectors.iceberg import table as iceberg_columns
 from headrace.connectors.iceberg.files import frame as frame_of
 from headrace.connectors.iceberg.files import live_files
 from headrace.connectors.iceberg.table import DEFAULT_CATALOG, NAME, PartitionField, TableRef
-from headrace.connectors.not_asked import findings_of, missing_columns
+from headrace.connectors.result_findings import findings_of, missing_columns
 from headrace.contract import Identity, OptionError, OutputMode, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import Finding, SinkError
 

@@ -109,7 +109,7 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if snapshot is None else snapshot.snapshot_id
 
     def _goal(self, start: dict[str, Any], begun: SnapshotOffset, current: int | None) -> int | None:
-        """How far to go: under available-now no further than the table had come at the start."""
+        """Return the last snapshot to read: under available-now that which the table had at the start."""
         if not self.ends:
             return current
         if self.until is None or not (start or self._history().leads(begun.snapshot, self.until)):

@@ -71,7 +71,7 @@ class TableRef:
     error: type[HeadraceError]
 
     def problems(self) -> Iterator[OptionError]:
-        """What is wrong with the name, what is not installed, and a warehouse that no Python package can reach."""
+        """Find what is wrong with the name, is not installed, and a warehouse that no Python package can reach."""
         if find_spec("pyiceberg") is None:
             yield _missing_package("no module named 'pyiceberg'")
         warehouse = "" if isinstance(self.catalog, str) else str(self.catalog.get("warehouse", ""))
@@ -196,7 +196,7 @@ class PartitionField:
 
     @classmethod
     def of(cls, text: str) -> PartitionField | None:
-        """What `text` says; None where it says nothing of the kind."""
+        """Parse `text`; None where it is no such field."""
         match = _PART.fullmatch(text.strip())
         if match is None:
             return None
@@ -217,7 +217,7 @@ class PartitionField:
 
 
 def parts_of(table: Table) -> list[str]:
-    """How `table` is partitioned, as a declaration would say it."""
+    """Return the partitions of `table` as an option would declare them."""
     schema = table.schema()
     return [
         str(PartitionField(column=schema.find_column_name(part.source_id) or "?", transform=str(part.transform)))
@@ -236,7 +236,7 @@ def find_refused_values(frame: DataFrame, parts: Sequence[str]) -> Iterator[Refu
 
 
 def find_unsupported(schema: StructType) -> Iterator[str]:
-    """What of a result no Iceberg table could take."""
+    """Find what of a result no Iceberg table could take."""
     for column in schema.fields:
         if not _is_known(column.dataType):
             yield f"column '{column.name}' is of type {column.dataType.simpleString()}, which Iceberg does not have"
@@ -245,7 +245,7 @@ def find_unsupported(schema: StructType) -> Iterator[str]:
 
 
 def incompatibilities(table: Table, schema: StructType) -> Iterator[str]:
-    """Why the table that is there cannot take a result."""
+    """Find why an existing table cannot take a result."""
     there = column_types(table)
     for column in schema.fields:
         given = column.dataType.simpleString()

@@ -116,7 +116,7 @@ def topic_faults(name: str, fix: str) -> Iterator[OptionError]:
 
 
 def isolation_level(options: Mapping[str, str]) -> str:
-    """Which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
+    """Return which messages are read: committed ones, unless the options of Kafka's consumer say otherwise."""
     return {name.lower(): value for name, value in options.items()}.get(ISOLATION, "read_committed")
 
 
@@ -173,7 +173,7 @@ class Client:
         return self._offsets([(topic, partition) for topic, partition in places if topic in there], "earliest")
 
     def latest(self, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Where each of the (topic, partition) ends; a topic that is gone is left out."""
+        """Return the end of each (topic, partition); a topic that is gone is left out."""
         there = self.topics()
         return self._offsets([(topic, partition) for topic, partition in places if topic in there], "latest")
 

@@ -157,7 +157,7 @@ class KafkaOptions:
         return topic in self.topics() and (self.assign is None or partition in self.assign[topic])
 
     def reader_options(self) -> dict[str, str]:
-        """What a batch and a stream have in common."""
+        """Return the options that a batch and a stream have in common."""
         return {
             **self.options,
             ISOLATION: self.isolation_level,

@@ -56,7 +56,7 @@ Ranges: TypeAlias = Mapping[Place, Sequence[PartitionSpan]]
 
 
 def ranges(prefix: SourcePrefix) -> dict[Place, list[PartitionSpan]]:
-    """What each batch took of each partition, in order; partitions of which nothing was taken are left out.
+    """Return what each batch took of each partition, in order; partitions of which nothing was taken are left out.
 
     The first batch begins where the source's log says; a partition that came later, at its first message.
     """
@@ -98,18 +98,18 @@ def first_gone(wanted: Ranges, earliest: Mapping[Place, int]) -> str | None:
 
 
 def waiting(end: str, latest: str) -> int:
-    """How many offsets lie between two positions; those of transactions' own marks among them."""
+    """Count the offsets between two positions; those of transactions' own marks among them."""
     taken = _parse(end)
     return sum(max(0, offset - taken.get(place, 0)) for place, offset in _parse(latest).items())
 
 
 def beginning(prefix: SourcePrefix) -> dict[Place, int]:
-    """Where the first batch of the prefix began, as far as the source's log says."""
+    """Return the offsets at which the first batch began, as far as the source's log has them."""
     return _parse(prefix.log[0][0]) if prefix.log.get(0) else {}
 
 
 def end_position(prefix: SourcePrefix) -> dict[Place, int] | None:
-    """How far `prefix` was read; None where its source has planned nothing yet."""
+    """Return the offsets up to which `prefix` was read; None where its source has planned nothing yet."""
     end = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
     return _parse(end) if end is not None else beginning(prefix) if prefix.log.get(0) else None
 
@@ -171,7 +171,7 @@ def measure_lag(
     position: Mapping[Place, int],
     recreated: Callable[[Mapping[str, str]], OptionError | None] | None,
 ) -> Lag | None:
-    """What lies after `position` in the partitions that `source` reads; None: the broker does not answer.
+    """Count what lies after `position` in the partitions that `source` reads; None: the broker does not answer.
 
     A partition that `position` lacks is read from its first message. recreated: says of the ids that the topics have
     now whether one was created again, so that its offsets are no lag; None: those that they had are not known.
@@ -221,7 +221,7 @@ def _topic_ids(settings: Mapping[str, Any], topics: Collection[str], until: floa
 def ends(
     settings: Mapping[str, Any], places: Iterable[Place], *, committed: bool = False, seconds: float = ANSWER_LONGEST
 ) -> dict[Any, int]:
-    """Where each partition ends, `committed`: for those who read committed messages alone. Raises KafkaException."""
+    """Return the end of each partition; `committed`: for readers of committed messages alone. Raises KafkaException."""
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -237,7 +237,7 @@ def ends(
 
 
 def _find_open_transaction(settings: Mapping[str, Any], stable: Mapping[Place, int], until: float) -> str:
-    """Which open transaction holds back messages of a partition for long, as the end of a sentence; empty: none.
+    """Find an open transaction that holds back messages for long, as the end of a sentence; empty: none.
 
     stable: where each partition ends for those who read committed messages alone, which is where it begins.
     """
@@ -265,7 +265,7 @@ def _find_open_transaction(settings: Mapping[str, Any], stable: Mapping[Place, i
 def _behind(
     consumer: Consumer, position: Mapping[Place, int], reads: Callable[[str, int], bool], until: float
 ) -> tuple[dict[Place, int], dict[Place, int]]:
-    """Where to go on in each partition that has more, and where all of them end."""
+    """Return where to continue in each partition that has more, and where all of them end."""
     from confluent_kafka import TopicPartition
 
     topics = consumer.list_topics(timeout=_remaining(until)).topics

@@ -82,7 +82,7 @@ def connected(settings: Mapping[str, Any], identity: str) -> Producer:
 
 
 def fault(error: Exception) -> KafkaError | None:
-    """What Kafka's client says of an exception of its own; None: it is of something else."""
+    """Return the error of Kafka's client behind an exception; None: it comes from something else."""
     from confluent_kafka import KafkaError, KafkaException
 
     # A callback that is called while the client raises an error gives it another face.
@@ -195,5 +195,5 @@ class TopicTarget:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Those of Kafka's C client."""
+        """The settings of Kafka's C client."""
         return client_settings(self.bootstrap_servers, self.options, self.producer)

@@ -15,7 +15,7 @@ from headrace.connectors.kafka.client import ADDRESS_FIX, FAILURES, client, serv
 from headrace.connectors.kafka.producer import ROW_TOPICS, TopicTarget, as_messages
 from headrace.connectors.kafka.topic_ledger import KafkaLedger
 from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
-from headrace.connectors.not_asked import findings_of
+from headrace.connectors.result_findings import findings_of
 from headrace.errors import Finding, SinkError
 from headrace.units import Duration
 
@@ -98,7 +98,7 @@ class KafkaSink(TopicTarget, contract.Sink):
             yield from self._transaction_problems(mode)
 
     def _transaction_problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
-        """What keeps the messages of a batch from being one transaction."""
+        """Find what keeps the messages of a batch from being one transaction."""
         if find_spec("confluent_kafka") is None:
             fault = "exactly once into Kafka needs the package confluent-kafka, which is not installed"
             yield contract.OptionError(code="HR011", what=fault, fix="pip install 'headrace[kafka]'")

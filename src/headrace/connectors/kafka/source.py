@@ -196,7 +196,7 @@ class Kafka(KafkaOptions, contract.Source):
         return None
 
     def reported_lag(self, end: str, latest: str) -> contract.Lag:
-        """What the topics held when the batch was planned, as Spark had asked the broker for it."""
+        """Count what the topics held when the batch was planned, as Spark had asked the broker for it."""
         return contract.Lag(count=kafka_prefix.waiting(end, latest), unit="messages")
 
     def unreachable(self, spark: SparkSession, prefix: contract.SourcePrefix) -> str:

@@ -77,9 +77,9 @@ class TopicLedger:
         The result may have other columns than before: each message names its own.
         """
         if before is None:
-            ledger = TextLedger.begun(None, context, name, result, kind="topic")
+            ledger = TextLedger.start(None, context, name, result, kind="topic")
             return cls(ledger=ledger, life=uuid.uuid4().hex, begins=begins)
-        ledger = TextLedger.begun(before.ledger.dumps(), context, name, before.ledger.result, kind="topic")
+        ledger = TextLedger.start(before.ledger.dumps(), context, name, before.ledger.result, kind="topic")
         return replace(before, ledger=replace(ledger, result=result))
 
     def with_batch(self, line: KeptLine, ends: Ends) -> TopicLedger:
@@ -107,7 +107,7 @@ class TopicLedger:
 
 
 def key_of(context: SinkContext) -> str:
-    """What the keys of a generation's records begin with."""
+    """Return the beginning of the keys of a generation's records."""
     return f"{context.application}/{context.query}/{context.generation}"
 
 
@@ -124,7 +124,7 @@ def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes
 
 
 def renamed_query(context: SinkContext, *names: str) -> Finding:
-    """That the query was renamed, so that nothing more is written under this name."""
+    """The finding that the query was renamed, so that nothing more is written under this name."""
     now = " and ".join(f"'{name}'" for name in names)
     fault = f"query '{context.query}' was renamed to {now}, which continues its ledger"
     fix = f"start it as {now}; a new query needs another name, or another topic"
@@ -259,7 +259,7 @@ def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
 
 
 def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
-    """What the ledger keeps of the batches that are in; None: it has no such generation."""
+    """Read the ledger's lines of the batches that are in; None: it has no such generation."""
     own = ledger(target, context)
     require_messages(target, context, own)
     return None if own is None else own.ledger.lines

@@ -32,7 +32,7 @@ _POLL_EVERY = 1_000
 
 @dataclass
 class _Delivery:
-    """What the broker has answered to the messages of one transaction."""
+    """The broker's answers to the messages of one transaction."""
 
     error: Any = None
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -136,8 +136,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     def standing(self, batch: int) -> exactly_once.Standing:
         return self._current().ledger.standing(batch, self.epoch)
 
-    def planned(self, batch: int) -> str | None:
-        return self._current().ledger.planned(batch)
+    def kept_plan(self, batch: int) -> str | None:
+        return self._current().ledger.kept_plan(batch)
 
     def _current(self) -> TopicLedger:
         """The ledger as it is now, by a producer that is not fenced off, unless another driver has begun."""
@@ -273,7 +273,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     # ------------------------------------------------------------------------------------------------- renaming
 
     def rename(self, former: str) -> None:
-        """Let the ledger of the query `former` be this one's, and its drivers write nothing more.
+        """Give the ledger of the query `former` to this one, and fence the drivers of `former` off.
 
         Raises NothingChanged where it was given to a query of another name.
         """

@@ -55,7 +55,7 @@ def decode(
 
 
 def place() -> Column:
-    """Where a message lies: topic/partition/offset."""
+    """Return the place of a message: topic/partition/offset."""
     return F.concat_ws("/", "topic", "partition", "offset")
 
 

@@ -85,7 +85,7 @@ class Rate(Source):
             ) from error
 
     def _value_at(self, second: int) -> int:
-        """How many rows there are `second` seconds after the creation."""
+        """Count the rows up to `second` seconds after the creation."""
         ramp = int((self._ramp_ms or 0) // 1000)
         step = self.rows_per_second // (ramp + 1)
         rising = min(second, ramp)

@@ -66,7 +66,7 @@ def discard(directory: Path, context: SinkContext) -> None:
 
 
 def place_of_rebuild(directory: Path) -> Path:
-    """Where the result of a rebuild lies until it takes the place of that in `directory`."""
+    """Return where the result of a rebuild lies until it takes the place of that in `directory`."""
     return directory.with_name(f"{directory.name}{BESIDE}")
 
 
@@ -111,7 +111,7 @@ def _mark(rebuilt: SinkContext) -> str:
 
 
 def place_aside(directory: Path, context: SinkContext) -> Path:
-    """What the directory is called when it is set aside; Spark takes no name that begins with a dot for data."""
+    """Return the name of a directory that is set aside; Spark takes no name that begins with a dot for data."""
     return directory.with_name(f".{directory.name}.headrace-g{context.generation}")
 
 

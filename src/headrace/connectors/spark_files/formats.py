@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.connectors.not_asked import partition_findings, twice
+from headrace.connectors.result_findings import find_same_names, partition_findings
 from headrace.contract import OptionError, RefusedValue
 from headrace.errors import Finding, nearest
-from headrace.spark.jvm.hadoop_files import takes_column
+from headrace.spark.jvm.hadoop_files import can_hold_column
 from headrace.spark.jvm.settings import JSON_TIMES
 
 if TYPE_CHECKING:
@@ -206,13 +206,13 @@ def result_findings(frame: DataFrame, format: str, partition_by: Sequence[str], 
     """
     yield from partition_findings(partition_by, frame.columns, query)
     result = f"the result of query '{query}'"
-    for fault in twice(frame.columns):
+    for fault in find_same_names(frame.columns):
         fix = "rename one of the two in the query's last select"
         yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
     fields = [field for field in frame.schema.fields if field.name not in partition_by]
     file_format = f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
     for field in fields:
-        if not takes_column(frame, field.name, file_format):
+        if not can_hold_column(frame, field.name, file_format):
             fault = f"column '{field.name}' is {field.dataType.simpleString()}, which files of {format} cannot hold"
             fix = "cast it to another type in the query's last select"
             yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)

@@ -38,13 +38,13 @@ class FoundFile:
 
 
 def present(path: str) -> ReadFile:
-    """What a file, that is known, is now, by one question. Raises OSError, PlatformError."""
+    """Ask once what a file is now, in a store that Headrace reaches. Raises OSError, PlatformError."""
     store, inside = at(place(path))
     return _of_entry(store.entry(inside))
 
 
 def with_digest(file: ReadFile, path: str) -> ReadFile:
-    """The same with the digest of what a small file on this machine holds."""
+    """Add the digest of what a small file on this machine holds."""
     if not is_local(path) or (file.size_bytes or 0) > _DIGESTED_BYTES:
         return file
     with suppress(OSError), open(local(path), "rb") as content:

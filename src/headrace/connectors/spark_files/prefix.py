@@ -17,7 +17,7 @@ from headrace.checkpoint.read_files import ReadFile
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError, SourcePrefix
 from headrace.errors import SourceError
-from headrace.spark.jvm.hadoop_files import literal
+from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.storage.durable import files_below
 from headrace.storage.location import is_known, place
 
@@ -88,7 +88,7 @@ def files(prefix: SourcePrefix) -> list[tuple[str, int]]:
 
 
 def find_change(prefix: SourcePrefix) -> OptionError | None:
-    """Which files of `prefix` are no longer those that its batches were planned over.
+    """Find files of `prefix` that are no longer those that its batches were planned over.
 
     Raises PlatformError, CheckpointError, and SourceError as `files`.
     """
@@ -110,12 +110,12 @@ def find_change(prefix: SourcePrefix) -> OptionError | None:
 
 
 def warn_of_changes(prefix: SourcePrefix) -> Iterator[OptionError]:
-    """The same of batches that are in."""
+    """Warn of files that have changed since their batches came in."""
     yield from warn_of_changed_files([path for path, *_ in _find_changes(prefix)])
 
 
 def warn_of_changed_files(paths: Sequence[str]) -> Iterator[OptionError]:
-    """That files have changed whose batches are in."""
+    """Warn of these files, which have changed since their batches came in."""
     if paths:
         yield OptionError(
             code="HR326",
@@ -171,7 +171,7 @@ def _files_of_batches(prefix: SourcePrefix) -> list[tuple[FileLogEntry, int]]:
 
 
 def places(taken: Sequence[tuple[str, int]], path: str, archive: str | None) -> list[FileGroup]:
-    """Where the files are now, those in the archive apart. Raises SourceError if a local one is nowhere."""
+    """Find where the files are now, those in the archive apart. Raises SourceError if a local one is nowhere."""
     base = file_paths.base(path)
     moved_to = file_paths.local(archive) if archive is not None and is_known(archive) else None
     # Of a store each directory is asked for once, rather than each file.
@@ -218,7 +218,7 @@ def frame(
 
     parts = []
     for group in places:
-        part = reader.option("basePath", group.base).load([literal(file) for file, _ in group.files])
+        part = reader.option("basePath", group.base).load([escape_pattern(file) for file, _ in group.files])
         if place_column is not None:
             part = part.select("*", F.col("_metadata.file_path").alias(place_column))
         if batch_column is not None or file_column is not None:

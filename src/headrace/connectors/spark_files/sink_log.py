@@ -76,7 +76,7 @@ class CommittedFiles:
         return not self.is_local or self.is_prepared or self.last_batch is not None
 
     def unreadable(self) -> contract.OptionError | None:
-        """Why Headrace cannot know which batches lie in this directory; None where it can."""
+        """Say why Headrace cannot know which batches lie in this directory; None where it can."""
         if is_known(self.path):
             return None
         return contract.OptionError(
@@ -169,7 +169,7 @@ class FilesWriter(contract.Writer):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def serialize(self, frame: DataFrame) -> DataFrame:
-        """The same rows; one with a value that the format would change ends the batch."""
+        """Make a row with a value that the format would change end its batch."""
         return file_form.refuse_values(frame, self.files.refused_values(frame, self.partition_by))
 
     def attach(self, stream_writer: DataStreamWriter) -> DataStreamWriter:
@@ -186,21 +186,21 @@ class FilesReset(contract.SinkReset):
     find: Callable[[contract.Session], CommittedFiles]
 
     def directory(self, session: contract.Session) -> Path:
-        """Where they lie. Raises SinkError where it cannot be renamed."""
+        """Return the directory of the files. Raises SinkError where it cannot be renamed."""
         return aside.local_directory(self.find(session).path)
 
     def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "Spark's log of its files would take the new batches for those that are written, and skip them"
         return contract.KeptResult(possible=False, why=why)
 
-    def held(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
+    def row_counts(self, context: contract.SinkContext, session: contract.Session) -> Sequence[contract.Held]:
         return aside.count_files(self.directory(session)) if self.find(session).is_ours else ()
 
-    def set_aside(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def archive(self, context: contract.SinkContext, session: contract.Session) -> None:
         if self.find(session).is_ours:
             aside.set_aside(self.directory(session), context)
 
-    def bring_back(self, context: contract.SinkContext, session: contract.Session) -> None:
+    def restore(self, context: contract.SinkContext, session: contract.Session) -> None:
         aside.bring_back(self.directory(session), context)
 
     def discard(self, context: contract.SinkContext, session: contract.Session) -> None:

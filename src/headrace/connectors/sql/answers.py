@@ -1,7 +1,7 @@
-"""What a table and its database answer to people while the query runs: read-only, a few rows, within some seconds.
+"""Questions of people to a table and its database while the query runs: read-only, a few rows, in some seconds.
 
-An answer is read by a process of its own, whose memory has a limit and which is killed where the database does not end
-a statement: what a person asks for is neither held in nor waited for by the dashboard, or the run that serves it.
+An answer is read by a process of its own, with a limit of memory, and killed if the database does not end a statement.
+So a large or slow answer neither fills nor blocks the dashboard, or the run that serves it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.errors import Finding, SinkError
 LONGEST = 500
 # What is read from the database for one answer, and what is shown of it; each row is cut before the next one is read.
 READ_BYTES, SHOWN_BYTES = 64_000_000, 1_000_000
-# What the process that reads may hold beside itself: a row of a fourth of it passes through the client's buffers.
+# The memory of the reading process for rows; the client's buffers let a row of a fourth of it pass.
 MEMORY_BYTES = 256_000_000
 # How long a Python may take to start on a loaded machine.
 _START_SECONDS = 30.0
@@ -41,7 +41,7 @@ _CHILD = "import sys; sys.path[:] = {path!r}; from headrace.connectors.sql impor
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|$)|/\*(?!!).*?\*/|\(", re.DOTALL)
 _READS = re.compile(r"(?:select|with|values|table)(?![A-Za-z])", re.IGNORECASE)
 # What reaches files, other sessions or other databases from within a statement that reads, which no transaction
-# forbids, and what runs a text as SQL. It keeps nobody out who means harm: the rights of the user do.
+# forbids, and what runs a text as SQL. It stops mistakes, not attacks: the rights of the user stop those.
 _REACHES_OUT = re.compile(
     r"\b(outfile|dumpfile|load_file|lo_(?:im|ex)port|lo_get|lo_put|pg_(?:terminate|cancel)_backend|pg_reload_conf"
     r"|pg_rotate_logfile|pg_(?:read|stat)_(?:binary_)?file|pg_ls_\w+|dblink\w*"
@@ -52,7 +52,7 @@ _REACHES_OUT = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """What the process that reads is asked; `by_a_person`: the statement is not one of our own."""
+    """A statement for the reading process; `by_a_person`: it is not one of our own."""
 
     dialect: Dialect
     statement: str
@@ -67,7 +67,7 @@ class _OutOfTime(SinkError):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseAnswers(SinkTable, SinkAnswers):
-    """What the database answers; `dialect_to_ask`: its ways for a person's own statement."""
+    """The answers of a database; `dialect_to_ask` gives the dialect for a person's own statement."""
 
     dialect_to_ask: Callable[[], Dialect]
 
@@ -78,41 +78,43 @@ class DatabaseAnswers(SinkTable, SinkAnswers):
         while comment := _COMMENT.match(wanted, begins):
             begins = comment.end()
         if not _READS.match(wanted, begins):
-            what = "only a statement that reads is taken: it begins with SELECT, WITH, VALUES or TABLE"
-            raise SinkError(code="HR889", what=what, fix=fix)
+            fault = "only a statement that reads is taken: it begins with SELECT, WITH, VALUES or TABLE"
+            raise SinkError(code="HR889", what=fault, fix=fix)
         if outside := _REACHES_OUT.search(wanted):
-            what = f"only a statement that reads the database's tables is taken, and it has '{outside[0]}'"
-            raise SinkError(code="HR889", what=what, fix=fix)
+            fault = f"only a statement that reads the database's tables is taken, and it has '{outside[0]}'"
+            raise SinkError(code="HR889", what=fault, fix=fix)
         dialect = self.dialect_to_ask()
-        return _answer(_Question(dialect=dialect, statement=wanted, limit=limit, seconds=seconds, by_a_person=True))
+        return _ask_in_process(
+            _Question(dialect=dialect, statement=wanted, limit=limit, seconds=seconds, by_a_person=True)
+        )
 
     def newest_rows(self, *, limit: int, seconds: float) -> Rows:
-        """Those with the greatest time first, if the table has one, and if they can be had in the time."""
+        """Return rows, those with the greatest time first if the table has a time and the answer comes in time."""
         dialect, table = self.dialect(), self.table
-        with _reading(dialect) as connection:
+        with _open_reader(dialect) as connection:
             statement = dialect.own(f"SELECT spark_schema FROM {TABLES} WHERE table_name = ?")
             schema = list(rows_of(connection, statement, (table,)))
             name, at = dialect.real_name(connection, table), _time_column(str(schema[0][0])) if schema else None
 
         def rows(statement: str, order: str = "") -> Rows:
             question = _Question(dialect=dialect, statement=statement, limit=limit, seconds=seconds, by_a_person=False)
-            return replace(_answer(question), order=order)
+            return replace(_ask_in_process(question), order=order)
 
-        every = f"SELECT * FROM {_quoted(dialect, name)}"
+        every = f"SELECT * FROM {_quote(dialect, name)}"
         if at is not None:
             with suppress(_OutOfTime):
-                return rows(f"{every} ORDER BY {_quoted(dialect, at)} DESC", f"the greatest {at} first")
+                return rows(f"{every} ORDER BY {_quote(dialect, at)} DESC", f"the greatest {at} first")
         return rows(every)
 
     def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
-        """What the ledger of the table's own application has of these batches."""
+        """Return the ledger's lines of these batches, of the table's own application."""
         dialect, table = self.dialect(), self.table
         statement = dialect.own(
             f"SELECT batch, row_count, committed_at FROM {LEDGER} WHERE query = ? AND generation = ? "
             "AND table_name = ? AND batch BETWEEN ? AND ? "
             f"AND application IN (SELECT application FROM {TABLES} WHERE table_name = ?)"
         )
-        with _reading(dialect) as connection:
+        with _open_reader(dialect) as connection:
             lines = list(rows_of(connection, statement, (query, generation, table, first, last, table)))
         return {
             int(batch): LedgerLine(rows=None if rows is None else int(rows), committed_at=at)
@@ -120,8 +122,8 @@ class DatabaseAnswers(SinkTable, SinkAnswers):
         }
 
 
-def _answer(question: _Question) -> Rows:
-    """Have a process of its own ask, and wait for it no longer than it may take."""
+def _ask_in_process(question: _Question) -> Rows:
+    """Ask the question in a process of its own, and wait no longer than it may take."""
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD.format(path=sys.path)],
         stdin=subprocess.PIPE,
@@ -132,20 +134,20 @@ def _answer(question: _Question) -> Rows:
     )
     try:
         longest = _START_SECONDS + 2 * CONNECT_SECONDS + question.seconds
-        said, fault = child.communicate(pickle.dumps(question), timeout=longest)
+        output, errors = child.communicate(pickle.dumps(question), timeout=longest)
     except subprocess.TimeoutExpired:
-        raise _too_long(question.seconds) from None
+        raise _time_fault(question.seconds) from None
     finally:
         child.kill()
         child.wait()
     try:
-        answer = json.loads(said)
+        answer = json.loads(output)
     except ValueError:
         if child.returncode == -signal.SIGALRM:
-            raise _too_long(question.seconds) from None
-        if child.returncode < 0 or b"MemoryError" in fault:
-            raise _too_large() from None
-        raise RuntimeError(fault.decode("utf-8", "replace")[-2_000:]) from None
+            raise _time_fault(question.seconds) from None
+        if child.returncode < 0 or b"MemoryError" in errors:
+            raise _memory_fault() from None
+        raise RuntimeError(errors.decode("utf-8", "replace")[-2_000:]) from None
     if "finding" in answer:
         raise (_OutOfTime if answer["out_of_time"] else SinkError)(Finding(**answer["finding"]))
     return Rows(**{**answer, "columns": tuple(answer["columns"]), "rows": tuple(map(tuple, answer["rows"]))})
@@ -156,19 +158,19 @@ def answer_one() -> None:
     question = pickle.load(sys.stdin.buffer)
     _limit_memory()
     try:
-        said = json.dumps(asdict(_rows(question)))
+        output = json.dumps(asdict(_read_rows(question)))
     except SinkError as error:
         (finding,) = error.findings
         plain = {"code": finding.code, "what": finding.what, "fix": finding.fix}
-        said = json.dumps({"finding": plain, "out_of_time": isinstance(error, _OutOfTime)})
-    sys.stdout.write(said)
+        output = json.dumps({"finding": plain, "out_of_time": isinstance(error, _OutOfTime)})
+    sys.stdout.write(output)
     sys.stdout.flush()
     # To close the connection in order, all rows that the server still sends would be read.
     os._exit(0)
 
 
 def _limit_memory() -> None:
-    """Where the kernel can say what this process holds, and bound it."""
+    """Limit this process's memory, where the kernel reports and limits it."""
     with suppress(OSError, ValueError):
         held = re.search(r"VmData:\s*(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
         if held:
@@ -176,26 +178,26 @@ def _limit_memory() -> None:
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def _rows(question: _Question) -> Rows:
+def _read_rows(question: _Question) -> Rows:
     """Read row by row, cut each value, and stop at the first limit that is reached."""
-    # The clock's signal ends the process, whatever the client library is waiting for.
+    # The timer's signal ends the process, whatever the client library is waiting for.
     signal.setitimer(signal.ITIMER_REAL, 2 * CONNECT_SECONDS)
     rows: list[tuple[Any, ...]] = []
     read, shown, stopped = 0, 0, ""
     dialect = question.dialect
-    with _reading(dialect, question.seconds) as connection:
-        if question.by_a_person and (rights := dialect.rights_beside_reading(connection)):
-            what = f"questions are not answered, since the user of the url {rights}"
+    with _open_reader(dialect, question.seconds) as connection:
+        if question.by_a_person and (rights := dialect.rights_beyond_reading(connection)):
+            fault = f"questions are not answered, since the user of the url {rights}"
             fix = "give the sink ask_url: the url of a user that may only read"
-            raise SinkError(code="HR895", what=what, fix=fix)
+            raise SinkError(code="HR895", what=fault, fix=fix)
         signal.setitimer(signal.ITIMER_REAL, question.seconds + 1)
         until = time.monotonic() + question.seconds
-        found = dialect.answer(connection, question.statement, question.limit + 1, question.seconds)
-        columns = tuple(map(str, next(found)))
-        for row in found:
+        answer = dialect.answer(connection, question.statement, question.limit + 1, question.seconds)
+        columns = tuple(map(str, next(answer)))
+        for row in answer:
             if time.monotonic() > until:
-                raise _too_long(question.seconds)
-            values = [_shown(value) for value in row]
+                raise _time_fault(question.seconds)
+            values = [_show(value) for value in row]
             rows.append(tuple(value for value, _ in values))
             read += sum(size for _, size in values)
             shown += sum(min(size, LONGEST) for _, size in values)
@@ -209,8 +211,8 @@ def _rows(question: _Question) -> Rows:
 
 
 @contextmanager
-def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
-    """A connection that reads; raises SinkError with what keeps it from being made, or what the database refuses."""
+def _open_reader(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
+    """Open a connection that reads; raises SinkError if that fails, or if the database refuses the statement."""
     try:
         connection = dialect.connect_to_read()
     except dialect.errors as error:
@@ -220,49 +222,53 @@ def _reading(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]:
         try:
             yield connection
         except MemoryError:
-            raise _too_large() from None
+            raise _memory_fault() from None
         except dialect.errors as error:
             if dialect.is_out_of_time(error):
-                raise _too_long(seconds) from None
+                raise _time_fault(seconds) from None
             # The first line of what the database says; the others repeat the statement.
-            said = next(iter(str(error.args[-1] if error.args else error).strip().splitlines()), type(error).__name__)
-            if re.search("out of memory|cannot allocate memory", said, re.IGNORECASE):
-                raise _too_large() from None
+            sentence = next(
+                iter(str(error.args[-1] if error.args else error).strip().splitlines()), type(error).__name__
+            )
+            if re.search("out of memory|cannot allocate memory", sentence, re.IGNORECASE):
+                raise _memory_fault() from None
             fix = "correct the statement, or grant the user of the url what it asks for"
-            raise SinkError(code="HR889", what=f"{dialect.name} refused it: {said}", fix=fix) from None
+            raise SinkError(code="HR889", what=f"{dialect.name} refused it: {sentence}", fix=fix) from None
 
 
 _LESS = "ask for less, or by a column that has an index"
 
 
-def _too_long(seconds: float) -> SinkError:
+def _time_fault(seconds: float) -> SinkError:
     return _OutOfTime(code="HR888", what=f"the answer took longer than {seconds:g} seconds", fix=_LESS)
 
 
-def _too_large() -> SinkError:
-    what = f"a row of the answer takes more than the {MEMORY_BYTES // 1_000_000} MB of memory that there are for it"
-    return SinkError(code="HR888", what=what, fix=_LESS)
+def _memory_fault() -> SinkError:
+    fault = f"a row of the answer takes more than the {MEMORY_BYTES // 1_000_000} MB of memory that there are for it"
+    return SinkError(code="HR888", what=fault, fix=_LESS)
 
 
-def _quoted(dialect: Dialect, name: str) -> str:
+def _quote(dialect: Dialect, name: str) -> str:
     """The name in a statement without values, where a per cent sign is no placeholder."""
     quoted = dialect.quote(name)
     return quoted if dialect.placeholder == "?" else quoted.replace("%%", "%")
 
 
 def _time_column(schema: str) -> str | None:
-    """The first column of a time, by the schema that the ledger keeps."""
+    """Return the first column with a time, by the schema that the ledger keeps."""
     try:
         fields = json.loads(schema)["fields"]
     except (ValueError, KeyError, TypeError):
         return None
-    return next((str(each["name"]) for each in fields if each["type"] in ("timestamp", "timestamp_ntz", "date")), None)
+    return next(
+        (str(field["name"]) for field in fields if field["type"] in ("timestamp", "timestamp_ntz", "date")), None
+    )
 
 
-def _shown(value: Any) -> tuple[str | int | float | bool | None, int]:
-    """A value as JSON has it, and its size; a whole number that a browser would round, and what else there is, as text.
+def _show(value: Any) -> tuple[str | int | float | bool | None, int]:
+    """Return a value for JSON, and its size; a whole number that a browser would round, and any other type, as text.
 
-    What is too long is cut.
+    Long texts are cut.
     """
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**53):
         return value, 8

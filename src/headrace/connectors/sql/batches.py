@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Enough(Exception):
-    """The transaction is to be rolled back: what was looked for is known."""
+    """The search has its answer: roll the transaction back."""
 
 
 @dataclass(kw_only=True)
@@ -42,7 +42,7 @@ class SqlStore(BatchStore[Content]):
     retry: Retry
     # The result's schema, as long as the table lacks columns of it.
     widened: str | None = None
-    # How long it is kept what a batch replaces; 0: nothing is.
+    # How long replaced rows are kept; 0: they are not.
     rewindable_seconds: float = 0.0
     name: str = field(init=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
@@ -70,31 +70,31 @@ class SqlStore(BatchStore[Content]):
 
     def standing(self, batch: int, *, lock: bool = False) -> Standing:
         ledger = self._ledger()
-        with self.dialect.together(ledger.connection):
+        with self.dialect.single_transaction(ledger.connection):
             newest = ledger.epoch(lock=lock)
             if newest != self.epoch:
                 return Standing(newer=f"epoch {newest}, this one has {self.epoch}")
-            before, own = ledger.around(batch)
+            before, own = ledger.lines_around(batch)
         return Standing(is_in=own is not None, own=own, before=before)
 
-    def planned(self, batch: int) -> str | None:
-        return self._ledger().planned(batch)
+    def kept_plan(self, batch: int) -> str | None:
+        return self._ledger().kept_plan(batch)
 
     def compute(self, frame: DataFrame, batch: int) -> Content:
         """The rows of the batch, before the transaction begins, so that its lock is short."""
         content, is_small = None, self._last_was_small
         if is_small is None:
-            # Of the first batch only what it reads is known, and in complete mode it holds the whole result all the
-            # same. A worker of Python that would write it takes longer to start than a few rows take.
+            # Of the first batch, only the size of its input is known; in complete mode the result may be larger. A
+            # Python worker takes longer to start than a few rows take to be written here.
             is_small = self.context.mode != "complete" and self.stage.reads_little(frame)
         if is_small:
             with self.computing(batch):
-                content = self.stage.small(frame)
+                content = self.stage.compute_small(frame)
         if content is None:
             self._has_staged = True
             turn = Turn.of(self.context, self.table.name, self.epoch, batch)
             with self.computing(batch):
-                content = replace(self.stage, turn=turn).large(frame)
+                content = replace(self.stage, turn=turn).compute_large(frame)
         self._last_was_small = not content.parts and content.table.nbytes <= DRIVER_BYTES
         return content
 
@@ -119,13 +119,13 @@ class SqlStore(BatchStore[Content]):
                 self._is_refused = True
                 self._transact(rows, batch, admit)
             elif (row := self._first_refused(rows)) is not None:
-                what = f"{self.dialect.name} refuses the row {row}: {row.reason}"
-                raise SinkError(self._finding("HR408", batch, what, REFUSED_FIX)) from error
+                fault = f"{self.dialect.name} refuses the row {row}: {row.reason}"
+                raise SinkError(self._finding("HR408", batch, fault, REFUSED_FIX)) from error
             else:
                 raise
 
     def _first_refused(self, rows: Content) -> BadRow | None:
-        """The first row of the batch that the database refuses by itself; what is written meanwhile is rolled back."""
+        """Return the first row of the batch that the database refuses; the search is rolled back."""
         connection, row = self._connect(), None
         with suppress(_Enough, *self.dialect.errors), Transaction().begin(connection, self.dialect):
             if self.context.mode == "complete":
@@ -150,7 +150,7 @@ class SqlStore(BatchStore[Content]):
             self._add_columns(connection)
         try:
             with self._transaction.begin(connection, self.dialect):
-                # An earlier attempt may have come through: its COMMIT was still under way, or its answer was lost.
+                # An earlier attempt may have been committed: its COMMIT was under way, or its answer was lost.
                 admitted = admit(self.standing(batch, lock=True))
                 self._transaction.is_in_doubt = False
                 if admitted is None:
@@ -174,15 +174,15 @@ class SqlStore(BatchStore[Content]):
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
         if bad:
-            what = f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
-            what += f"were quarantined in table '{QUARANTINE}'"
+            fault = f"{bad} rows of batch {batch} of query '{self.context.query}' do not fit table '{self.name}' and "
+            fault += f"were quarantined in table '{QUARANTINE}'"
             fix = "look at their reasons there, and fix the query or the table"
-            self.context.on_warning(Finding(code="HR412", what=what, fix=fix))
+            self.context.on_warning(Finding(code="HR412", what=fault, fix=fix))
 
     def release(self, rows: Content | None, error: Exception | None) -> None:
-        """Drop what was staged, by this attempt and by others that were given up; a failure does no harm.
+        """Drop the staging tables of this attempt and of abandoned ones; a failure does no harm.
 
-        In a database that does not answer nothing is dropped: the next start does that.
+        If the database does not answer, the next start drops them.
         """
         silent = error is not None and self.is_transient(error) and not isinstance(error, PartLost)
         silent = silent and not self._lacks_parent
@@ -200,13 +200,13 @@ class SqlStore(BatchStore[Content]):
     def pauses(self) -> Iterator[float]:
         yield from self.retry.pauses()
         if self._lacks_parent:
-            # The parent has not come: the last attempt finds the row that lacks it.
+            # The parent was not written: the last attempt identifies the row that lacks it.
             self._has_waited = True
             yield 0.0
 
     def _add_columns(self, connection: Connection) -> None:
-        """Add the columns that the table still lacks; a database that commits this by itself has it done before."""
-        there = self.dialect.existing(connection, self.table.name) if self.widened is not None else None
+        """Add the columns that the table lacks; where that commits by itself, it is done before the transaction."""
+        there = self.dialect.describe_table(connection, self.table.name) if self.widened is not None else None
         for statement in self.table.additions(there, self.dialect) if there is not None else ():
             run(connection, statement)
 
@@ -262,9 +262,9 @@ class SqlStore(BatchStore[Content]):
             problem = self.dialect.explain(error)
         return SinkError(self._finding(problem.code, batch, problem.what, problem.fix)) if problem else error
 
-    def _finding(self, code: str, batch: int, what: str, fix: str) -> Finding:
+    def _finding(self, code: str, batch: int, fault: str, fix: str) -> Finding:
         return Finding(
-            code=code, what=f"{self.fate(batch, is_in_doubt=self._transaction.is_in_doubt)}: {what}", fix=fix
+            code=code, what=f"{self.fate(batch, is_in_doubt=self._transaction.is_in_doubt)}: {fault}", fix=fix
         )
 
     # ------------------------------------------------------------------------------------------- connections

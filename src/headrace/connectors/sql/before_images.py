@@ -1,7 +1,7 @@
-"""What a table held before each batch, kept beside it in the batch's own transaction, so that it can go back.
+"""The rows that each batch has replaced, kept in the batch's own transaction, so that the table can go back.
 
-Each batch or correction is a step. A step keeps, for each key that it writes, the row that had it, or that none had; of
-a batch that replaces the whole table, it keeps the whole table.
+Each batch or correction is a step. A step keeps, for each key that it writes, the row with that key, or that there was
+none. For a batch that replaces the whole table, it keeps the whole table.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BeforeImages(OwnLines):
         if name is None:
             statement = f"SELECT images FROM {BEFORE} WHERE {MINE} ORDER BY step DESC LIMIT 1"
             names = own.select(statement, *own.mine) if own.has_table(BEFORE) else []
-            name = str(names[0][0]) if names else images_name(own.context, table.name)
+            name = str(names[0][0]) if names else before_table_name(own.context, table.name)
         return cls(own.connection, own.dialect, own.context, table.name, table, name, seconds)
 
     def make(self) -> None:
@@ -91,12 +91,12 @@ class BeforeImages(OwnLines):
         return step
 
     def keep_batch(self, batch: int, content: Content) -> None:
-        """Keep what a batch is about to replace."""
+        """Keep the rows that a batch is about to replace."""
         mode = self.context.mode
         step = self.begin(batch, "batch", whole=mode == "complete")
         if mode == "complete":
             self.keep_all(step)
-            # What was quarantined before is no part of the new result, and comes back with the rows.
+            # Rows quarantined earlier are no part of the new result; a rewind restores them with its rows.
             self.run(f"UPDATE {QUARANTINE} SET table_name = ? WHERE {MINE}", self.name, *self.mine)
         else:
             self.keep_content(step, content, is_new=mode == "append")
@@ -161,7 +161,7 @@ class BeforeImages(OwnLines):
         ]
 
     def forget_repairs(self) -> None:
-        """Delete what a repair has replaced: something else is done to its rows."""
+        """Delete the rows that a repair has replaced: its own rows are about to change."""
         self.forget_steps([step.step for step in self.steps() if step.kind == "repair"])
 
     def forget_steps(self, steps: Sequence[int]) -> None:
@@ -171,12 +171,12 @@ class BeforeImages(OwnLines):
             self.run(f"DELETE FROM {BEFORE} WHERE {MINE} AND {between('step', steps)}", *self.mine)
 
     def void(self, steps: Sequence[int], by: int) -> None:
-        """Say that the rewind `by` has taken `steps` off; 0: that they count again."""
+        """Mark `steps` as taken off by the rewind `by`; 0: they count again."""
         if steps:
             self.run(f"UPDATE {BEFORE} SET void = ? WHERE {MINE} AND {between('step', steps)}", by, *self.mine)
 
     def _purge(self) -> None:
-        """Delete the oldest steps, once they are older than what is kept; as many at most as a few batches add."""
+        """Delete the oldest steps past the time to keep; at most as many as a few batches add."""
         limit = (datetime.now(timezone.utc) - timedelta(seconds=self.seconds)).isoformat(timespec="milliseconds")
         statement = f"SELECT step, batch, at FROM {BEFORE} WHERE {MINE} ORDER BY step LIMIT {_PURGED_AT_ONCE}"
         old = [row for row in self.select(statement, *self.mine) if str(row[2]) < limit]
@@ -201,7 +201,7 @@ class BeforeImages(OwnLines):
 
     def _create(self) -> Iterator[str]:
         """Its columns have the very types of the table's; by way of the join, each of them takes NULL."""
-        there = self.existing(self.table)
+        there = self.describe_table(self.table)
         present = set() if there is None else {column.name.lower() for column in there.columns}
         names = [name for name in self.result.names if name.lower() in present]
         held = "".join(f", held.{self.quote(name)}" for name in names)
@@ -216,7 +216,7 @@ class BeforeImages(OwnLines):
         yield from self._add_columns({name.lower() for name in names})
 
     def _widen(self) -> Iterator[str]:
-        there = self.existing(self.name)
+        there = self.describe_table(self.name)
         if there is not None:
             present = {column.name.lower() for column in there.columns}
             if self.dialect.counter and _NUMBER not in present:
@@ -241,6 +241,6 @@ def between(column: str, steps: Sequence[int]) -> str:
     return f"({' OR '.join(f'{column} BETWEEN {first} AND {last}' for first, last in ranges)})"
 
 
-def images_name(context: SinkContext, table: str) -> str:
-    """What the table of the rows that were there before is called."""
+def before_table_name(context: SinkContext, table: str) -> str:
+    """Return the name of the table of replaced rows."""
     return own_name("before", context, table)

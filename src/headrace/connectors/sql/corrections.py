@@ -1,4 +1,4 @@
-"""Late rows brought back into a result table, and a line of their own, or a repair of it, in one transaction."""
+"""Write late rows, or a repair, into a result table in one transaction with a line of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
 from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
 from headrace.connectors.sql.transactions import Transaction, open_reader, open_writer
-from headrace.connectors.sql.types import flat, rows
+from headrace.connectors.sql.types import flatten, rows
 from headrace.contract import Correction, SinkContext, SinkCorrections, SinkRepair
 from headrace.errors import NothingChanged, SinkError
 
@@ -37,23 +37,23 @@ class TableCorrections(SinkTable, SinkCorrections):
 
     def last(self, context: SinkContext) -> int | None:
         dialect = self.dialect()
-        with open_reader(dialect, f"it is not known whether {_what(context, late=0)}") as connection:
-            return Ledger(connection, dialect, context, self.table).replayed(Checkpoint(context.checkpoint).id or "")
+        with open_reader(dialect, f"it is not known whether {_outcome(context, late=0)}") as connection:
+            return Ledger(connection, dialect, context, self.table).last_replay(Checkpoint(context.checkpoint).id or "")
 
     @property
     def repair(self) -> TableRepair | None:
         return TableRepair(dialect=self.dialect, table=self.table, key=self.key) if self.key else None
 
     def apply(self, correction: Correction, context: SinkContext) -> None:
-        # Rows of the result are replaced here, whatever the query's own mode does.
+        # A correction replaces rows by their key, whatever the query's own mode is.
         context, late = replace(context, mode="update"), correction.late
         dialect = self.dialect()
         table = result_table(self.table, self.key, correction.rows.schema, context)
-        cannot, done = (_what(context, late, negated=negated) for negated in (True, False))
+        cannot, done = (_outcome(context, late, negated=negated) for negated in (True, False))
         try:
             with open_writer(dialect, cannot, done) as (connection, transaction):
                 ledger = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
-                table = table.as_known(ledger)
+                table = table.with_real_name(ledger)
                 ledger.create()
                 if late is not None:
                     make_all(connection, dialect, [REPLAYS_FORM])
@@ -61,7 +61,7 @@ class TableCorrections(SinkTable, SinkCorrections):
                 if self.rewindable:
                     before.make()
                 stage = _stage(ledger, table, quarantines=self.quarantines)
-                content = stage.large(correction.rows)
+                content = stage.compute_large(correction.rows)
                 try:
                     _transact(ledger, table, content, correction, before, transaction, keeps=self.rewindable)
                 finally:
@@ -70,14 +70,14 @@ class TableCorrections(SinkTable, SinkCorrections):
         except RowError as error:
             fix = f"{error.fix}; or set on_bad_row to quarantine"
             fix += "" if late is None else "; the late rows can also be exported: --export"
-            raise _fault(context, "HR408", str(error), fix, late) from None
+            raise _explain(context, "HR408", str(error), fix, late) from None
         except StageError as error:
-            raise _fault(context, error.problem.code, error.problem.what, error.problem.fix, late) from None
+            raise _explain(context, error.problem.code, error.problem.what, error.problem.fix, late) from None
 
 
 def _stage(ledger: Ledger, table: ResultTable, *, quarantines: bool) -> Stage:
     dialect, context = ledger.dialect, ledger.context
-    there, owner = ledger.existing(table.name), table.owner(ledger)
+    there, owner = ledger.describe_table(table.name), table.owner(ledger)
     list(table.changes(ledger, there, owner, adds=False))
     return Stage(
         dialect=dialect,
@@ -106,7 +106,7 @@ def _transact(
     batch = correction.snapshot.batch
     assert batch is not None, "a correction is computed from batches that were written"
     key = table.key_columns
-    deletes = _deletes(correction, table)
+    deletes = _deleted_keys(correction, table)
     gone = rows(deletes, key, dialect.forms)
     same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in key)
     target = table.target(replaces=True)
@@ -139,27 +139,27 @@ def _transact(
 
 def _require_unchanged(ledger: Ledger, correction: Correction) -> None:
     last, context = ledger.last(), ledger.context
-    batch, replayed = None if last is None else last.batch, ledger.replayed(Checkpoint(context.checkpoint).id or "")
+    batch, replayed = None if last is None else last.batch, ledger.last_replay(Checkpoint(context.checkpoint).id or "")
     if (batch, replayed) != (correction.snapshot.batch, correction.snapshot.replayed):
         same = replayed == correction.snapshot.replayed
-        what = "a batch was written meanwhile" if same else "another replay was done"
-        raise _fault(context, "HR693", what, "let nothing else write, and give the command again", correction.late)
+        fault = "a batch was written meanwhile" if same else "another replay was done"
+        raise _explain(context, "HR693", fault, "let nothing else write, and give the command again", correction.late)
 
 
-def _deletes(correction: Correction, table: ResultTable) -> pa.Table:
-    """The keys of the rows that the result has no more."""
+def _deleted_keys(correction: Correction, table: ResultTable) -> pa.Table:
+    """Return the keys of the rows that the result no longer has."""
     columns = table.key_columns
-    return flat(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
+    return flatten(correction.deletes.select(*[f"`{column.name}`" for column in columns]), columns).toArrow()
 
 
-def _what(context: SinkContext, late: int | None, *, negated: bool = False) -> str:
-    """What was done, or was not; late: None for a repair."""
+def _outcome(context: SinkContext, late: int | None, *, negated: bool = False) -> str:
+    """Return a sentence about the correction; late: None for a repair."""
     rows, done = ("wrong", "put right") if late is None else ("late", "brought back")
     return f"{rows} rows of query '{context.query}' were {'not ' if negated else ''}{done}"
 
 
-def _fault(context: SinkContext, code: str, what: str, fix: str, late: int | None) -> SinkError:
-    return SinkError(code=code, what=f"{_what(context, late, negated=True)}: {what}", fix=fix)
+def _explain(context: SinkContext, code: str, fault: str, fix: str, late: int | None) -> SinkError:
+    return SinkError(code=code, what=f"{_outcome(context, late, negated=True)}: {fault}", fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +176,11 @@ class TableRepair(SinkTable, SinkRepair):
             steps = () if rewinding is None else rewinding.images.steps()
             step = next((step for step in steps if step.kind == "repair"), None)
             if rewinding is None or step is None:
-                what = f"no repair of table '{ledger.table}' is kept that could be undone"
-                raise NothingChanged(code="HR583", what=what)
+                fault = f"no repair of table '{ledger.table}' is kept that could be undone"
+                raise NothingChanged(code="HR583", what=fault)
             if last is None or last.batch != step.batch:
-                what = f"table '{ledger.table}' has got other batches of query '{context.query}' since its repair"
+                fault = f"table '{ledger.table}' has got other batches of query '{context.query}' since its repair"
                 fix = "keep the repair: what it has replaced may be wrong for them"
-                raise NothingChanged(code="HR583", what=what, fix=fix)
+                raise NothingChanged(code="HR583", what=fault, fix=fix)
             rewinding.restore([step])
             rewinding.images.forget_repairs()

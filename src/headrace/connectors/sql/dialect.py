@@ -1,4 +1,4 @@
-"""What the exactly-once mechanism asks of a database; one small file implements it for each."""
+"""The interface of a database for the exactly-once mechanism; each database implements it in its folder."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class StageError(Exception):
 def require_all_in(table: str, given: int, came_in: int) -> None:
     """Raise StageError if the database took rows without an error and did not write them, as a trigger can."""
     if came_in < given:
-        what = (
+        fault = (
             f"{given} rows were given to table '{table}', and only {came_in} came in: something there leaves rows out"
         )
         fix = "look for triggers, rules and policies on the table, and drop those that leave rows out"
-        raise StageError(OptionError(code="HR406", what=what, fix=fix), is_transient=False)
+        raise StageError(OptionError(code="HR406", what=fault, fix=fix), is_transient=False)
 
 
 # How the names of staging tables begin.
@@ -80,18 +80,18 @@ STAGED_PREFIX = "_headrace_s_"
 class Stager(Protocol):
     """One attempt of one task, writing rows into a staging table of its own.
 
-    Nobody but the driver's transaction reads the table. If the attempt is given up, nothing may be left of it, or a
-    table that `Dialect.staged` finds.
+    Only the driver's transaction reads the table. An attempt that is given up leaves nothing, or a table that
+    `Dialect.staged_tables` lists.
     """
 
     def add(self, table: pa.Table) -> None:
         """Write rows; called several times."""
 
     def finish(self) -> None:
-        """Make the rows stay."""
+        """Commit the rows."""
 
     def give_up(self) -> None:
-        """Leave nothing behind, as far as it is possible."""
+        """Remove the table, as far as that is possible."""
 
 
 # Rows that are fetched at once when a table is read back.
@@ -174,12 +174,12 @@ class Dialect(ABC):
         """A cursor that fetches the rows of a query as they are wanted."""
         return connection.cursor()
 
-    def together(self, connection: Connection) -> AbstractContextManager[None]:
+    def single_transaction(self, connection: Connection) -> AbstractContextManager[None]:
         """Let the statements of a block be one transaction, where that costs less than one for each."""
         return nullcontext()
 
     @abstractmethod
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         """What lets the connection's user reach, from a statement that reads, more than tables, in words; "": nothing.
 
         As in `is a superuser`: it could read and write files of the server, or end sessions.
@@ -220,7 +220,7 @@ class Dialect(ABC):
         return table
 
     @abstractmethod
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
         """The table as it is, or None."""
 
     def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
@@ -261,7 +261,7 @@ class Dialect(ABC):
         """Why the existing column would not keep the values of `column`, or None."""
 
     @abstractmethod
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         """The expression that selects `column` in a form that `restore` takes."""
 
     # ------------------------------------------------------------------------------- statements; names come unquoted
@@ -270,15 +270,15 @@ class Dialect(ABC):
         """A statement of ours, whose placeholders are question marks, as the client library takes it."""
         return statement.replace("?", self.placeholder)
 
-    def into(self, table: str, columns: Sequence[str]) -> str:
+    def insert_into(self, table: str, columns: Sequence[str]) -> str:
         """How a statement begins that inserts rows."""
         return f"INSERT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
-    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
+    def replace_clause(self, columns: Sequence[str], key: Sequence[str]) -> str:
         """What an INSERT ends with if each row replaces the one with its key."""
-        return f" ON CONFLICT ({self.identifiers(key)}) DO UPDATE SET {self.change(columns, key, 'excluded.{}')}"
+        return f" ON CONFLICT ({self.identifiers(key)}) DO UPDATE SET {self.assignments(columns, key, 'excluded.{}')}"
 
-    def change(self, columns: Sequence[str], key: Sequence[str], value: str) -> str:
+    def assignments(self, columns: Sequence[str], key: Sequence[str], value: str) -> str:
         """What SET assigns where a row replaces another: to each column outside the key, `value` with its name."""
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
         others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
@@ -286,8 +286,8 @@ class Dialect(ABC):
 
     def insert_from(self, target: WriteTarget, source: str) -> str:
         """The statement that writes the rows that `source` gives, a SELECT or VALUES."""
-        then = self.replacing(target.names, target.key) if target.replaces else ""
-        return f"{self.into(target.table, target.names)} {source}{then}"
+        then = self.replace_clause(target.names, target.key) if target.replaces else ""
+        return f"{self.insert_into(target.table, target.names)} {source}{then}"
 
     def insert(self, target: WriteTarget) -> str:
         """The statement that writes one row, given by its values."""
@@ -296,7 +296,7 @@ class Dialect(ABC):
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         """The statement that inserts a row, given by its values, or does nothing where its key is there."""
         marks = ", ".join([self.placeholder] * len(columns))
-        return f"{self.into(table, columns)} VALUES ({marks}) ON CONFLICT ({self.identifiers(key)}) DO NOTHING"
+        return f"{self.insert_into(table, columns)} VALUES ({marks}) ON CONFLICT ({self.identifiers(key)}) DO NOTHING"
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
         """The statement that deletes the rows whose keys `source` selects."""
@@ -349,7 +349,7 @@ class Dialect(ABC):
             raise PartLost(f"{part.rows} rows were staged in '{part.name}', and {rows} were found")
 
     @abstractmethod
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         """The names of the staging tables that begin with `prefix`."""
 
     @abstractmethod
@@ -378,11 +378,11 @@ class Dialect(ABC):
     def explain(self, error: Exception) -> OptionError:
         """The database's error as one sentence; never with a password in it."""
         text = self.text(error)
-        for codes, code, what, fix in self.faults.sentences:
+        for codes, code, fault, fix in self.faults.sentences:
             if self.has_code(error, codes):
                 holder = self.lock_holder(error) if self.waits_for_lock(error) else ""
-                what = f"{self.place} {what.format(text=text)}{f': {holder}' if holder else ''}"
-                return OptionError(code=code, what=what, fix=fix)
+                fault = f"{self.place} {fault.format(text=text)}{f': {holder}' if holder else ''}"
+                return OptionError(code=code, what=fault, fix=fix)
         return OptionError(code="HR425", what=f"{self.place} refuses it: {text}", fix=BATCH_FIX)
 
     def refusal(self, error: Exception) -> str:

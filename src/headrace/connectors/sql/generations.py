@@ -1,8 +1,9 @@
-"""The result of a generation set aside, brought back, discarded, handed on, or exchanged for a rebuilt one.
+"""Set the result of a generation aside, restore, discard or hand it on, or exchange it for a rebuilt one.
 
 A table is set aside by renaming it, which takes no time and no space. The lines of the ledger stay: each names its
 generation. An exchange is two renames and the ledger's lines in one transaction. MySQL and MariaDB commit with the
-renames, which are one step there; the ledger's lines come after them, so that a kill in between is seen and ended.
+renames, which are one step there; the ledger's lines come after them, so that the next attempt sees a kill in between
+and finishes the exchange.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.errors import NothingChanged
 class TableReset(SinkTable, SinkReset):
     """A table set aside, brought back, discarded, or handed to the next generation."""
 
-    def held(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
+    def row_counts(self, context: SinkContext, session: Session) -> tuple[Held, ...]:
         if not self.is_there:
             return ()
         with self.open_ledger(context) as ledger:
@@ -29,11 +30,11 @@ class TableReset(SinkTable, SinkReset):
                 return ()
             owner, held = ledger.owner_by(self.table), []
             if owner is not None and owner.is_of(context) and ledger.has_table(ledger.table):
-                what = f"rows of table '{ledger.table}' in {self.system}"
-                held.append(Held(count=ledger.count_rows(ledger.table), what=what))
-            for table, what in ((LEDGER, "lines of its ledger"), (QUARANTINE, "rows in the sink's quarantine")):
+                rows = f"rows of table '{ledger.table}' in {self.system}"
+                held.append(Held(count=ledger.count_rows(ledger.table), what=rows))
+            for table, rows in ((LEDGER, "lines of its ledger"), (QUARANTINE, "rows in the sink's quarantine")):
                 if count := ledger.count(table):
-                    held.append(Held(count=count, what=what))
+                    held.append(Held(count=count, what=rows))
             return tuple(held)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
@@ -42,7 +43,7 @@ class TableReset(SinkTable, SinkReset):
             if owner is not None and owner.is_of(context):
                 ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
-    def set_aside(self, context: SinkContext, session: Session) -> None:
+    def archive(self, context: SinkContext, session: Session) -> None:
         with self.lock_ledger(context) as ledger:
             owner, aside = ledger.owner_by(self.table), aside_name(context, self.table)
             if owner is None or not owner.is_of(context):
@@ -51,11 +52,11 @@ class TableReset(SinkTable, SinkReset):
             if ledger.has_table(ledger.table):
                 ledger.enter_owner(aside, owner)
                 ledger.dialect.rename(ledger.connection, ledger.table, aside)
-            ledger.enter_owner(ledger.table, NOBODY)
+            ledger.enter_owner(ledger.table, NO_OWNER)
             if self.table != ledger.table:
                 ledger.forget_owner(self.table)
 
-    def bring_back(self, context: SinkContext, session: Session) -> None:
+    def restore(self, context: SinkContext, session: Session) -> None:
         with self.lock_ledger(context) as ledger:
             aside = aside_name(context, self.table)
             owner = ledger.owner(aside)
@@ -79,11 +80,11 @@ class TableReset(SinkTable, SinkReset):
 
 
 def aside_name(context: SinkContext, table: str) -> str:
-    """What the table of the context's generation is called when it is set aside."""
+    """Return the name of the context's generation of the table when it is set aside."""
     return own_name("aside", context, table)
 
 
-NOBODY = Owner(query="", generation=0, schema="", application="")
+NO_OWNER = Owner(query="", generation=0, schema="", application="")
 
 
 def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
@@ -104,7 +105,7 @@ _LONGEST = 63
 
 
 def name_beside(table: str) -> str:
-    """What the table of a rebuild is called until it takes the place of `table`."""
+    """Return the name of a rebuild's table until it takes the place of `table`."""
     if len(f"{table}{_SUFFIX}".encode()) <= _LONGEST:
         return f"{table}{_SUFFIX}"
     digest = hashlib.sha256(table.encode()).hexdigest()[:12]
@@ -152,7 +153,7 @@ class TableSwap(SinkTable, SinkSwap):
             replace(new, table=ledger.table).rename_table(new.table)
             new.enter_owner(new.table, made)
             if there is None or not there.is_of(context):
-                ledger.enter_owner(ledger.table, former or NOBODY)
+                ledger.enter_owner(ledger.table, former or NO_OWNER)
             ledger.forget_owner(aside)
 
     def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
@@ -173,18 +174,18 @@ def _require_own(ledger: Ledger, name: str) -> None:
     """Raise SinkError for a table that is not the generation's."""
     owner = ledger.owner_by(name)
     if owner is None or not owner.is_of(ledger.context):
-        what = f"table '{ledger.table}' is not that of generation {ledger.context.generation} of query "
-        what += f"'{ledger.context.query}', and would be taken from its owner"
-        raise NothingChanged(code="HR587", what=what, fix="look whose it is; or let the query write to another one")
+        fault = f"table '{ledger.table}' is not that of generation {ledger.context.generation} of query "
+        fault += f"'{ledger.context.query}', and would be taken from its owner"
+        raise NothingChanged(code="HR587", what=fault, fix="look whose it is; or let the query write to another one")
 
 
 def _require_set_aside(ledger: Ledger, name: str) -> None:
     """Raise NothingChanged where the generation that is to be deleted has the table."""
     owner, context = ledger.owner_by(name), ledger.context
     if owner is not None and owner.is_of(context):
-        what = f"table '{ledger.table}' is that of generation {context.generation} of query '{context.query}', which "
-        what += "would be deleted: the database, or the storage directory, was brought back from a copy"
-        raise NothingChanged(code="HR587", what=what, fix="bring the other one back from a copy of the same time")
+        fault = f"table '{ledger.table}' is that of generation {context.generation} of query '{context.query}', which "
+        fault += "would be deleted: the database, or the storage directory, was brought back from a copy"
+        raise NothingChanged(code="HR587", what=fault, fix="bring the other one back from a copy of the same time")
 
 
 def _rename(ledger: Ledger, names: list[tuple[str, str]]) -> None:
@@ -195,9 +196,9 @@ def _rename(ledger: Ledger, names: list[tuple[str, str]]) -> None:
     except dialect.errors as error:
         if not dialect.waits_for_lock(error):
             raise
-        what = f"the results of query '{ledger.context.query}' cannot be exchanged: {dialect.explain(error).what}"
+        fault = f"the results of query '{ledger.context.query}' cannot be exchanged: {dialect.explain(error).what}"
         fix = "let that transaction end, or end it; then give the command again: nothing was changed"
-        raise NothingChanged(code="HR587", what=what, fix=fix) from error
+        raise NothingChanged(code="HR587", what=fault, fix=fix) from error
     if not dialect.transactional_ddl:
         # The database has committed by itself; what follows is one step again.
         ledger.run(dialect.begin_write)

@@ -1,4 +1,4 @@
-"""The ledger in a sink's own database: which batches are in, whose turn it is, whose table it is."""
+"""The ledger in a sink's own database: the batches that are in, the newest driver, the owner of each table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from headrace.connectors.sql.system_tables import (
 )
 from headrace.contract import SinkContext
 
-# Only the last batch can come again; older lines are for people, and end some time.
+# Spark repeats only the last batch; older lines are for people, and are deleted at some time.
 KEPT_BATCHES = 10_000
-# As many as Spark keeps: what a lost checkpoint entry is written again from.
+# As many as Spark keeps: lost checkpoint entries are restored from them.
 KEPT_PLANS = 100
 _PRUNE_EVERY = 100
 _NO_BATCH = 1 << 60
@@ -75,26 +75,26 @@ class Ledger(OwnLines):
 
     def lines(self, first: int = 0) -> list[KeptLine]:
         """The lines from batch `first` on, and the last one in any case."""
-        found = self.select(
+        rows = self.select(
             f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch >= ? ORDER BY batch", *self.mine, first
         ) or self.select(f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} ORDER BY batch DESC LIMIT 1", *self.mine)
-        return [_line(row) for row in found]
+        return [_line(row) for row in rows]
 
     def last(self) -> KeptLine | None:
-        found = self.lines(_NO_BATCH)
-        return found[-1] if found else None
+        lines = self.lines(_NO_BATCH)
+        return lines[-1] if lines else None
 
-    def around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
+    def lines_around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
         """The line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
-        found = [_line(row) for row in self.select(statement, *self.mine, batch)]
-        own = next((line for line in found if line.batch == batch), None)
-        return next((line for line in found if line.batch < batch), None), own
+        lines = [_line(row) for row in self.select(statement, *self.mine, batch)]
+        own = next((line for line in lines if line.batch == batch), None)
+        return next((line for line in lines if line.batch < batch), None), own
 
-    def planned(self, batch: int) -> str | None:
+    def kept_plan(self, batch: int) -> str | None:
         """What `batch` can be planned again from."""
-        found = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
-        return None if not found or found[0][0] is None else str(found[0][0])
+        rows = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
+        return None if not rows or rows[0][0] is None else str(rows[0][0])
 
     def plans(self, first: int) -> dict[int, str]:
         """What each batch from `first` on can be planned again from, where it still has its digest."""
@@ -104,7 +104,7 @@ class Ledger(OwnLines):
         return plans(self.context, lines, first)
 
     def add(self, entry: Admitted, *, epoch: int, rows: int, quarantined: int) -> None:
-        """Enter a batch; together with its rows it becomes visible at the commit."""
+        """Enter a batch; it becomes visible with its rows, at the commit."""
         line, batch = entry.line, entry.line.batch
         self.enter(
             LEDGER_FORM,
@@ -118,21 +118,21 @@ class Ledger(OwnLines):
 
     # ------------------------------------------------------------------------------------------------ late rows
 
-    def replayed(self, checkpoint: str) -> int | None:
-        """The last batch of this very checkpoint whose late rows were brought back."""
+    def last_replay(self, checkpoint: str) -> int | None:
+        """Return the last batch of this checkpoint whose late rows were replayed."""
         if not self.has_table(REPLAYS):
             return None
         statement = f"SELECT max(batch) FROM {REPLAYS} WHERE {MINE} AND checkpoint = ?"
-        (found,) = self.select(statement, *self.mine, checkpoint)
-        return None if found[0] is None else int(found[0])
+        (batches,) = self.select(statement, *self.mine, checkpoint)
+        return None if batches[0] is None else int(batches[0])
 
     # --------------------------------------------------------------------------------------- drivers and tables
 
     def epoch(self, *, lock: bool = False) -> int:
         """The epoch of the query's newest driver; 0 before the first."""
         suffix = self.dialect.lock_row if lock else ""
-        found = self.select(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
-        return int(found[0][0]) if found else 0
+        rows = self.select(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
+        return int(rows[0][0]) if rows else 0
 
     def enter_epoch(self, epoch: int) -> None:
         """Begin `epoch`: from the commit on, older drivers can write nothing. The row is locked and there."""
@@ -141,13 +141,13 @@ class Ledger(OwnLines):
     def owner(self, name: str | None = None, *, lock: bool = False) -> Owner | None:
         """Whose result the table holds, or that of another `name`, as far as is known."""
         suffix = self.dialect.lock_row if lock else ""
-        found = self.select(
+        rows = self.select(
             f"SELECT query, generation, spark_schema, application, project FROM {TABLES} WHERE table_name = ?{suffix}",
             name or self.table,
         )
-        if not found or not found[0][0]:
+        if not rows or not rows[0][0]:
             return None
-        query, generation, schema, application, project = found[0]
+        query, generation, schema, application, project = rows[0]
         return Owner(
             query=str(query),
             generation=int(generation),
@@ -161,7 +161,7 @@ class Ledger(OwnLines):
         return self.owner() or self.owner(spelled)
 
     def own(self, schema: str, made_for: Sequence[str] | None = None) -> None:
-        """Write down whose result the table holds from now on; `made_for`: the key of a table that Headrace made."""
+        """Enter this query as the owner of the table; `made_for`: the key of a table that Headrace made."""
         context = self.context
         if made_for is not None:
             schema = json.dumps({**json.loads(schema), _MADE_FOR: list(made_for)})
@@ -179,14 +179,14 @@ class Ledger(OwnLines):
         return bool(self.select(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
 
     def rename(self, query: str) -> None:
-        """Enter another name of the query in all that is kept of it, in all tables and generations."""
+        """Enter another name of the query in all its lines, of all tables and generations."""
         for table in (TABLES, *self._tables()):
             self.run(f"UPDATE {table} SET query = ? WHERE application = ? AND query = ?", query, *self._driver)
 
     def move(self, table: str) -> None:
-        """Enter another name of the table in all that is kept of the query beside it, in all generations."""
-        for each in self._tables():
-            moved = f"UPDATE {each} SET table_name = ? WHERE application = ? AND query = ? AND table_name = ?"
+        """Enter another name of the table in the query's lines of it, of all generations."""
+        for lines_table in self._tables():
+            moved = f"UPDATE {lines_table} SET table_name = ? WHERE application = ? AND query = ? AND table_name = ?"
             self.run(moved, table, self.context.application, self.context.query, self.table)
 
     # ------------------------------------------------------------------------------------------- generations
@@ -196,16 +196,16 @@ class Ledger(OwnLines):
         return int(self.select(f"SELECT COUNT(*) FROM {table} WHERE {MINE}", *self.mine)[0][0])
 
     def enter_owner(self, name: str, owner: Owner) -> None:
-        """Write down whose result the table called `name` holds."""
+        """Enter the owner of the table called `name`."""
         self.forget_owner(name)
         self.enter(TABLES_FORM, name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
 
     def forget_owner(self, name: str) -> None:
-        """Delete the record of whose result the table called `name` holds."""
+        """Delete the entry of the owner of the table called `name`."""
         self.run(f"DELETE FROM {TABLES} WHERE table_name = ?", name)
 
     def forget(self) -> None:
-        """Delete everything that is kept of the generation."""
+        """Delete the generation's lines, quarantined rows and replaced rows."""
         kept = self._tables()
         if BEFORE in kept:
             named = f"SELECT DISTINCT images FROM {BEFORE} WHERE {MINE}"
@@ -217,7 +217,7 @@ class Ledger(OwnLines):
             self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine)
 
     def rename_table(self, name: str) -> None:
-        """Enter another name of the table in all that is kept of the generation."""
+        """Enter another name of the table in the generation's lines."""
         for table in self._tables():
             self.run(f"UPDATE {table} SET table_name = ? WHERE {MINE}", name, *self.mine)
 
@@ -228,11 +228,11 @@ class Ledger(OwnLines):
     # ------------------------------------------------------------------------------------------- rewinding
 
     def batches_after(self, batch: int) -> set[int]:
-        found = self.select(f"SELECT batch FROM {LEDGER} WHERE {MINE} AND batch > ?", *self.mine, batch)
-        return {int(number) for (number,) in found}
+        rows = self.select(f"SELECT batch FROM {LEDGER} WHERE {MINE} AND batch > ?", *self.mine, batch)
+        return {int(number) for (number,) in rows}
 
     def replays_after(self, batch: int) -> list[int]:
-        """Of each time that late rows were brought back after a batch, the batch that they reached to."""
+        """Return the last batch of each replay of late rows that was done after a batch."""
         if REPLAYS not in self._tables():
             return []
         return [
@@ -241,7 +241,7 @@ class Ledger(OwnLines):
         ]
 
     def move_lines(self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: str = "") -> None:
-        """Enter another name in the lines `of` one table, or of each, that are kept by the name `former`."""
+        """Enter another name in the lines that have the name `former`, of all own tables or the one in `of`."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
             if table in self._tables() and of in ("", table):
                 moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
@@ -272,7 +272,7 @@ _LINE = "batch, checkpoint, digest, chain, CASE WHEN planned IS NULL THEN NULL E
 
 
 def aside_names(images: str) -> tuple[str, str]:
-    """By which names lines are kept that a rewind took off: those of the table, and those that were kept before."""
+    """Return the names of the lines that a rewind took off: those of the table, and those that were kept before."""
     return f"{images}_void", f"{images}_void_before"
 
 

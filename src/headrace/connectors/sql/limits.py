@@ -1,4 +1,4 @@
-"""A table that is already there, as its database tells of it, and what its columns take beyond their types."""
+"""A table that is already there, as its database describes it, and the values that its columns take."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def digits_limit(precision: int, scale: int) -> Limit:
     return Limit(low=-high, high=high)
 
 
-def narrowed(column: ResultColumn, limit: Limit) -> Limit:
+def narrow(column: ResultColumn, limit: Limit) -> Limit:
     """`limit` without the bounds that every value of the column's type keeps anyway."""
     if limit.low is None or limit.high is None:
         return limit
@@ -86,14 +86,14 @@ class BadRow:
 
 
 def split_invalid(
-    table: pa.Table, known: Sequence[ResultColumn], limits: Mapping[str, Limit]
+    table: pa.Table, columns: Sequence[ResultColumn], limits: Mapping[str, Limit]
 ) -> tuple[pa.Table, list[BadRow]]:
     """The rows that the table takes, and those that it does not, each with the first reason found."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     reasons: dict[int, tuple[str, str]] = {}
-    for column in known:
+    for column in columns:
         limit = limits.get(column.name)
         if limit is None:
             continue
@@ -104,18 +104,20 @@ def split_invalid(
     if not reasons:
         return table, []
     bad = sorted(reasons)
-    found = [
+    invalid = [
         replace(row, fix=reasons[at][1])
-        for at, row in zip(bad, bad_rows(table.take(pa.array(bad)), known, [reasons[at][0] for at in bad]), strict=True)
+        for at, row in zip(
+            bad, bad_rows(table.take(pa.array(bad)), columns, [reasons[at][0] for at in bad]), strict=True
+        )
     ]
     keep = pa.array([at not in reasons for at in range(table.num_rows)])
-    return table.filter(keep), found
+    return table.filter(keep), invalid
 
 
-def bad_rows(table: pa.Table, known: Sequence[ResultColumn], reasons: Sequence[str]) -> list[BadRow]:
+def bad_rows(table: pa.Table, columns: Sequence[ResultColumn], reasons: Sequence[str]) -> list[BadRow]:
     """The rows of `table` with the reasons why they are bad."""
-    names = [column.name for column in known]
-    values = rows(table, known, ISO)
+    names = [column.name for column in columns]
+    values = rows(table, columns, ISO)
     return [BadRow(reason, dict(zip(names, row, strict=True))) for reason, row in zip(reasons, values, strict=True)]
 
 
@@ -207,7 +209,7 @@ class Trigger:
     """Code that the database runs with each write.
 
     changes_rows: it gets each row before it is written, may give another one back or, if it `returns`, none. readable:
-    its text tells all that it does. deletes_only: it runs for rows that are deleted.
+    its text shows all that it does. deletes_only: it runs for rows that are deleted.
     """
 
     name: str
@@ -218,7 +220,7 @@ class Trigger:
     deletes_only: bool = False
 
     def harm(self, table: str, columns: Collection[str]) -> str | None:
-        """What it may do to the rows of a result with these columns; None: it leaves them as they are."""
+        """Return what it may do to the rows of a result with these columns; None: it leaves them as they are."""
         body = _COMMENT.sub(" ", self.body)
         if re.search(r"\braise\s*\(\s*ignore\b|02TRG", body, re.IGNORECASE):
             return "leaves rows out"
@@ -237,13 +239,13 @@ class Trigger:
             kept = "old" if self.deletes_only else "new"
             if {value.strip().lower() for value in _RETURN.findall(body)} != {kept}:
                 return "may leave rows out"
-        for found in _NEW.finditer(body):
-            head = body[: found.start()]
-            if found[1] is None:
+        for name in _NEW.finditer(body):
+            head = body[: name.start()]
+            if name[1] is None:
                 if not re.search(r"\breturn\s*$", head, re.IGNORECASE):
                     return "may put another row in the place of one"
-            elif found[1].lower() in columns and _ASSIGNS.search(head):
-                return f"changes column '{found[1]}'"
+            elif name[1].lower() in columns and _ASSIGNS.search(head):
+                return f"changes column '{name[1]}'"
         return None
 
 

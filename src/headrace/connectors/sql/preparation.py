@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
-from headrace.connectors.not_asked import findings_of, not_asked
+from headrace.connectors.result_findings import findings_of, warn_of_silent_sink
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CONTENDED_SECONDS = 20.0
-# A server that takes no connection for so long is not waited for; what it said holds for the other queries of a check.
+# A server that takes no connection for so long is not waited for; its answer holds for the other queries of a check.
 ANSWER_SECONDS = 3.0
 _REMEMBERED_SECONDS = 30.0
 
@@ -66,11 +66,11 @@ def prepare(
     while True:
         try:
             with closing(dialect.connect()) as connection:
-                known = table.as_known(OwnLines(connection, dialect, context, table.name))
-                ledger = Ledger(connection, dialect, context, known.name)
-                ready = _make_ready(ledger, known, schema, adds=adds)
+                named = table.with_real_name(OwnLines(connection, dialect, context, table.name))
+                ledger = Ledger(connection, dialect, context, named.name)
+                ready = _make_ready(ledger, named, schema, adds=adds)
                 if rewindable:
-                    BeforeImages.of(ledger, known).make()
+                    BeforeImages.of(ledger, named).make()
                 return ready
         except _Renamed:
             continue
@@ -111,7 +111,7 @@ def _make_ready(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) 
             ledger.run(dialect.begin_write)
             _, epoch = _lock(ledger, table, adds=adds, is_made=True)
         # Columns are added with the first batch, so that a start that comes to nothing leaves the table as it was.
-        there, owner = ledger.existing(table.name), ledger.owner() or table.owner(ledger)
+        there, owner = ledger.describe_table(table.name), ledger.owner() or table.owner(ledger)
         added = table.additions(there, dialect) if adds and there is not None else []
         is_own = owner is not None and owner.is_of(ledger.context)
         made_for = table.key if changes else owner.made_for if owner is not None and is_own else None
@@ -134,13 +134,13 @@ def _lock(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = Fal
     owner, epoch = ledger.owner(lock=True) or table.owner(ledger), ledger.epoch(lock=True)
     if ledger.dialect.real_name(ledger.connection, table.spelled or table.name) != table.name:
         raise _Renamed
-    there = ledger.existing(table.name)
+    there = ledger.describe_table(table.name)
     _require_lines(ledger, table, there is not None)
     changes = list(table.changes(ledger, there, owner, adds=adds))
     if there is not None:
         table.require_ours(ledger, owner, there.elsewhere)
         if not is_made:
-            table.require_made_so(ledger, owner)
+            table.require_same_key(ledger, owner)
     return changes, epoch
 
 
@@ -151,15 +151,15 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, is_kep
     # Rows without a line may be those of the first batch, unless an older generation has left them.
     is_unknown = not lines and context.mode == "append" and is_there and not (is_kept and ledger.has_lines)
     begun = not (is_unknown and table.has_rows(ledger))
-    require_lines_fit(context, table.name, lines, here=here, kept=ledger.planned, begun=begun)
+    require_lines_fit(context, table.name, lines, here=here, kept=ledger.kept_plan, begun=begun)
     # A new table would hold the next batches alone. In complete mode the next one brings all rows.
     if lines and not is_there and context.mode != "complete":
-        what = (
+        fault = (
             f"the ledger has batches of query '{context.query}' up to {lines[-1].batch}, and table '{table.name}', "
             "which held them, is gone: it was dropped, or a reset has set it aside and this storage is an older copy"
         )
         fix = "put the table back, or the storage of after the reset; or reset the query (headrace reset QUERY)"
-        raise CheckpointError(code="HR410", what=what, fix=fix)
+        raise CheckpointError(code="HR410", what=fault, fix=fix)
 
 
 def incompatibilities(
@@ -174,14 +174,14 @@ def incompatibilities(
     """What keeps a result of `schema` from being written into the table, by its columns and by its ledger."""
     try:
         table = result_table(name, key, schema, context)
-        if silent := _silent(getattr(dialect, "url", "")):
-            yield not_asked(silent, "start the server, or leave it out: --no-connect")
+        if silent := _connection_fault(getattr(dialect, "url", "")):
+            yield warn_of_silent_sink(silent, "start the server, or leave it out: --no-connect")
             return
         with closing(dialect.connect_to_read()) as connection:
-            table = table.as_known(OwnLines(connection, dialect, context, table.name))
+            table = table.with_real_name(OwnLines(connection, dialect, context, table.name))
             ledger = Ledger(connection, dialect, context, table.name)
             require_settings(ledger, table)
-            there = ledger.existing(table.name)
+            there = ledger.describe_table(table.name)
             if context.application:
                 is_kept = not LEDGER_FORM.missing_columns(connection, dialect)
                 with suppress(CheckpointBehind):  # A start repairs it.
@@ -193,27 +193,27 @@ def incompatibilities(
             list(table.changes(ledger, there, owner, adds=adds))
             if not missing or missing == TABLES_FORM.columns:
                 table.require_ours(ledger, owner, there.elsewhere)
-                table.require_made_so(ledger, owner)
+                table.require_same_key(ledger, owner)
     except (CheckpointError, SinkError) as error:
         yield from findings_of(error)
     except dialect.errors as error:
         problem = dialect.explain(error)
-        yield not_asked(problem.what, problem.fix)
+        yield warn_of_silent_sink(problem.what, problem.fix)
 
 
-def _silent(url: str) -> str:
-    """Why the server of `url` takes no connection; empty if it does, or if only its client can tell."""
+def _connection_fault(url: str) -> str:
+    """Why the server of `url` takes no connection; empty if it does, or if only its client knows."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or {"mysql": 3306, "mariadb": 3306}.get(parts.scheme, 5432)
     except ValueError:
         return ""
     plain = host is not None and "," not in parts.netloc and "host" not in parts.query
-    return _refused(host, port, int(time.monotonic() / _REMEMBERED_SECONDS)) if host and plain else ""
+    return _connect_fault(host, port, int(time.monotonic() / _REMEMBERED_SECONDS)) if host and plain else ""
 
 
 @lru_cache(maxsize=64)
-def _refused(host: str, port: int, moment: int) -> str:
+def _connect_fault(host: str, port: int, moment: int) -> str:
     """Why nothing listens there; `moment` makes an answer hold for a while only."""
     try:
         with socket.create_connection((host, port), timeout=ANSWER_SECONDS):

@@ -47,8 +47,8 @@ class QuarantineTable(OwnLines):
 
     def rows(self) -> Iterator[str]:
         """The values of each row that was quarantined for this table, as JSON."""
-        found = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
-        return (str(values) for (values,) in found)
+        rows = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
+        return (str(values) for (values,) in rows)
 
     def _head(self, batch: int) -> tuple[str, str, int, int, str]:
         return self.context.application, self.context.query, self.context.generation, batch, self.table
@@ -72,12 +72,12 @@ class KeySearch:
         """
         if not self.target.key:
             return None
-        for row in (*self._doubled_in_table(content.table), *self._doubled_in_parts(content.parts)):
-            what = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
-            return what, SHARED_KEY_FIX
-        for row in self._existing(content) if appends else ():
-            what = f"the row {row} has a key that table '{self.target.table}' already holds"
-            return what, "use mode update to replace rows, or a key that identifies each row"
+        for row in (*self._doubles_in_table(content.table), *self._doubles_in_parts(content.parts)):
+            fault = f"rows share the key ({', '.join(self.target.key)}), the first is {row}"
+            return fault, SHARED_KEY_FIX
+        for row in self._present_rows(content) if appends else ():
+            fault = f"the row {row} has a key that table '{self.target.table}' already holds"
+            return fault, "use mode update to replace rows, or a key that identifies each row"
         return None
 
     def take_out_existing(self, content: Content) -> tuple[Content, list[BadRow]]:
@@ -91,19 +91,19 @@ class KeySearch:
         kept = content.table.take(pa.array(sorted(set(range(content.table.num_rows)) - set(places)), pa.int64()))
         parts: list[StagedTable] = []
         for part in content.parts:
-            rows = list(self._existing_in_part(part))
+            rows = list(self._present_in_part(part))
             bad += [BadRow(reason, row.values) for row in rows]
             if rows:
-                self.lines.run(f"DELETE FROM {self.lines.dialect.part_source(part)} WHERE {self._held(part)}")
+                self.lines.run(f"DELETE FROM {self.lines.dialect.part_source(part)} WHERE {self._is_present(part)}")
             parts.append(StagedTable(part.name, part.rows - len(rows)))
         return replace(content, table=kept, parts=tuple(parts)), bad
 
-    def _doubled_in_table(self, table: pa.Table) -> list[BadRow]:
+    def _doubles_in_table(self, table: pa.Table) -> list[BadRow]:
         ordered = table.sort_by([(name, "ascending") for name in self.target.key])
         doubled = ordered.filter(shared(ordered, self.target.key)).slice(0, 1)
         return bad_rows(doubled, self.target.columns, [""] * doubled.num_rows)
 
-    def _doubled_in_parts(self, parts: Sequence[StagedTable]) -> list[BadRow]:
+    def _doubles_in_parts(self, parts: Sequence[StagedTable]) -> list[BadRow]:
         if not parts:
             return []
         dialect, columns = self.lines.dialect, self._key_columns
@@ -111,22 +111,22 @@ class KeySearch:
         union = " UNION ALL ".join(f"SELECT {names} FROM {dialect.part_source(part)}" for part in parts)
         return self._rows(columns, f"FROM ({union}) AS parts GROUP BY {names} HAVING COUNT(*) > 1 LIMIT 1")
 
-    def _existing(self, content: Content) -> Iterator[BadRow]:
+    def _present_rows(self, content: Content) -> Iterator[BadRow]:
         for place in self._places(content.table):
             yield from bad_rows(content.table.slice(place, 1), self.target.columns, [""])
         for part in content.parts:
-            yield from self._existing_in_part(part, "LIMIT 1")
+            yield from self._present_in_part(part, "LIMIT 1")
 
-    def _existing_in_part(self, part: StagedTable, limit: str = "") -> list[BadRow]:
+    def _present_in_part(self, part: StagedTable, limit: str = "") -> list[BadRow]:
         source = self.lines.dialect.part_source(part)
-        return self._rows(self.target.columns, f"FROM {source} WHERE {self._held(part)} {limit}")
+        return self._rows(self.target.columns, f"FROM {source} WHERE {self._is_present(part)} {limit}")
 
     def _rows(self, columns: Sequence[ResultColumn], source: str) -> list[BadRow]:
-        shown = ", ".join(map(self.lines.dialect.readable, columns))
+        shown = ", ".join(map(self.lines.dialect.select_expression, columns))
         names = [column.name for column in columns]
         return [BadRow("", dict(zip(names, row, strict=True))) for row in self.lines.select(f"SELECT {shown} {source}")]
 
-    def _held(self, part: StagedTable) -> str:
+    def _is_present(self, part: StagedTable) -> str:
         """The condition that the table holds the key of a row of a staging table."""
         source, quote = self.lines.dialect.part_source(part), self.lines.quote
         same = " AND ".join(f"held.{quote(name)} = {source}.{quote(name)}" for name in self.target.key)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import require_own_generation
-from headrace.connectors.not_asked import twice
+from headrace.connectors.result_findings import find_same_names
 from headrace.connectors.sql.dialect import Dialect, WriteTarget
 from headrace.connectors.sql.ledger import Ledger, Owner
-from headrace.connectors.sql.limits import ExistingTable, Limit, narrowed
+from headrace.connectors.sql.limits import ExistingTable, Limit, narrow
 from headrace.connectors.sql.system_tables import OwnLines
 from headrace.connectors.sql.types import ResultColumn, columns
 from headrace.contract import SinkContext
@@ -29,7 +29,7 @@ class ResultTable:
     columns: tuple[ResultColumn, ...]
     spelled: str = ""
 
-    def as_known(self, lines: OwnLines) -> ResultTable:
+    def with_real_name(self, lines: OwnLines) -> ResultTable:
         """Return the table under the database's own spelling: one table has one owner, however it is spelled."""
         return replace(self, name=lines.dialect.real_name(lines.connection, self.name), spelled=self.name)
 
@@ -84,28 +84,28 @@ class ResultTable:
         ]
 
     def _missing(self, there: ExistingTable) -> list[ResultColumn]:
-        known = {column.name.lower() for column in there.columns}
-        return [column for column in self.columns if column.name.lower() not in known and column.name not in self.key]
+        present = {column.name.lower() for column in there.columns}
+        return [column for column in self.columns if column.name.lower() not in present and column.name not in self.key]
 
     def limits(self, there: ExistingTable, dialect: Dialect) -> dict[str, Limit]:
         """What each column of the table takes, as far as it is less than every value of its type.
 
         One that is still to be added takes what a column takes that is declared for it.
         """
-        limits = {dialect.column_key(column.name): column.limit for column in there.columns}
-        found = {}
+        column_limits = {dialect.column_key(column.name): column.limit for column in there.columns}
+        limits = {}
         for column in self.columns:
-            limit = narrowed(column, limits.get(dialect.column_key(column.name)) or dialect.limit_of(column))
+            limit = narrow(column, column_limits.get(dialect.column_key(column.name)) or dialect.limit_of(column))
             key = column.name in self.key
             limit = replace(limit, required=limit.required or key, key=key)
             if limit != Limit():
-                found[column.name] = limit
-        return found
+                limits[column.name] = limit
+        return limits
 
-    def _refusal(self, context: SinkContext, what: str, fix: str) -> Finding:
+    def _refusal(self, context: SinkContext, fault: str, fix: str) -> Finding:
         return Finding(
             code="HR406",
-            what=f"table '{self.name}' does not fit the result of query '{context.query}': {what}",
+            what=f"table '{self.name}' does not fit the result of query '{context.query}': {fault}",
             fix=fix,
         )
 
@@ -132,28 +132,32 @@ class ResultTable:
         columns = {dialect.column_key(column.name): column for column in there.columns}
         spellings = {column.name.lower(): column.name for column in there.columns}
         for column in self.columns:
-            found = columns.get(dialect.column_key(column.name))
+            there_column = columns.get(dialect.column_key(column.name))
             if column in added:
                 continue
             key = column.name in self.key
-            if found is None and (other := spellings.get(column.name.lower())):
+            if there_column is None and (other := spellings.get(column.name.lower())):
                 fix = f"select the column AS {other}, or rename the table's column"
                 yield f"it has no column '{column.name}', but one that is spelled '{other}'", fix
-            elif found is None:
+            elif there_column is None:
                 yield f"it has no column '{column.name}'", ""
-            elif reason := found.blocker or (key and found.key_blocker) or dialect.incompatible(found, column):
-                yield f"column '{column.name}' is declared {found.declared or 'without a type'}, {reason}", ""
+            elif (
+                reason := there_column.blocker
+                or (key and there_column.key_blocker)
+                or dialect.incompatible(there_column, column)
+            ):
+                yield f"column '{column.name}' is declared {there_column.declared or 'without a type'}, {reason}", ""
         ours = set(map(dialect.column_key, self.names))
-        for name, found in columns.items():
-            if found.required and name not in ours:
-                yield f"its column '{found.name}' takes no NULL, and the result has no such column", ""
+        for name, there_column in columns.items():
+            if there_column.required and name not in ours:
+                yield f"its column '{there_column.name}' takes no NULL, and the result has no such column", ""
         others = context.mode == "update" and dialect.replaces_by_any_unique
         yield from self._index_differences(there, dialect, others=others)
 
     def _index_differences(self, there: ExistingTable, dialect: Dialect, *, others: bool) -> Iterator[tuple[str, str]]:
         """`others`: a row replaces one that shares any unique index with it, silently, and not the key's alone."""
         key, ours = (set(map(dialect.column_key, names)) for names in (self.key, self.names))
-        known = {dialect.column_key(column.name): column for column in there.columns}
+        columns = {dialect.column_key(column.name): column for column in there.columns}
         indexes = [(index, set(map(dialect.column_key, index.columns))) for index in there.unique]
         drop = "drop the index, or write to another table"
         if key and not any(names == key and not index.loose for index, names in indexes):
@@ -164,22 +168,24 @@ class ResultTable:
             shown = ", ".join(sorted(index.columns))
             if index.loose and (others or names == key):
                 yield f"its unique index {index.name} on ({shown}) {index.loose}", drop
-            elif others and not key <= names and all(known[name].constant for name in names - ours if name in known):
+            elif (
+                others and not key <= names and all(columns[name].constant for name in names - ours if name in columns)
+            ):
                 yield (
                     f"its unique index on ({shown}) would let a row replace one with another key; drop the index",
                     drop,
                 )
 
-    def require_here(self, owner: Owner | None, elsewhere: str) -> None:
-        """A ledger lies beside its table; `elsewhere`: the table's schema, where that is another one."""
+    def require_same_schema(self, owner: Owner | None, elsewhere: str) -> None:
+        """Raise for a table in another schema than its ledger's, `elsewhere`."""
         if owner is None and elsewhere:
-            what = (
+            fault = (
                 f"table '{self.name}' lies in schema '{elsewhere}', which is not the first of this user's search path"
             )
-            fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies beside the table"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            fix = f"give the sink the option schema: {elsewhere}, so that the ledger lies next to the table"
+            raise SinkError(code="HR407", what=fault, fix=fix)
 
-    def require_made_so(self, ledger: Ledger, owner: Owner | None) -> None:
+    def require_same_key(self, ledger: Ledger, owner: Owner | None) -> None:
         """Raise SinkError for a table without a batch that Headrace made for another key, which the table keeps."""
         made_for = owner.made_for if owner is not None and owner.is_of(ledger.context) else None
         if made_for is None or set(made_for) == set(self.key) or ledger.last() is not None:
@@ -200,43 +206,45 @@ class ResultTable:
     def require_ours(self, lines: OwnLines, owner: Owner | None, elsewhere: str) -> None:
         """Raise for a table whose rows would be mixed with the result, or deleted by complete mode."""
         context = lines.context
-        self.require_here(owner, elsewhere)
+        self.require_same_schema(owner, elsewhere)
         if owner is not None and owner.is_of(context):
             return
         if owner is not None and owner.application not in (context.application, ""):
             project = f"project '{owner.project}'" if owner.project != context.project else "another storage directory"
-            what = (
+            fault = (
                 f"table '{self.name}' belongs to query '{owner.query}' of {project} (application {owner.application})"
             )
             fix = "write to another table; or drop this one, if nothing runs that query any more"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
         if owner is not None and owner.query == context.query and owner.generation > context.generation:
             # An empty one too: what it held was set aside, and this generation would go on without it.
             require_own_generation(f"table '{self.name}'", context, owner.generation)
         if not self.has_rows(lines):
             if owner is None or owner.query == context.query:
                 return
-            what = f"table '{self.name}' belongs to query '{owner.query}'"
+            fault = f"table '{self.name}' belongs to query '{owner.query}'"
         elif owner is None:
-            what = f"table '{self.name}' already holds rows that no query wrote"
+            fault = f"table '{self.name}' already holds rows that no query wrote"
         elif owner.query == context.query:
-            what = f"table '{self.name}' still holds the result of generation {owner.generation} of '{context.query}'"
+            fault = f"table '{self.name}' still holds the result of generation {owner.generation} of '{context.query}'"
         else:
-            what = f"table '{self.name}' already holds the result of query '{owner.query}'"
-        raise SinkError(code="HR407", what=what, fix="write to another table, or drop this one")
+            fault = f"table '{self.name}' already holds the result of query '{owner.query}'"
+        raise SinkError(code="HR407", what=fault, fix="write to another table, or drop this one")
 
 
 def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
     """The table for a result of `schema`; raises SinkError with every column that does not fit."""
-    known, refused = columns(schema)
+    fitting, refused = columns(schema)
     lacking = [
-        f"the key names column '{each}', which the result does not have" for each in key if each not in schema.names
+        f"the key names column '{column}', which the result does not have"
+        for column in key
+        if column not in schema.names
     ]
-    wrong = [*refused, *twice(schema.names), *lacking]
+    wrong = [*refused, *find_same_names(schema.names), *lacking]
     if wrong:
         columns_ = ", ".join(schema.names)
         fix = f"change the query's last select, or the key; the result's columns are {columns_}"
         raise SinkError(
-            [Finding(code="HR404", what=f"the result of query '{context.query}': {what}", fix=fix) for what in wrong]
+            [Finding(code="HR404", what=f"the result of query '{context.query}': {fault}", fix=fix) for fault in wrong]
         )
-    return ResultTable(name=name, key=tuple(key), columns=known)
+    return ResultTable(name=name, key=tuple(key), columns=fitting)

@@ -1,4 +1,4 @@
-"""A result table as it was at the end of an earlier batch, with its ledger; one transaction, which can be undone."""
+"""Return a result table and its ledger to the end of an earlier batch, in one transaction that can be undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACK = f"{OWN_PREFIX}back"
 
 @dataclass(frozen=True)
 class Rewinding:
-    """The table of a life, on the ledger's connection: what it keeps of earlier batches."""
+    """A generation's table, on the ledger's connection, with the rows that its batches have replaced."""
 
     ledger: Ledger
     table: ResultTable
@@ -40,7 +40,7 @@ class Rewinding:
 
     @property
     def earliest(self) -> int | None:
-        """The first batch that can be gone back to: all that were written after it have kept what was there before."""
+        """The first batch that the table can go back to: every later one has kept what it replaced."""
         lines = self.ledger.batches_after(-1)
         if not lines:
             return None
@@ -52,8 +52,8 @@ class Rewinding:
         # The line of the batch itself must stay, as the next one is chained to it.
         return max([*(lines - kept), *lacking, min(lines)])
 
-    def taken(self, batch: int) -> list[TableWrite]:
-        """The steps after `batch`, oldest first; what a repair has put right stays so."""
+    def steps_after(self, batch: int) -> list[TableWrite]:
+        """Return the steps after `batch`, oldest first; repairs stay."""
         taken = [step for step in self.images.steps() if step.batch > batch and not step.void]
         return [step for step in taken if step.kind not in ("rewind", "repair")]
 
@@ -61,8 +61,8 @@ class Rewinding:
         """Whether the table has more than the batches up to `batch`."""
         return bool(self.ledger.batches_after(batch) or self.ledger.replays_after(batch))
 
-    def before(self, steps: Sequence[TableWrite]) -> str:
-        """Of each key that `steps` have written, the row that was there before the first of them, as a SELECT."""
+    def rows_before(self, steps: Sequence[TableWrite]) -> str:
+        """Return a SELECT of the rows from before the first of `steps`, for each key that they have written."""
         dialect = self.ledger.dialect
         key = dialect.identifiers([column.name for column in self.table.key_columns])
         step, there = dialect.quote(STEP), dialect.quote(THERE)
@@ -75,7 +75,7 @@ class Rewinding:
         )
 
     def restore(self, steps: Sequence[TableWrite], *, saved: int = 0) -> None:
-        """Bring the table to where it was before `steps`; what is there now is kept as the step `saved`.
+        """Bring the table to where it was before `steps`; the present rows are kept as the step `saved`.
 
         Called once on a connection, with which its temporary table ends.
         """
@@ -96,7 +96,7 @@ class Rewinding:
         if not single:
             return
         key = [column.name for column in self.table.key_columns]
-        ledger.run(dialect.create_temporary(_BACK, self.before(single)))
+        ledger.run(dialect.create_temporary(_BACK, self.rows_before(single)))
         if saved and whole is None:
             self.images.keep_from(saved, _BACK)
         gone = f"SELECT {dialect.identifiers(key)} FROM {_BACK} WHERE {there} = 0"
@@ -107,7 +107,7 @@ class Rewinding:
     def counts(self, batch: int, system: str) -> list[Held]:
         """Count what `go_back` would change."""
         ledger, dialect = self.ledger, self.ledger.dialect
-        steps, where = self.taken(batch), f"table '{self.table.name}' in {system}"
+        steps, where = self.steps_after(batch), f"table '{self.table.name}' in {system}"
         counts = [Held(count=len(ledger.batches_after(batch)), what=f"batches of {where} are taken back")]
         whole = next((step for step in steps if step.whole), None)
         if whole is not None:
@@ -119,12 +119,12 @@ class Rewinding:
             key, there = dialect.quote(self.table.key_columns[0].name), dialect.quote(THERE)
             rows = ledger.select(
                 f"SELECT was.{there}, CASE WHEN held.{key} IS NULL THEN 0 ELSE 1 END AS present, COUNT(*) "
-                f"FROM ({self.before(steps)}) AS was LEFT JOIN {dialect.quote(self.table.name)} AS held "
+                f"FROM ({self.rows_before(steps)}) AS was LEFT JOIN {dialect.quote(self.table.name)} AS held "
                 f"ON {self.images.same('held', 'was')} GROUP BY was.{there}, present",
             )
             changed = {(bool(was), bool(present)): int(count) for was, present, count in rows}
             counts += [
-                Held(count=changed.get(state, 0), what=f"rows of {where} {what}") for state, what in _DONE.items()
+                Held(count=changed.get(state, 0), what=f"rows of {where} {change}") for state, change in _DONE.items()
             ]
         replays = len(ledger.replays_after(batch))
         counts.append(Held(count=replays, what=f"corrections by late rows of {where} are taken back"))
@@ -168,13 +168,13 @@ class TableRewind(SinkTable, SinkRewind):
                 return
             earliest = rewinding.earliest
             if earliest is None or earliest > batch:
-                what = f"table '{ledger.table}' has kept what was there before only since batch {earliest}"
+                fault = f"table '{ledger.table}' has kept what was there before only since batch {earliest}"
                 fix = f"go back to batch {earliest} at most, or recompute the result: headrace rebuild {context.query}"
-                raise NothingChanged(code="HR580", what=what, fix=fix)
+                raise NothingChanged(code="HR580", what=fault, fix=fix)
             images = rewinding.images
             _forget(rewinding)
             images.forget_repairs()
-            steps = rewinding.taken(batch)
+            steps = rewinding.steps_after(batch)
             saved = images.begin(batch, "rewind", whole=any(step.whole for step in steps))
             rewinding.restore(steps, saved=saved)
             images.void([step.step for step in steps], saved)
@@ -191,14 +191,14 @@ class TableRewind(SinkTable, SinkRewind):
             if rewinding is None or step is None or step.batch != batch:
                 return
             if rewinding.is_ahead(batch):
-                what = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
-                raise NothingChanged(code="HR583", what=what, fix="go back to that batch once more, or keep them")
+                fault = f"table '{ledger.table}' has batches of query '{context.query}' after batch {batch} again"
+                raise NothingChanged(code="HR583", what=fault, fix="go back to that batch once more, or keep them")
             images = rewinding.images
             rewinding.restore([step])
             images.void([write.step for write in images.steps() if write.void == step.step], 0)
             images.forget_steps([step.step])
             lines, before = aside_names(images.name)
-            if any(write.whole for write in rewinding.taken(batch)):
+            if any(write.whole for write in rewinding.steps_after(batch)):
                 ledger.move_lines(ledger.table, images.name, batch, batch, of=QUARANTINE)
             ledger.move_lines(lines, ledger.table, batch + 1)
             ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)

@@ -38,25 +38,25 @@ class RowWriter:
         if self.dialect.check_now:
             run(self.connection, self.dialect.check_now)
         orphans: list[_Refused] = []
-        for values, error in self._refused(content):
+        for values, error in self._refused_rows(content):
             if self.dialect.lacks_parent(error):
                 orphans.append((values, error))
             else:
-                yield self._bad(values, error)
+                yield self._bad_row(values, error)
         before = len(orphans) + 1
         while len(orphans) < before:
             before = len(orphans)
-            orphans = [refused for values, _ in orphans for refused in self._in_blocks([values])]
+            orphans = [refused for values, _ in orphans for refused in self._write_blocks([values])]
         for values, error in orphans:
             if self.awaits:
                 raise error
-            yield self._bad(values, error)
+            yield self._bad_row(values, error)
 
-    def _refused(self, content: Content) -> Iterator[_Refused]:
-        yield from self._in_blocks(rows(content.table, self.target.columns, self.dialect.forms))
-        shown = ", ".join(self.dialect.readable(column) for column in self.target.columns)
+    def _refused_rows(self, content: Content) -> Iterator[_Refused]:
+        yield from self._write_blocks(rows(content.table, self.target.columns, self.dialect.forms))
+        shown = ", ".join(self.dialect.select_expression(column) for column in self.target.columns)
         for part in content.parts:
-            if self._tried(partial(self.dialect.merge, self.connection, self.target, [part])) is None:
+            if self._try(partial(self.dialect.merge, self.connection, self.target, [part])) is None:
                 continue
             # Read on a connection of its own: not every client reads and writes on one at once.
             with closing(self.dialect.connect_to_read()) as reader:
@@ -64,20 +64,20 @@ class RowWriter:
                 run(reader, self.dialect.begin_read)
                 statement = f"SELECT {shown} FROM {self.dialect.part_source(part)}"
                 for block in self.dialect.stream(reader, statement):
-                    yield from self._in_blocks(block)
+                    yield from self._write_blocks(block)
 
-    def _in_blocks(self, given: Sequence[tuple[Any, ...]]) -> Iterator[_Refused]:
-        error = self._tried(lambda: self.dialect.write_rows(self.connection, self.target, given)) if given else None
+    def _write_blocks(self, given: Sequence[tuple[Any, ...]]) -> Iterator[_Refused]:
+        error = self._try(lambda: self.dialect.write_rows(self.connection, self.target, given)) if given else None
         if error is None:
             return
         if len(given) == 1:
             yield given[0], error
             return
         half = len(given) // 2
-        yield from self._in_blocks(given[:half])
-        yield from self._in_blocks(given[half:])
+        yield from self._write_blocks(given[:half])
+        yield from self._write_blocks(given[half:])
 
-    def _tried(self, write: Callable[[], None]) -> Exception | None:
+    def _try(self, write: Callable[[], None]) -> Exception | None:
         """Write under a savepoint; returns the error of a row that was refused, and then nothing is written."""
         run(self.connection, f"SAVEPOINT {_SAVEPOINT}")
         refused = None
@@ -91,6 +91,6 @@ class RowWriter:
         run(self.connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
         return refused
 
-    def _bad(self, values: tuple[Any, ...], error: Exception) -> BadRow:
+    def _bad_row(self, values: tuple[Any, ...], error: Exception) -> BadRow:
         reason = self.dialect.refusal(error)
         return BadRow(reason, dict(zip(self.target.names, values, strict=True)))

@@ -1,4 +1,4 @@
-"""Waiting for a server: one that says nothing more is noticed and cut, one that holds a lock is told of."""
+"""Waiting for a server: closes connections whose server stopped responding, and reports who holds a lock."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ T = TypeVar("T")
 _PAUSE_SECONDS = 0.1
 # Longer than a server lets a driver sleep in its transaction.
 PATIENCE_SECONDS = 2.5 * IDLE_SECONDS
-# A shorter wait is not told: another start may be making the same tables.
-TOLD_AFTER_SECONDS = 1.0
+# A shorter wait is not reported: another start may be making the same tables.
+WARN_AFTER_SECONDS = 1.0
 
 
 @dataclass(eq=False)
@@ -76,12 +76,16 @@ class Watch:
                 while not self._waiting:
                     self._lock.wait()
                 now = time.monotonic()
-                due = [each for each in self._waiting if not each.asking and now - each.since >= each.seconds]
-                for each in due:
-                    each.asking = True
-            for each in due:
+                due = [
+                    waiting
+                    for waiting in self._waiting
+                    if not waiting.asking and now - waiting.since >= waiting.seconds
+                ]
+                for waiting in due:
+                    waiting.asking = True
+            for waiting in due:
                 # The question may wait for the server too, and others are not to wait for it.
-                threading.Thread(target=self._ask, args=(each,), name="ask a server", daemon=True).start()
+                threading.Thread(target=self._ask, args=(waiting,), name="ask a server", daemon=True).start()
             time.sleep(_LOOK_SECONDS)
 
     def _ask(self, waiting: Waiting) -> None:
@@ -100,17 +104,17 @@ class Watch:
 _watch = Watch()
 
 
-def _begin_anew() -> None:
+def _reset_watch() -> None:
     """A forked worker of Spark has none of its parent's threads."""
     global _watch
     _watch = Watch()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_watch)
 
 
 @contextmanager
-def watched(
+def cut_when_silent(
     works: Callable[[], bool], cut: Callable[[], None], error: Callable[[str], Exception], *, seconds: float
 ) -> Iterator[None]:
     """Wait for a server in this block; when it is silent and `works` says no, `cut` ends the wait.
@@ -125,7 +129,7 @@ def watched(
     except Exception as raised:
         if waiting.was_cut:
             sentence = (
-                f"it has said nothing for {seconds:.0f} s, and does not work on the statement: the connection was cut"
+                f"it has not answered for {seconds:.0f} s, and does not work on the statement: the connection was cut"
             )
             raise error(sentence) from raised
         raise
@@ -134,18 +138,18 @@ def watched(
 
 
 def shut(descriptor: int) -> None:
-    """End a connection from another thread, so that whoever reads from it or writes to it gets an error."""
+    """End a connection from another thread, so that its readers and writers get an error."""
     with socket.socket(fileno=os.dup(descriptor)) as other:
         other.shutdown(socket.SHUT_RDWR)
 
 
-def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
-    """What `attempt` gives; while a lock keeps it out, it is made again, and the user is shown who holds the lock.
+def wait_for_locks(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) -> T:
+    """Return what `attempt` returns; while a lock is held, try again and warn the user of its holder.
 
     An older driver that sleeps or is cut off inside its transaction keeps its locks until the server ends its session;
     that of a file keeps them until its process continues or ends.
     """
-    begins, told = time.monotonic(), False
+    begins, has_warned = time.monotonic(), False
     while True:
         try:
             return attempt()
@@ -154,10 +158,10 @@ def patiently(attempt: Callable[[], T], dialect: Dialect, context: SinkContext) 
             cause = error.__cause__ or error.__context__
             if cause is None or not dialect.waits_for_lock(cause) or time.monotonic() > begins + PATIENCE_SECONDS:
                 raise
-            what = error.findings[0].what
-        if not told and time.monotonic() - begins >= TOLD_AFTER_SECONDS:
-            told = True
-            wait = f"{what}; the start waits for it, for up to {PATIENCE_SECONDS:.0f} s"
+            fault = error.findings[0].what
+        if not has_warned and time.monotonic() - begins >= WARN_AFTER_SECONDS:
+            has_warned = True
+            wait = f"{fault}; the start waits for it, for up to {PATIENCE_SECONDS:.0f} s"
             fix = (
                 "nothing, if it is an older driver that its server ends; else end the session or process that holds it"
             )

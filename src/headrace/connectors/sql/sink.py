@@ -1,4 +1,4 @@
-"""What the sinks of all databases have in common: options, the mechanism behind them, and how a server is reached."""
+"""The base of the sinks of all databases: options, abilities, and the connection to a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.connectors.sql.generations import TableReset, TableSwap, name_besi
 from headrace.connectors.sql.preparation import incompatibilities, prepare
 from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
-from headrace.connectors.sql.silence import SILENCE_SECONDS, patiently
+from headrace.connectors.sql.silence import SILENCE_SECONDS, wait_for_locks
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.snapshot import DatabaseLedger, snapshot
 from headrace.connectors.sql.staging import Content, Stage, staging_prefix
@@ -50,7 +50,7 @@ class DatabaseSink(contract.Sink):
     (add).
     retry_seconds: how long a batch is tried again while the database does not answer, a lock is held, or a row waits
     for the row that it refers to.
-    silence_seconds: a server that has said nothing for so long while a statement runs is asked on another connection
+    silence_seconds: a server that has not answered for so long while a statement runs is asked on another connection
     whether it still works on it; if not, the connection is cut and the batch is tried again.
     rewindable: for how long each batch keeps what it replaces, such as `7 days`, so that `headrace rewind` can bring
     back what was there; in update and append mode by the key.
@@ -81,7 +81,7 @@ class DatabaseSink(contract.Sink):
                 fix="give key: the columns that identify a row of the result",
             )
         former, alone = self.renamed_from, self.table.rpartition(".")[2]
-        for is_wrong, what, fix in (
+        for is_wrong, fault, fix in (
             (
                 not self.table or self.table.lower().startswith(OWN_PREFIX),
                 f"a result table may not be called '{self.table}'",
@@ -107,7 +107,7 @@ class DatabaseSink(contract.Sink):
             (self.retry_seconds < 0, "retry_seconds is negative", "give 0 to try each batch once only"),
         ):
             if is_wrong:
-                yield contract.OptionError(what=what, fix=fix)
+                yield contract.OptionError(what=fault, fix=fix)
         yield from self._rewindable_problems(mode)
 
     def _rewindable_problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
@@ -115,17 +115,17 @@ class DatabaseSink(contract.Sink):
             return
         try:
             if Duration.parse(self.rewindable).seconds <= 0:
-                raise ValueError("it is no time at all")
+                raise ValueError("it must be longer than zero")
         except ValueError as error:
-            yield contract.OptionError(what=f"rewindable: {error}", fix="write a length of time, as 7 days")
+            yield contract.OptionError(what=f"rewindable: {error}", fix="write a length of time, such as 7 days")
         if mode == "append" and not self.key:
-            what = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
+            fault = f"table '{self.table}' has no key, by which the rows of a batch in append mode would be found again"
             fix = "give key: the columns that identify a row; or leave rewindable out"
-            yield contract.OptionError(code="HR403", what=what, fix=fix)
+            yield contract.OptionError(code="HR403", what=fault, fix=fix)
 
     @property
     def rewindable_seconds(self) -> float:
-        """How long it is kept what a batch replaces; 0: nothing is."""
+        """How long replaced rows are kept; 0: they are not."""
         return 0.0 if self.rewindable is None else Duration.parse(self.rewindable).seconds
 
     @property
@@ -163,7 +163,7 @@ class DatabaseSink(contract.Sink):
         table = result_table(self.table, self.key, frame.schema, context)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
-        ready = patiently(
+        ready = wait_for_locks(
             lambda: prepare(
                 dialect, table, frame.schema.json(), context, adds=adds, rewindable=self.rewindable is not None
             ),
@@ -234,7 +234,7 @@ class DatabaseSink(contract.Sink):
         return self._of(TableSwap, beside=replace(self, table=name_beside(self.table), renamed_from=""))
 
     def dialect_to_ask(self) -> Dialect:
-        """The database as those who ask it see it."""
+        """Return the dialect for questions of people."""
         return self.dialect()
 
     def is_there(self) -> bool:
@@ -245,8 +245,8 @@ class DatabaseSink(contract.Sink):
         """The columns whose names the database would cut or refuse."""
         for name in names:
             if too_long := self._too_long(name):
-                what = f"the name of the result's column '{name}' has {too_long}"
-                yield Finding(code="HR404", what=what, fix="give the column a shorter name in the query: AS name")
+                fault = f"the name of the result's column '{name}' has {too_long}"
+                yield Finding(code="HR404", what=fault, fix="give the column a shorter name in the query: AS name")
 
     def _too_long(self, name: str) -> str:
         if self.longest_name is None:
@@ -294,11 +294,11 @@ class ServerSink(DatabaseSink):
         """The host that the url names; empty for a socket of this machine."""
 
     @abstractmethod
-    def given_tls(self) -> tuple[dict[str, str], bool]:
+    def tls_in_url(self) -> tuple[dict[str, str], bool]:
         """The options of TLS that the url has, and whether they let the server's certificate be checked."""
 
     @abstractmethod
-    def verify_full(self, ca: str) -> dict[str, str]:
+    def verify_full_options(self, ca: str) -> dict[str, str]:
         """The url's options for verify-full."""
 
     @abstractmethod
@@ -308,8 +308,8 @@ class ServerSink(DatabaseSink):
     def url_problems(self) -> Iterator[contract.OptionError]:
         """What is wrong with the url and the options of TLS."""
         if character := encoding_fault(self.url, may=self.may_be_plain):
-            what = f"the password in the url of the database has a '{character}' that is not encoded"
-            yield contract.OptionError(what=what, fix=f"write '%{ord(character):02X}' for it")
+            fault = f"the password in the url of the database has a '{character}' that is not encoded"
+            yield contract.OptionError(what=fault, fix=f"write '%{ord(character):02X}' for it")
         elif problem := self.address_problem():
             yield problem
         else:
@@ -324,8 +324,8 @@ class ServerSink(DatabaseSink):
             asked, written = self._database_of(self.ask_url), self._database_of(self.url)
             if asked != written:
                 named = f"the database '{asked}'" if asked else "no database"
-                what = f"ask_url names {named}, and the url '{written}'"
-                yield contract.OptionError(what=what, fix="write the same url with a user that may only read")
+                fault = f"ask_url names {named}, and the url '{written}'"
+                yield contract.OptionError(what=fault, fix="write the same url with a user that may only read")
 
     @staticmethod
     def _database_of(url: str) -> str:
@@ -341,7 +341,7 @@ class ServerSink(DatabaseSink):
         """The url with what `tls` asks for."""
         if not self.tls:
             return self.url
-        options = urlencode(self.verify_full(self.tls_ca or authorities()))
+        options = urlencode(self.verify_full_options(self.tls_ca or authorities()))
         return f"{self.url}{'&' if '?' in self.url else '?'}{options}"
 
     def dialect_to_ask(self) -> Dialect:
@@ -349,9 +349,9 @@ class ServerSink(DatabaseSink):
 
     def tls_problems(self) -> Iterator[contract.OptionError]:
         """What is wrong with the options of TLS; a note if nothing protects a connection that leaves the machine."""
-        given, checked = self.given_tls()
+        given, checked = self.tls_in_url()
         conflict = f"the url of the database has {min(given, default='')}, and the sink has tls: {self.tls}"
-        for is_wrong, what, fix in (
+        for is_wrong, fault, fix in (
             (self.tls and given, conflict, "give one of the two"),
             (
                 self.tls_ca and not self.tls,
@@ -365,7 +365,7 @@ class ServerSink(DatabaseSink):
             ),
         ):
             if is_wrong:
-                yield contract.OptionError(what=what, fix=fix)
+                yield contract.OptionError(what=fault, fix=fix)
                 return
         if not self.tls and not checked and not contract.is_loopback(self.host()):
             yield contract.OptionError(
@@ -378,5 +378,5 @@ class ServerSink(DatabaseSink):
 
 def authorities() -> str:
     """The file of the authorities that this machine trusts; SYSTEM if none is found."""
-    known = ssl.get_default_verify_paths().cafile
-    return next((place for place in (known, *_BUNDLES) if place and Path(place).is_file()), SYSTEM)
+    configured = ssl.get_default_verify_paths().cafile
+    return next((place for place in (configured, *_BUNDLES) if place and Path(place).is_file()), SYSTEM)

@@ -58,9 +58,9 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
             raise no_result(f"table '{name}'", context)
         schema = StructType.fromJson(json.loads(owner.schema))
         result_columns, _ = columns(schema)
-        shown = ", ".join(dialect.readable(column) for column in result_columns)
+        shown = ", ".join(dialect.select_expression(column) for column in result_columns)
         rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
-        replayed = ledger.replayed(Checkpoint(context.checkpoint).id or "")
+        replayed = ledger.last_replay(Checkpoint(context.checkpoint).id or "")
         aside = [json.loads(text) for text in QuarantineTable.beside(ledger).rows()]
         run(connection, "COMMIT")
     rejected = restore(spark, [[_values(row, result_columns) for row in aside]], schema) if aside else None
@@ -69,7 +69,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
     )
 
 
-def _values(row: Mapping[str, Any], known: Sequence[ResultColumn]) -> tuple[Any, ...]:
+def _values(row: Mapping[str, Any], result_columns: Sequence[ResultColumn]) -> tuple[Any, ...]:
     """The values of a row that was kept as JSON."""
-    pairs = [(row[column.name], column.kind) for column in known]
+    pairs = [(row[column.name], column.kind) for column in result_columns]
     return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)

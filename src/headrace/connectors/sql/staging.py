@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
-from headrace.connectors.sql.types import ResultColumn, flat
+from headrace.connectors.sql.types import ResultColumn, flatten
 from headrace.contract import SinkContext
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.plan_text import is_clustered, shuffled_bytes
@@ -45,7 +45,7 @@ SHARED_KEY_FIX = "name columns in key that together identify a row of the result
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """For which batch of which driver rows are staged, so that a task that comes too late sees it by the ledger."""
+    """The batch and driver that rows are staged for, so that a late task sees in the ledger that it is too late."""
 
     context: SinkContext
     table: str
@@ -54,8 +54,8 @@ class Turn:
 
     @classmethod
     def of(cls, context: SinkContext, table: str, epoch: int, batch: int) -> Turn:
-        """With so much of the context as the ledger asks for: it travels to the executors."""
-        known = SinkContext(
+        """Return it with the part of the context that the ledger needs: it travels to the executors."""
+        reduced = SinkContext(
             query=context.query,
             generation=context.generation,
             mode=context.mode,
@@ -63,13 +63,13 @@ class Turn:
             application=context.application,
             rebuilds=context.rebuilds,
         )
-        return cls(context=known, table=table, epoch=epoch, batch=batch)
+        return cls(context=reduced, table=table, epoch=epoch, batch=batch)
 
     def is_over(self, dialect: Dialect) -> bool:
         """Whether the batch is in, or a newer driver writes."""
         with closing(dialect.connect()) as connection:
             ledger = Ledger(connection, dialect, self.context, self.table)
-            return ledger.epoch() != self.epoch or ledger.around(self.batch)[1] is not None
+            return ledger.epoch() != self.epoch or ledger.lines_around(self.batch)[1] is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,39 +99,39 @@ class Stage:
         return [column.name for column in self.columns]
 
     def reads_little(self, frame: DataFrame) -> bool:
-        """Whether a batch is tiny by what Spark knows of its files, or by what the shuffles before it hold."""
+        """Whether a batch is tiny, by the sizes of its files or of the shuffles before it."""
         if estimated_bytes(frame) <= TINY_BYTES:
             return True
         shuffled = shuffled_bytes(frame)
         return shuffled is not None and shuffled <= TINY_BYTES
 
-    def small(self, frame: DataFrame) -> Content | None:
-        """The batch through the driver; None when a partition has too many rows. Nothing of it is written.
+    def compute_small(self, frame: DataFrame) -> Content | None:
+        """Compute the batch through the driver; None when a partition has too many rows. It writes nothing.
 
         Spark computes every partition to its end, as it must for its state, but gives no more rows of each than fit.
         """
         import pyarrow.compute as pc
 
         # In SQL, since each function called in Python is some calls into the JVM; a tiny batch has no time for them.
-        counted = flat(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
+        counted = flatten(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
         table = counted.where(f"{_AT} <= {self.driver_rows}").toArrow()
         if table.num_rows and pc.max(table.column(_AT)).as_py() >= self.driver_rows:
             return None
         if self.widest is not None and table.nbytes > self.widest:
             return None
-        table, bad = self.sifted(table.drop_columns([_AT]))
+        table, bad = self.sift(table.drop_columns([_AT]))
         return Content(table=table, bad=tuple(bad))
 
-    def large(self, frame: DataFrame) -> Content:
-        """The batch written by the executors; raises StageError or RowError."""
+    def compute_large(self, frame: DataFrame) -> Content:
+        """Let the executors write the batch; raises StageError or RowError."""
         local = str(frame.sparkSession.sparkContext.master).startswith("local")
         if self.dialect.needs_shared_disk and not local:
-            whole = replace(self, driver_rows=_ROW_BITS).small(frame)
+            whole = replace(self, driver_rows=_ROW_BITS).compute_small(frame)
             if whole is not None:
                 return whole
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        frame = flat(frame, self.columns)
+        frame = flatten(frame, self.columns)
         empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         # Spark's mapInArrow takes no column with a dot in its name.
         frame = frame.toDF(*[f"c{at}" for at in range(len(self.columns))])
@@ -145,7 +145,7 @@ class Stage:
         # On this machine alone, no attempt outlives its batch.
         task = replace(self, turn=None) if local else self
         reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
-        return content_of(reports, empty)
+        return join_reports(reports, empty)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one partition and report it: its content, or why it could not be written, pickled."""
@@ -155,17 +155,17 @@ class Stage:
         if (report := self._write(batches)) is not None:
             yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
-    def sifted(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+    def sift(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
         table, bad = split_invalid(table, self.columns, self.limits)
         if self.key and table.num_rows > 1:
-            table, doubled = self._apart(table.sort_by([(name, "ascending") for name in self.key]))
+            table, doubled = self._split_doubles(table.sort_by([(name, "ascending") for name in self.key]))
             bad += doubled
         if bad and not self.quarantines:
             raise RowError(bad[0])
         return table, bad
 
-    def _apart(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
+    def _split_doubles(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """The rows of a sorted table with a key of their own, and the others."""
         import pyarrow.compute as pc
 
@@ -184,7 +184,7 @@ class Stage:
             for table in self._chunks(batches):
                 good, bad = split_invalid(table, self.columns, self.limits)
                 if self.clustered:
-                    good, doubled = self._apart(good)
+                    good, doubled = self._split_doubles(good)
                     bad += doubled
                 if bad and not self.quarantines:
                     return RowError(bad[0])
@@ -262,7 +262,7 @@ class _Writing:
 
         for stager in self.open.values():
             stager.finish()
-        self._drop_late()
+        self._drop_unread()
         parts, bad_parts = (
             self._staged_tables(self.name, self.rows),
             self._staged_tables(f"{self.name}_bad", self.bad_rows),
@@ -275,11 +275,11 @@ class _Writing:
     def _staged_tables(self, name: str, rows: int) -> tuple[StagedTable, ...]:
         return (StagedTable(name, rows),) if name in self.open else ()
 
-    def _drop_late(self) -> None:
-        """Drop what nobody will read.
+    def _drop_unread(self) -> None:
+        """Drop tables that the driver no longer reads.
 
-        The driver commits a batch, and then drops all that was staged for it. Tables that came after that, are from an
-        attempt that sees the commit here; those that came before it, the driver drops.
+        The driver commits a batch, and then drops all that was staged for it. An attempt that finishes later sees the
+        commit here, and drops its own tables.
         """
         dialect, turn = self.stage.dialect, self.stage.turn
         if self.open and turn is not None and turn.is_over(dialect):
@@ -332,7 +332,7 @@ class RowError(Exception):
         return f"{row.reason} in the row {row}"
 
 
-def content_of(reports: Iterable[bytes], empty: pa.Table) -> Content:
+def join_reports(reports: Iterable[bytes], empty: pa.Table) -> Content:
     """Join what all tasks have reported; raises RowError or StageError for what one of them could not write."""
     import pyarrow as pa
 
@@ -351,22 +351,24 @@ def content_of(reports: Iterable[bytes], empty: pa.Table) -> Content:
 
 def drop_staged(ledger: Ledger, epoch: int) -> None:
     """Drop the staging tables of this driver and of older ones; those of a newer one are not ours to drop."""
-    prefix, dialect = _staging(ledger.context), ledger.dialect
-    epochs = {name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged(ledger.connection, prefix)}
+    prefix, dialect = _query_prefix(ledger.context), ledger.dialect
+    epochs = {
+        name: name.removeprefix(prefix).partition("_")[0] for name in dialect.staged_tables(ledger.connection, prefix)
+    }
     old = [name for name, number in epochs.items() if not number.isdigit() or int(number) <= epoch]
     dialect.drop_staged(ledger.connection, old)
 
 
 def staging_prefix(context: SinkContext, epoch: int) -> str:
     """How the names of the staging tables of one driver begin."""
-    return f"{_staging(context)}{epoch}_"
+    return f"{_query_prefix(context)}{epoch}_"
 
 
-def _staging(context: SinkContext) -> str:
+def _query_prefix(context: SinkContext) -> str:
     whose = f"{context.application}\n{context.query}\n{context.generation}"
     return f"{STAGED_PREFIX}{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
 
 
 def estimated_bytes(frame: DataFrame) -> int:
-    """How many bytes Spark takes a batch for, by the sizes of its files; of other systems, more than there can be."""
+    """Return Spark's estimate of a batch's bytes, by its files; for other systems it is larger than any batch."""
     return int(analysed_plan(frame).stats().sizeInBytes())

@@ -1,4 +1,4 @@
-"""The tables of Headrace's own beside the results, the ledger's among them: their columns, and how they are made."""
+"""Headrace's own tables next to the results, the ledger's among them: their columns, and how they are made."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ class OwnTable:
 
         Raises SinkError if what it holds could be changed, or lost while the result's table is not.
         """
-        there = dialect.existing(connection, self.name)
+        there = dialect.describe_table(connection, self.name)
         columns = self.columns_in(dialect)
         if there is None:
             return columns
         refused = list(there.refusals(self.name, [column.name for column in self.columns]))
         if refused:
-            what = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
-            raise SinkError(code="HR406", what=what, fix=refused[0].fix)
-        known = {column.name.lower() for column in there.columns}
-        return tuple(column for column in columns if column.name not in known)
+            fault = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
+            raise SinkError(code="HR406", what=fault, fix=refused[0].fix)
+        present = {column.name.lower() for column in there.columns}
+        return tuple(column for column in columns if column.name not in present)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
         """Create the table, or add the columns that a later form has; raises SinkError where one has no default."""
@@ -80,9 +80,9 @@ class OwnTable:
             suffix = dialect.create_suffix((), ())
             run(connection, f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)}){suffix}")
         elif any(not column.nullable and column.kind != "counter" for column in missing):
-            what = f"Headrace's own table '{self.name}' lacks columns ({', '.join(each.name for each in missing)})"
+            fault = f"Headrace's own table '{self.name}' lacks columns ({', '.join(column.name for column in missing)})"
             fix = "look which program made it; name another database or schema, or drop the table if nothing uses it"
-            raise SinkError(code="HR407", what=what, fix=fix)
+            raise SinkError(code="HR407", what=fault, fix=fix)
         else:
             for column in missing:
                 run(connection, f"ALTER TABLE {self.name} ADD COLUMN {_declare(column, dialect)}")
@@ -170,7 +170,7 @@ _Lines = TypeVar("_Lines", bound="OwnLines")
 
 @dataclass(frozen=True)
 class OwnLines:
-    """What Headrace's own tables keep of one life and its table, on a connection; the caller holds the transaction."""
+    """The lines of one generation and its table in Headrace's own tables; the caller holds the transaction."""
 
     connection: Connection
     dialect: Dialect
@@ -187,11 +187,11 @@ class OwnLines:
         """Return those of the same life and table, on the same connection."""
         return cls(lines.connection, lines.dialect, lines.context, lines.table)
 
-    def existing(self, name: str) -> ExistingTable | None:
-        return self.dialect.existing(self.connection, name)
+    def describe_table(self, name: str) -> ExistingTable | None:
+        return self.dialect.describe_table(self.connection, name)
 
     def has_table(self, name: str) -> bool:
-        return self.existing(name) is not None
+        return self.describe_table(name) is not None
 
     def quote(self, name: str) -> str:
         return self.dialect.quote(name)
@@ -225,7 +225,7 @@ def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable
 
 @contextmanager
 def exclusive(connection: Connection, dialect: Dialect) -> Iterator[None]:
-    """Let no other driver change Headrace's own tables meanwhile."""
+    """Keep other drivers from changing Headrace's own tables in the block."""
     for statement in dialect.lock_own_tables:
         run(connection, statement)
     try:

@@ -31,7 +31,7 @@ class TableAdoption(SinkTable, SinkAdoption):
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
         table = result_table(self.table, self.key, frame.schema, context)
         with self.open_ledger(context) as ledger:
-            table = table.as_known(ledger)
+            table = table.with_real_name(ledger)
             is_kept = not TABLES_FORM.missing_columns(ledger.connection, ledger.dialect)
             _require_fit(ledger, table, self.system, table.owner(ledger) if is_kept else None)
             _require_free(ledger, is_kept=not LEDGER_FORM.missing_columns(ledger.connection, ledger.dialect))
@@ -45,7 +45,7 @@ class TableAdoption(SinkTable, SinkAdoption):
             line = KeptLine.of(context, batch, planned).after(None)
             watermark = None if planned is None else planned.entry.watermark
         with self.lock_ledger(context) as ledger:
-            table = table.as_known(ledger)
+            table = table.with_real_name(ledger)
             owner, last = table.owner(ledger), ledger.last()
             if owner is not None and owner.is_of(context) and _is_entered(last, line):
                 return
@@ -65,14 +65,14 @@ def _is_entered(last: KeptLine | None, line: KeptLine | None) -> bool:
 
 
 def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner | None) -> None:
-    context, there = ledger.context, ledger.existing(table.name)
+    context, there = ledger.context, ledger.describe_table(table.name)
     if there is None:
-        what = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
+        fault = f"there is no table '{table.name}' in {system}, which holds what query '{context.query}' has written"
         fix = "name the table that the former job writes to, or put it back"
-        raise SinkError(code="HR596", what=what, fix=fix)
+        raise SinkError(code="HR596", what=fault, fix=fix)
     list(table.changes(ledger, there, owner, adds=False))
     if owner is None:
-        table.require_here(owner, there.elsewhere)
+        table.require_same_schema(owner, there.elsewhere)
     elif not owner.is_of(context):
         table.require_ours(ledger, owner, there.elsewhere)
     if findings := list(_foreign_values(ledger, table)):
@@ -109,12 +109,12 @@ _FORMS = {
 def _require_free(ledger: Ledger, *, is_kept: bool = True) -> None:
     last = ledger.last() if is_kept else None
     if last is not None:
-        what = (
-            f"the ledger beside table '{ledger.table}' has batches of query '{ledger.context.query}' already, up to "
+        fault = (
+            f"the ledger next to table '{ledger.table}' has batches of query '{ledger.context.query}' already, up to "
             f"{last.batch}"
         )
         fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-        raise SinkError(code="HR580", what=what, fix=fix)
+        raise SinkError(code="HR580", what=fault, fix=fix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class TableRename(SinkTable, SinkRename):
         dialect, ledger = self.dialect(), f"the ledger of query '{former}'"
         cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
         with open_writer(dialect, cannot, done) as (connection, transaction):
-            if dialect.existing(connection, LEDGER) is None:
+            if dialect.describe_table(connection, LEDGER) is None:
                 return
             new = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
             old = replace(new, context=replace(context, query=former))
@@ -137,9 +137,9 @@ class TableRename(SinkTable, SinkRename):
                 new.owner(lock=True)
                 epoch = max(old.epoch(lock=True), new.epoch(lock=True)) + 1
                 if old.has_lines and new.has_lines:
-                    what = f"the ledger beside table '{new.table}' has batches of '{former}' and of '{context.query}'"
+                    fault = f"the ledger next to table '{new.table}' has batches of '{former}' and of '{context.query}'"
                     fix = f"let the query have another name; or delete the lines of '{context.query}' in {LEDGER}, if "
-                    raise NothingChanged(code="HR549", what=what, fix=f"{fix}they are not needed")
+                    raise NothingChanged(code="HR549", what=fault, fix=f"{fix}they are not needed")
                 old.rename(context.query)
                 old.enter_epoch(epoch)
                 new.enter_epoch(epoch)
@@ -168,12 +168,12 @@ def _rename(old: Ledger, new: Ledger) -> None:
         if is_new or not is_old or owner_of_new is None or not owner_of_new.is_of(new.context):
             return
     elif is_old and is_new:
-        what = f"table '{old.table}' cannot be renamed to '{new.table}', which is there as well"
+        fault = f"table '{old.table}' cannot be renamed to '{new.table}', which is there as well"
         fix = f"drop or rename the one that is not the result of query '{new.context.query}', and start again"
-        raise NothingChanged(code="HR549", what=what, fix=fix)
+        raise NothingChanged(code="HR549", what=fault, fix=fix)
     elif not is_old and not is_new:
-        what = f"neither table '{new.table}' nor '{old.table}', from which it is renamed, is there"
-        raise NothingChanged(code="HR549", what=what, fix="restore the table from a backup, or correct its name")
+        fault = f"neither table '{new.table}' nor '{old.table}', from which it is renamed, is there"
+        raise NothingChanged(code="HR549", what=fault, fix="restore the table from a backup, or correct its name")
     else:
         old.move(new.table)
         new.enter_owner(new.table, owner)

@@ -33,7 +33,7 @@ class Transaction:
 
 
 def explain_failure(
-    dialect: Dialect, error: Exception, what: str, transaction: Transaction | None = None, done: str = ""
+    dialect: Dialect, error: Exception, fault: str, transaction: Transaction | None = None, done: str = ""
 ) -> SinkError:
     """Return a database's error as one sentence that begins with what cannot be done.
 
@@ -41,18 +41,18 @@ def explain_failure(
     """
     problem = dialect.explain(error)
     if transaction is not None and transaction.is_in_doubt:
-        what = f"it is not known whether {done}"
-    return SinkError(code=problem.code, what=f"{what}: {problem.what}", fix=problem.fix)
+        fault = f"it is not known whether {done}"
+    return SinkError(code=problem.code, what=f"{fault}: {problem.what}", fix=problem.fix)
 
 
 @contextmanager
-def open_reader(dialect: Dialect, what: str) -> Iterator[Connection]:
+def open_reader(dialect: Dialect, fault: str) -> Iterator[Connection]:
     """Open a connection that reads; an error of the database becomes one sentence that begins with `what`."""
     try:
         with closing(dialect.connect_to_read()) as connection:
             yield connection
     except dialect.errors as error:
-        raise explain_failure(dialect, error, what) from None
+        raise explain_failure(dialect, error, fault) from None
 
 
 @contextmanager

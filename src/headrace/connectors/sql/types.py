@@ -54,32 +54,32 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
     """The columns of a result, and a sentence for each that no database can hold without loss."""
     from pyspark.sql.types import DecimalType
 
-    known: list[ResultColumn] = []
+    fitting: list[ResultColumn] = []
     refused: list[str] = []
     for part in schema.fields:
         kind = _KINDS.get(part.dataType.typeName())
-        reasons = list(_unfit(part.dataType)) if kind in (None, "json") else []
+        reasons = list(_unfit_reasons(part.dataType)) if kind in (None, "json") else []
         if kind is None or reasons:
             refused.append(f"column '{part.name}' is {part.dataType.simpleString()}: {reasons[0]}")
             continue
         digits = (part.dataType.precision, part.dataType.scale) if isinstance(part.dataType, DecimalType) else ()
-        known.append(ResultColumn(part.name, kind, part.dataType, *digits))
-    return tuple(known), tuple(refused)
+        fitting.append(ResultColumn(part.name, kind, part.dataType, *digits))
+    return tuple(fitting), tuple(refused)
 
 
-def _unfit(type_: DataType) -> Iterator[str]:
+def _unfit_reasons(type_: DataType) -> Iterator[str]:
     """Why a type, or one inside it, cannot be kept."""
     from pyspark.sql import types as T
 
     if isinstance(type_, T.ArrayType):
-        yield from _unfit(type_.elementType)
+        yield from _unfit_reasons(type_.elementType)
     elif isinstance(type_, T.MapType):
         if not isinstance(type_.keyType, T.StringType):
             yield "the keys of a map must be strings, as those of JSON are; cast them, or use map_entries()"
-        yield from _unfit(type_.valueType)
+        yield from _unfit_reasons(type_.valueType)
     elif isinstance(type_, T.StructType):
         for part in type_.fields:
-            yield from _unfit(part.dataType)
+            yield from _unfit_reasons(part.dataType)
     elif type_.typeName() not in _KINDS:
         yield _UNFIT.get(type_.typeName(), "no database column holds it without loss; cast it to a string or a number")
 
@@ -92,18 +92,18 @@ _UNFIT = {
 }
 
 
-def flat(frame: DataFrame, known: Sequence[ResultColumn]) -> DataFrame:
+def flatten(frame: DataFrame, result_columns: Sequence[ResultColumn]) -> DataFrame:
     """`frame` with nested values as JSON text; the same frame where there are none."""
     from pyspark.sql import functions as F
 
-    if all(column.kind != "json" for column in known):
+    if all(column.kind != "json" for column in result_columns):
         return frame
     return frame.select(
         *[
             F.to_json(F.col(f"`{column.name}`"), WHOLE_JSON_UTC).alias(column.name)
             if column.kind == "json"
             else F.col(f"`{column.name}`")
-            for column in known
+            for column in result_columns
         ]
     )
 
@@ -113,9 +113,9 @@ def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], sc
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    known, _ = columns(schema)
-    tables = (_table(rows, known) for rows in chunks)
-    first = next(tables, None) or _table([], known)
+    result_columns, _ = columns(schema)
+    tables = (_table(rows, result_columns) for rows in chunks)
+    first = next(tables, None) or _table([], result_columns)
     second = next(tables, None)
     if second is None:
         frame = spark.createDataFrame(first)
@@ -126,27 +126,27 @@ def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], sc
             for table in (first, second, *tables):
                 writer.write_table(table)
         frame = spark.read.parquet(str(home))
-    return frame.select(*[_typed(f"c{at}", column).alias(column.name) for at, column in enumerate(known)])
+    return frame.select(*[_cast(f"c{at}", column).alias(column.name) for at, column in enumerate(result_columns)])
 
 
-def _table(rows: Sequence[tuple[Any, ...]], known: Sequence[ResultColumn]) -> pa.Table:
+def _table(rows: Sequence[tuple[Any, ...]], result_columns: Sequence[ResultColumn]) -> pa.Table:
     import pyarrow as pa
 
     types = {"boolean": pa.int64(), "integer": pa.int64(), "binary": pa.binary()}
-    values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(known)
+    values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(result_columns)
     return pa.table(
         [
             pa.array(
-                [None if value is None else _restored(value, column) for value in values[at]],
+                [None if value is None else _restore_value(value, column) for value in values[at]],
                 types.get(column.kind, pa.string()),
             )
-            for at, column in enumerate(known)
+            for at, column in enumerate(result_columns)
         ],
-        names=[f"c{at}" for at in range(len(known))],
+        names=[f"c{at}" for at in range(len(result_columns))],
     )
 
 
-def _restored(value: Any, column: ResultColumn) -> Any:
+def _restore_value(value: Any, column: ResultColumn) -> Any:
     if column.kind in ("boolean", "integer"):
         return int(value)
     if column.kind == "binary":
@@ -157,7 +157,7 @@ def _restored(value: Any, column: ResultColumn) -> Any:
     return f"{text}Z" if column.kind == "timestamp" and not text.endswith(("Z", "+00")) else text
 
 
-def _typed(name: str, column: ResultColumn) -> SparkColumn:
+def _cast(name: str, column: ResultColumn) -> SparkColumn:
     from pyspark.sql import functions as F
 
     value = F.col(name)
@@ -172,7 +172,7 @@ class Forms:
 
     zone: what follows a timestamp with a zone, always of UTC. hexadecimal: what stands before the digits of bytes.
     widens_floats: whether a float is stored as the double that is exactly it, however it is written.
-    iso: a T stands between date and time, NaN is stored as text beside numbers, and no decimal has an exponent.
+    iso: a T stands between date and time, NaN is stored as text among numbers, and no decimal has an exponent.
     """
 
     zone: str = ""
@@ -184,38 +184,38 @@ class Forms:
 ISO = Forms(zone="Z", iso=True)
 
 
-def arrays(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[Any]:
+def arrays(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> list[Any]:
     """The columns of `table` as Arrow arrays of numbers, texts, booleans and bytes."""
-    return [_plain(table.column(at).combine_chunks(), column, forms) for at, column in enumerate(known)]
+    return [_to_plain(table.column(at).combine_chunks(), column, forms) for at, column in enumerate(result_columns)]
 
 
-def rows(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[tuple[Any, ...]]:
+def rows(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> list[tuple[Any, ...]]:
     """The rows of `table` as plain values: int, float, str, bytes, bool, None."""
-    values = [array.to_pylist() for array in arrays(table, known, forms)]
+    values = [array.to_pylist() for array in arrays(table, result_columns, forms)]
     if forms.iso:
-        for at, column in enumerate(known):
+        for at, column in enumerate(result_columns):
             if column.kind in ("float", "double"):
                 # A database takes NaN for NULL, or refuses it; as text it stays what it is.
                 values[at] = ["NaN" if value != value else value for value in values[at]]
     return list(zip(*values, strict=True))
 
 
-def texts(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> list[Any]:
+def texts(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> list[Any]:
     """The columns of `table` as Arrow arrays of text; NULL stays NULL."""
     import pyarrow as pa
 
-    pairs = zip(arrays(table, known, forms), known, strict=True)
-    return [_text(array, column, forms).cast(pa.large_string()) for array, column in pairs]
+    pairs = zip(arrays(table, result_columns, forms), result_columns, strict=True)
+    return [_to_text(array, column, forms).cast(pa.large_string()) for array, column in pairs]
 
 
-def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memoryview:
+def lines(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> memoryview:
     r"""The rows as lines of text with tabs between, NULL as `\N`: what COPY and LOAD DATA read by themselves."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     columns = [
-        _escaped(array) if column.kind in ("text", "json", "binary") else array
-        for array, column in zip(texts(table, known, forms), known, strict=True)
+        _escape(array) if column.kind in ("text", "json", "binary") else array
+        for array, column in zip(texts(table, result_columns, forms), result_columns, strict=True)
     ]
     tab, end, nothing = (pa.scalar(text, pa.large_string()) for text in ("\t", "\n", ""))
     null = "\\N"
@@ -229,7 +229,7 @@ def lines(table: pa.Table, known: Sequence[ResultColumn], forms: Forms) -> memor
     return memoryview(data)[first:last]
 
 
-def _escaped(array: Any) -> Any:
+def _escape(array: Any) -> Any:
     import pyarrow.compute as pc
 
     for mark, escape in _ESCAPES:
@@ -238,7 +238,7 @@ def _escaped(array: Any) -> Any:
     return array
 
 
-def _text(array: Any, column: ResultColumn, forms: Forms) -> Any:
+def _to_text(array: Any, column: ResultColumn, forms: Forms) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -250,30 +250,30 @@ def _text(array: Any, column: ResultColumn, forms: Forms) -> Any:
     return array
 
 
-def _plain(array: Any, column: ResultColumn, forms: Forms) -> Any:
+def _to_plain(array: Any, column: ResultColumn, forms: Forms) -> Any:
     import pyarrow as pa
 
     convert: Mapping[Kind, Any] = {
-        "date": lambda: _calendar(array, "D"),
-        "timestamp": lambda: _moments(array, forms, forms.zone),
-        "timestamp_ntz": lambda: _moments(array, forms, ""),
-        "decimal": lambda: _decimals(array, forms),
+        "date": lambda: _calendar_texts(array, "D"),
+        "timestamp": lambda: _time_texts(array, forms, forms.zone),
+        "timestamp_ntz": lambda: _time_texts(array, forms, ""),
+        "decimal": lambda: _decimal_texts(array, forms),
         "float": lambda: array.cast(pa.float64()) if forms.widens_floats else array,
     }
     return convert[column.kind]() if column.kind in convert else array
 
 
-def _moments(array: Any, forms: Forms, zone: str) -> Any:
+def _time_texts(array: Any, forms: Forms, zone: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = _calendar(array.cast(pa.timestamp("us")), "us")
+    texts = _calendar_texts(array.cast(pa.timestamp("us")), "us")
     if forms.iso:
-        found = pc.replace_substring(found, " ", "T")
-    return pc.binary_join_element_wise(found, pa.scalar(zone), "") if zone else found
+        texts = pc.replace_substring(texts, " ", "T")
+    return pc.binary_join_element_wise(texts, pa.scalar(zone), "") if zone else texts
 
 
-def _calendar(array: Any, unit: Literal["D", "us"]) -> Any:
+def _calendar_texts(array: Any, unit: Literal["D", "us"]) -> Any:
     """Dates or times as texts; Arrow knows the years up to 32767, and writes of others that they are out of range."""
     import numpy as np
     import pyarrow as pa
@@ -286,7 +286,7 @@ def _calendar(array: Any, unit: Literal["D", "us"]) -> Any:
     return pa.array([text and text.replace("T", " ") for text in exact], pa.string())
 
 
-def _decimals(array: Any, forms: Forms) -> Any:
+def _decimal_texts(array: Any, forms: Forms) -> Any:
     import pyarrow as pa
 
     if not forms.iso:

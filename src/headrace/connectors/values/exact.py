@@ -123,7 +123,7 @@ class Exact:
         return F.coalesce(self._usual(text, kind), exact, refused)
 
     def describe_refusal(self, name: str, text: Column, kind: T.DataType) -> Column:
-        """What spark/failures.py reads of a value that is refused: mark, column, type, file, and the text itself."""
+        """Compose the message of a value that is refused: mark, column, type, file, and the text itself."""
         nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
         shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
@@ -217,7 +217,7 @@ class Judged:
         return values
 
     def _faults(self, besides: Container[str] = ()) -> list[tuple[str, row_faults.Fault]]:
-        """What may be wrong with a row, each with its column; of those in `besides` the conversion is not judged."""
+        """Return the faults that a row may have, with their columns; in `besides` the conversion is not judged."""
         read = self.fields or [field for field in self.frame.schema if field.name in self.columns]
         faults = [*row_faults.find_missing(self.fields), *row_faults.find_undecoded(read, self.rules)]
         if not self.exact.is_asked:

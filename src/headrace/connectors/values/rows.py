@@ -96,7 +96,7 @@ def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterato
 
 
 def compose_message(mark: str, name: str, place: Column, shown: Column | None = None) -> Column:
-    """What failures of Spark's messages read of a row that is refused: mark, column, place, and the text itself."""
+    """Compose the message of a row that is refused: mark, column, place, and the text itself."""
     parts = [F.lit(f"{mark} `{name}` "), place]
     return F.concat(*parts) if shown is None else F.concat(*parts, F.lit(" `"), excerpt(shown), F.lit("`"))
 
@@ -170,7 +170,7 @@ def excerpt(text: Column) -> Column:
 
 
 def reuse_columns(spark: SparkSession, key: Hashable, make: Callable[[], list[Column]]) -> tuple[Column, ...]:
-    """What `make` gave for this `key` before, or gives now.
+    """Return what `make` gave for this `key` before, or call it now.
 
     A Column names other columns and holds no plan, so that it fits every DataFrame that has them.
     """

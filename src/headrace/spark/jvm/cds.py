@@ -39,7 +39,7 @@ class _NoArchiveError(Exception):
     """Why there is no archive, as the rest of a sentence."""
 
 
-def switched_on() -> bool:
+def is_enabled() -> bool:
     """Whether archives are used at all: `HEADRACE_CDS=off` says no."""
     return os.environ.get(SWITCH, "").lower() not in ("off", "0", "no", "false")
 
@@ -52,14 +52,14 @@ def cache() -> Path:
 def archive_for(java: Java) -> Path | None:
     """The archive that fits `java` and Spark's jars exactly, if it has been made."""
     jars = _jars()
-    if jars is None or not switched_on():
+    if jars is None or not is_enabled():
         return None
     archive = cache() / f"{_key(java.path, jars)}.jsa"
     return archive if archive.is_file() else None
 
 
 def options(java: Java) -> list[str]:
-    """What to tell the JVM so that it uses the archive; nothing where none fits.
+    """Return the JVM's options for the archive; none where no archive fits.
 
     `auto`: a JVM that does not like the archive after all continues silently.
     """
@@ -85,8 +85,8 @@ def executor_settings(java: Java, own: Mapping[str, str]) -> dict[str, str]:
     chosen, first = options(java), hadoop_files.jar()
     if not chosen or EXECUTOR_CLASS_PATH in own:
         return {}
-    found = {EXECUTOR_OPTIONS: " ".join([*chosen, *QUIET, own.get(EXECUTOR_OPTIONS, "")]).strip()}
-    return found if first is None else {**found, EXECUTOR_CLASS_PATH: str(first)}
+    settings = {EXECUTOR_OPTIONS: " ".join([*chosen, *QUIET, own.get(EXECUTOR_OPTIONS, "")]).strip()}
+    return settings if first is None else {**settings, EXECUTOR_CLASS_PATH: str(first)}
 
 
 def make(java: Java) -> Path | None:
@@ -94,7 +94,7 @@ def make(java: Java) -> Path | None:
 
     Waits for another process that is making it. On any fault one sentence goes to stderr and None comes back.
     """
-    if not switched_on():
+    if not is_enabled():
         return None
     if ready := archive_for(java):
         return ready
@@ -114,8 +114,8 @@ def make(java: Java) -> Path | None:
             return archive
     except (_NoArchiveError, OSError) as error:
         why = error if isinstance(error, _NoArchiveError) else f"{error.filename or cache()}: {error.strerror or error}"
-        what = f"no CDS archive was made, so Spark starts a few seconds later: {why}"
-        print(Finding(code="HR003", what=what), file=sys.stderr)
+        message = f"no CDS archive was made, so Spark starts a few seconds later: {why}"
+        print(Finding(code="HR003", what=message), file=sys.stderr)
         return None
 
 
@@ -126,10 +126,10 @@ def ensure_in_background(java: Java) -> Finding | None:
     making it has failed before.
     """
     jars = _jars()
-    if jars is None or not switched_on() or os.environ.get("CI", "").lower() == "true" or archive_for(java):
+    if jars is None or not is_enabled() or os.environ.get("CI", "").lower() == "true" or archive_for(java):
         return None
     key = _key(java.path, jars)
-    if (cache() / f"{key}.failed").exists() or _locked(key):
+    if (cache() / f"{key}.failed").exists() or _is_locked(key):
         return None
     try:
         cache().mkdir(parents=True, exist_ok=True)
@@ -145,8 +145,8 @@ def ensure_in_background(java: Java) -> Finding | None:
         return None
     mismatch = any(note.get("jars") == str(jars) for _, note in _notes())
     why = "the CDS archive fits another Java or other jars" if mismatch else "there is no CDS archive yet"
-    what = f"{why}: Spark starts a few seconds later this time, and one is being made in the background"
-    return Finding(code="HR003", what=what)
+    message = f"{why}: Spark starts a few seconds later this time, and one is being made in the background"
+    return Finding(code="HR003", what=message)
 
 
 # ------------------------------------------------------------------------------------------------ what it is bound to
@@ -184,7 +184,7 @@ def _stamp(path: Path) -> str:
 
 
 def _notes() -> Iterator[tuple[Path, dict[str, str]]]:
-    """What each archive was made for, as its note beside it says."""
+    """What each archive was made for, from the note next to it."""
     for path in cache().glob("*.json"):
         try:
             yield path, dict(json.loads(path.read_text(encoding="utf-8")))
@@ -227,8 +227,8 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
             env={**clean, SWITCH: "off", "TMPDIR": str(place), "SPARK_LOCAL_DIRS": str(place)},
         )
         if done.returncode != 0 or not written.is_file():
-            said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
-            raise _NoArchiveError(f"the training run failed ({said})")
+            reason = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            raise _NoArchiveError(f"the training run failed ({reason})")
         note = {"java": str(java.path), "version": java.version, "jars": str(jars)}
         replace_file(archive.with_suffix(".json"), json.dumps(note, indent=1) + "\n")
         publish(written, archive)
@@ -249,7 +249,7 @@ def _lock(key: str) -> Iterator[None]:
         yield
 
 
-def _locked(key: str) -> bool:
+def _is_locked(key: str) -> bool:
     try:
         with open(cache() / f"{key}.lock", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -263,7 +263,7 @@ def _locked(key: str) -> bool:
 def main() -> Literal[0]:
     """Make the archive once, and fetch what it is to hold; an installation must not fail for want of it."""
     try:
-        if switched_on():
+        if is_enabled():
             hadoop_files.ensure()
         make(require_java())
     except PlatformError as error:

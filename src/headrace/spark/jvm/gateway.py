@@ -86,29 +86,29 @@ def execution_of(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution()
 
 
-def secret(conf: Mapping[str, str]) -> dict[str, str]:
+def secret_settings(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of `conf` that Spark itself would not show."""
-    pattern = _measure(conf)
+    pattern = _secret_pattern(conf)
     return {key: value for key, value in conf.items() if pattern.search(key) or pattern.search(value)}
 
 
 def remember_secrets(conf: Mapping[str, str]) -> None:
     """Let no message show what Spark would not show."""
-    pattern = _measure(conf)
+    pattern = _secret_pattern(conf)
     remember_settings(conf)
     for key, value in conf.items():
         if pattern.search(key):
             remember_settings({"secret": value})
 
 
-def _measure(conf: Mapping[str, str]) -> re.Pattern[str]:
+def _secret_pattern(conf: Mapping[str, str]) -> re.Pattern[str]:
     try:
         return re.compile(conf.get(REDACTION_SETTING, REDACTION))
     except re.error:  # Java's, which is not Python's in everything
         return re.compile(REDACTION)
 
 
-def ensure(conf: Mapping[str, str]) -> None:
+def ensure_jvm(conf: Mapping[str, str]) -> None:
     """Start the JVM that PySpark will use in this process, unless there is one, or another program has started it.
 
     PySpark's own `launch_gateway` puts every setting on the command line, which all users of the machine can read, and
@@ -118,10 +118,10 @@ def ensure(conf: Mapping[str, str]) -> None:
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    end_reads_first()
+    shut_down_reads_on_close()
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    process, port, password = _launched(conf)
+    process, port, password = _launch(conf)
     os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"] = str(port), password
     try:
         gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ def ensure(conf: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
-def end_reads_first() -> None:
+def shut_down_reads_on_close() -> None:
     """Let py4j close a connection that a thread reads from; a second call changes nothing.
 
     py4j.clientserver.ClientServerConnection.close waits for that thread, before it shuts the socket down: for ever, if
@@ -155,13 +155,13 @@ def without_session() -> Iterator[Any]:
     """The gateway of a JVM that no session uses, in a process of its own, which ends with it."""
     from pyspark import SparkContext
 
-    ensure({})
+    ensure_jvm({})
     gateway: Any = SparkContext._gateway
     yield gateway
     gateway.shutdown()
 
 
-def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, str]:
+def _launch(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, str]:
     """The process, and the port and the password by which Python speaks with it."""
     from pyspark.errors import PySparkRuntimeError
 
@@ -169,15 +169,15 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
     process = None
     try:
         # SIGTERM ends this as Ctrl-C does, so that what it has begun is cleared away.
-        with _handled_by(_end_at_once, signal.SIGTERM):
+        with _handle_signals(_exit, signal.SIGTERM):
             answer = place / "connection"
-            with _signals_held():
+            with _hold_signals():
                 process = subprocess.Popen(
                     _command(conf, place),
                     # The JVM ends when this pipe closes, however this process ends.
                     stdin=subprocess.PIPE,
                     env=_environment(conf, answer),
-                    preexec_fn=_apart,
+                    preexec_fn=_leave_process_group,
                 )
             while not answer.exists():
                 if process.poll() is not None:
@@ -196,7 +196,7 @@ def _launched(conf: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int, st
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _apart() -> None:
+def _leave_process_group() -> None:
     """Make the new process the leader of a session of its own, before it becomes the JVM.
 
     Signals are for Python alone, which lets the running batch finish: Ctrl-C of a terminal, SIGTERM of `timeout` and of
@@ -207,24 +207,24 @@ def _apart() -> None:
 
 
 def _environment(conf: Mapping[str, str], answer: Path) -> dict[str, str]:
-    found = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
+    environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer)}
     if LOCAL_SETTING in conf:
         # It would go before the setting, which has private directories in the same places.
-        found.pop(LOCAL_DIRECTORIES, None)
-    return found
+        environment.pop(LOCAL_DIRECTORIES, None)
+    return environment
 
 
 def _command(conf: Mapping[str, str], place: Path) -> list[str]:
     from pyspark.find_spark_home import _find_spark_home
 
-    hidden = secret(conf)
+    hidden = secret_settings(conf)
     command = [os.path.join(_find_spark_home(), "bin", "spark-submit")]
     if JAVA_OPTIONS in hidden:
         # They stand on the JVM's own command line, which takes them from a file as well.
         options = write_private(place / "options", hidden[JAVA_OPTIONS])
         hidden[JAVA_OPTIONS] = f"@{options}"
     if hidden:
-        lines = "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in hidden.items())
+        lines = "".join(f"{_escape(key)}={_escape(value)}\n" for key, value in hidden.items())
         file = write_private(place / "spark.properties", lines)
         # The installation's spark-defaults.conf counts as it does without a file of ours.
         command += ["--properties-file", str(file), "--load-spark-defaults"]
@@ -241,41 +241,44 @@ def write_private(path: Path, text: str) -> Path:
     return path
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """`text` as java.util.Properties reads it."""
-    return "".join(f"\\u{ord(each):04x}" if each < " " else f"\\{each}" if each in "\\=:#! " else each for each in text)
+    return "".join(
+        f"\\u{ord(character):04x}" if character < " " else f"\\{character}" if character in "\\=:#! " else character
+        for character in text
+    )
 
 
 @contextmanager
-def _signals_held() -> Iterator[None]:
+def _hold_signals() -> Iterator[None]:
     """Let SIGINT and SIGTERM wait for the end of the block.
 
-    In the middle of a fork, Python forgets what a handler raises, or leaves a process that nobody knows. A mask would
+    In the middle of a fork, Python forgets what a handler raises, or leaves a process that no code knows. A mask would
     not do: the signal would come by another thread.
     """
     held: list[int] = []
-    with _handled_by(lambda number, _: held.append(number), signal.SIGINT, signal.SIGTERM):
+    with _handle_signals(lambda number, _: held.append(number), signal.SIGINT, signal.SIGTERM):
         yield
     if held:
         signal.raise_signal(held[0])
 
 
-def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+def _handle_signals(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
     """Let a handler take `signals` in this block; only the main thread can have them handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, handler) for each in signals}
+    before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        for each, former in before.items():
-            signal.signal(each, former)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def kill() -> None:
@@ -333,19 +336,19 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
-    found = list(children.get(pid, ()))
-    for each in found:  # which grows as it is read
-        found += children.get(each, ())
-    return found
+    processes = list(children.get(pid, ()))
+    for process in processes:  # which grows as it is read
+        processes += children.get(process, ())
+    return processes
 
 
 def _parents() -> list[tuple[int, int]]:
     if not (PROC / "self").exists():
         listed = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=False).stdout
         return [(int(line.split()[0]), int(line.split()[1])) for line in listed.splitlines() if line.strip()]
-    found = []
+    pairs = []
     for place in PROC.glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
             # The name in brackets may hold anything.
-            found.append((int(place.name), int((place / "stat").read_text().rpartition(")")[2].split()[1])))
-    return found
+            pairs.append((int(place.name), int((place / "stat").read_text().rpartition(")")[2].split()[1])))
+    return pairs

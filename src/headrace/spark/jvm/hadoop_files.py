@@ -31,18 +31,18 @@ _MEANINGFUL = re.compile(r"([\\{}\[\]*?])")
 
 def jar() -> Path | None:
     """The library's jar, if it is here."""
-    found = jars.find(jars.known()[LIBRARY])
-    return found[0] if found and not re.search(r"[\s:]", str(found[0])) else None
+    library = jars.find(jars.known_connectors()[LIBRARY])
+    return library[0] if library and not re.search(r"[\s:]", str(library[0])) else None
 
 
 def settings(own: Mapping[str, str]) -> dict[str, str]:
     """What a local session needs for it, with its `own` settings; nothing without the jar, or with another choice."""
     if jar() is None or SETTING in own:
         return {}
-    return {SETTING: FILE_SYSTEM, **on_class_path(own)}
+    return {SETTING: FILE_SYSTEM, **class_path_settings(own)}
 
 
-def on_class_path(own: Mapping[str, str]) -> dict[str, str]:
+def class_path_settings(own: Mapping[str, str]) -> dict[str, str]:
     """The library first on the driver's class path, where a CDS archive has it; it is not used by that alone."""
     file, further = jar(), own.get(CLASS_PATH)
     return {} if file is None else {CLASS_PATH: f"{file}:{further}" if further else str(file)}
@@ -50,21 +50,21 @@ def on_class_path(own: Mapping[str, str]) -> dict[str, str]:
 
 def ensure() -> None:
     """Fetch the jar if it is not here; where it is not to be had, one sentence goes to stderr."""
-    if jars.find(jars.known()[LIBRARY]) is not None:
+    if jars.find(jars.known_connectors()[LIBRARY]) is not None:
         return
     try:
-        jars.install(jars.known()[LIBRARY], jars.cache())
+        jars.install(jars.known_connectors()[LIBRARY], jars.cache())
     except PlatformError as error:
-        what = f"each file of a checkpoint takes some milliseconds longer: {error.findings[0].what}"
-        print(Finding(code="HR003", what=what), file=sys.stderr)
+        message = f"each file of a checkpoint takes some milliseconds longer: {error.findings[0].what}"
+        print(Finding(code="HR003", what=message), file=sys.stderr)
 
 
-def literal(path: str) -> str:
+def escape_pattern(path: str) -> str:
     """`path` as a reader of Spark has to be given it to read that very path."""
     return _MEANINGFUL.sub(r"\\\1", path)
 
 
-def takes_column(frame: DataFrame, column: str, file_format: str) -> bool:
+def can_hold_column(frame: DataFrame, column: str, file_format: str) -> bool:
     """Whether files of a format of Spark's can hold a column of `frame`; `file_format`: as `csv.CSVFileFormat`."""
     from pyspark.errors import PySparkException
 

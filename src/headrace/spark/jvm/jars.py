@@ -24,7 +24,7 @@ from headrace.errors import Finding, PlatformError, nearest
 from headrace.spark.jvm.maven import (
     ChecksumError,
     FetchError,
-    changed,
+    changed_jars,
     fetch,
     known_sums,
     nearest_version,
@@ -49,7 +49,7 @@ CONTENT, SUMS = "coordinates", "sums"
 SECONDS = 120
 
 
-def known() -> dict[str, Jars]:
+def known_connectors() -> dict[str, Jars]:
     """Every connector that Headrace can fetch, for the installed Spark."""
     minor = ".".join(version("pyspark").split(".")[:2])
     spark = FIRST_PATCH.get(minor, version("pyspark"))
@@ -85,9 +85,9 @@ def known() -> dict[str, Jars]:
     return {connector.name: connector for connector in found}
 
 
-def chosen(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
+def choose(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
     """The connectors of these names among `every`, or those that are known; raises PlatformError for others."""
-    every = known() if every is None else every
+    every = known_connectors() if every is None else every
     unknown = [
         Finding(code="HR103", what=f"no connector is named '{name}'", fix=nearest(name, every))
         for name in names
@@ -111,14 +111,14 @@ def settings(
         jars = find(connector, root)
         jars = install(connector, cache()) if jars is None else jars
         given.append({**connector.settings, "spark.jars": ",".join(map(str, jars))})
-    for key, value in chain.from_iterable(each.items() for each in (*given, own or {})):
+    for key, value in chain.from_iterable(part.items() for part in (*given, own or {})):
         found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
     return found
 
 
 def places(root: Path | None = None) -> tuple[Path, ...]:
     """Where jars are looked for: the directories of the environment, the project's, and the user's cache."""
-    named = [Path(each) for each in os.environ.get(DIRECTORIES_VARIABLE, "").split(os.pathsep) if each]
+    named = [Path(place) for place in os.environ.get(DIRECTORIES_VARIABLE, "").split(os.pathsep) if place]
     own = [] if root is None else [root / "connectors"]
     return (*named, *own, cache())
 
@@ -138,30 +138,30 @@ def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     for folder in (folder_of(connector, place) for place in places(root)):
         with suppress(FileNotFoundError, NotADirectoryError):
             is_whole = (folder / CONTENT).read_text().split() == content(connector).split()
-            if is_whole and (jars := _as_installed(connector, folder)) is not None:
+            if is_whole and (jars := _verified_jars(connector, folder)) is not None:
                 return jars
     return None
 
 
-def _as_installed(connector: Jars, folder: Path) -> list[Path] | None:
+def _verified_jars(connector: Jars, folder: Path) -> list[Path] | None:
     """Those jars of a folder that have their sums; None where an older version kept no sums of jars that it fetched."""
     recorded, jars = folder / SUMS, sorted(folder.glob("*.jar"))
     sums = {**(read_sums(recorded.read_text()) if recorded.exists() else {}), **known_sums()}
-    if other := changed(jars, sums):
+    if other := changed_jars(jars, sums):
         named = ", ".join(other)
         raise PlatformError(
             code="HR483",
             what=f"of the connector '{connector.name}' in {folder}, {named} is not the jar that was installed there",
             fix="find out who changed it; then remove that directory: the next start fetches its jars",
         )
-    compiled = () if recorded.exists() else {compiled_name(source) for source in connector.sources}
+    compiled = () if recorded.exists() else {jar_name(source) for source in connector.sources}
     unknown = [jar.name for jar in jars if jar.name not in sums and jar.name not in compiled]
     if unknown and not recorded.exists():
         return None
     if unknown:
-        what = f"in {folder}, {', '.join(unknown)} was not installed by Headrace, and is left out of the class path"
+        message = f"in {folder}, {', '.join(unknown)} was not installed by Headrace, and is left out of the class path"
         fix = "remove it; jars of your own belong into spark.jars"
-        print(Finding(code="HR140", what=what, fix=fix), file=sys.stderr)
+        print(Finding(code="HR140", what=message, fix=fix), file=sys.stderr)
     return [jar for jar in jars if jar.name not in unknown]
 
 
@@ -176,7 +176,7 @@ def folder_of(connector: Jars, directory: Path) -> Path:
 
 
 def content(connector: Jars) -> str:
-    """What tells that a directory holds the jars of `connector`, and no others."""
+    """Name the jars of `connector` so that a directory of others has another name."""
     return "\n".join((*connector.coordinates, *connector.alone, *map(digest, connector.sources))) + "\n"
 
 
@@ -212,8 +212,8 @@ def install(connector: Jars, directory: Path) -> list[Path]:
             fix=_fix(error, directory),
         ) from error
     if unknown := ", ".join(sorted(jar.name for jar in fetched if jar.name not in known_sums())):
-        what = f"of the connector '{connector.name}', these jars are unchecked, for want of a SHA-256 sum: {unknown}"
-        note = Finding(code="HR484", what=what, fix="compare them with the sums that their projects publish")
+        message = f"of the connector '{connector.name}', these jars are unchecked, for want of a SHA-256 sum: {unknown}"
+        note = Finding(code="HR484", what=message, fix="compare them with the sums that their projects publish")
         print(note, file=sys.stderr)
     return sorted((*fetched, *compiled))
 
@@ -235,18 +235,18 @@ class CompileError(Exception):
 
 
 def digest(source: str) -> str:
-    """What tells a compiled source from one that was compiled of another text, or for another Spark."""
+    """Identify a compiled source by its text and by the Spark that it was compiled for."""
     text = (files("headrace.spark") / source).read_bytes()
     return f"{source}:{version('pyspark')}:{hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def compiled_name(source: str) -> str:
+def jar_name(source: str) -> str:
     return f"headrace-{Path(source).stem}.jar"
 
 
 def compile_into(source: str, directory: Path) -> Path:
     """The jar of the classes of `source`, a file of this package. Raises CompileError, OSError."""
-    jar = directory / compiled_name(source)
+    jar = directory / jar_name(source)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=directory) as scratch:
         # In a process of its own: its JVM knows no session, and ends with it.
         command = [sys.executable, "-m", "headrace.spark.jvm.jars", str(files("headrace.spark") / source), scratch]
@@ -259,8 +259,8 @@ def compile_into(source: str, directory: Path) -> Path:
             lines = [line for line in done.stderr.splitlines() if "xception" in line] or done.stderr.splitlines()
             raise CompileError(f"{source} cannot be compiled: {lines[-1] if lines else 'nothing was made'}")
         with zipfile.ZipFile(Path(scratch) / jar.name, "w") as packed:
-            for each in made:
-                packed.write(each, str(each.relative_to(scratch)))
+            for compiled in made:
+                packed.write(compiled, str(compiled.relative_to(scratch)))
         os.replace(Path(scratch) / jar.name, jar)
     return jar
 

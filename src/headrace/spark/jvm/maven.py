@@ -63,19 +63,19 @@ def fetch(
     # On the same file system, so that each jar is put into its place by one rename.
     with tempfile.TemporaryDirectory(prefix=".fetching-", dir=directory) as scratch:
         if shutil.which("mvn"):
-            _by_maven(coordinates, alone, Path(scratch))
+            _fetch_by_maven(coordinates, alone, Path(scratch))
         else:
-            _by_ivy(coordinates, alone, Path(scratch))
+            _fetch_by_ivy(coordinates, alone, Path(scratch))
         sparks = (Path(str(files("pyspark"))) / "jars").glob("*.jar") if for_spark else ()
         own = {_artifact(jar.name) for jar in sparks}
-        if other := changed(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
+        if other := changed_jars(Path(scratch).glob("*.jar"), known_sums() if sums is None else sums):
             named = ", ".join(sorted(other))
             raise ChecksumError(f"{named} has another SHA-256 sum than this version of Headrace knows")
         fetched = [jar for jar in sorted(Path(scratch).glob("*.jar")) if _artifact(jar.name) not in own]
         return [Path(shutil.move(jar, directory / jar.name)) for jar in fetched]
 
 
-def _by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
+def _fetch_by_maven(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
     wanted = _dependencies(coordinates, transitive=True) + _dependencies(alone, transitive=False)
     _run_maven(directory, wanted, "copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={directory}")
 
@@ -97,10 +97,10 @@ def nearest_version(coordinate: str) -> str | None:
         answer = Path(scratch) / "answer"
         try:
             _run_maven(Path(scratch), _dependencies([wanted], transitive=False), "list", f"-DoutputFile={answer}")
-            found = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
+            match = re.search(rf"{re.escape(artifact)}:jar:([\w.-]+):", answer.read_text())
         except (FetchError, OSError):
             return None
-    return found[1] if found and found[1] != version else None
+    return match[1] if match and match[1] != version else None
 
 
 def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
@@ -108,14 +108,14 @@ def _dependencies(coordinates: Sequence[str], transitive: bool) -> str:
     alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     return "".join(
         "<dependency>"
-        + "".join(f"<{name}>{escape(part)}</{name}>" for name, part in zip(names, each.split(":"), strict=True))
+        + "".join(f"<{name}>{escape(part)}</{name}>" for name, part in zip(names, coordinate.split(":"), strict=True))
         + ("" if transitive else alone)
         + "</dependency>"
-        for each in coordinates
+        for coordinate in coordinates
     )
 
 
-def _by_ivy(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
+def _fetch_by_ivy(coordinates: Sequence[str], alone: Sequence[str], directory: Path) -> None:
     for kind, wanted in (("whole", coordinates), ("alone", alone)):
         if wanted:
             # In a process of its own: the JVM that resolves knows no session, and ends with it.
@@ -134,8 +134,8 @@ def _finish(command: Sequence[str]) -> None:
 
 def missing_in(output: str) -> list[str]:
     """The artifacts, as group:artifact:version, that no repository has, by what Maven or Ivy printed."""
-    found = (re.split("[:#;]", each) for pattern in _MISSING for each in re.findall(pattern, output))
-    return list(dict.fromkeys(":".join((*parts[:2], parts[-1])) for parts in found))
+    coordinates = (re.split("[:#;]", text) for pattern in _MISSING for text in re.findall(pattern, output))
+    return list(dict.fromkeys(":".join((*parts[:2], parts[-1])) for parts in coordinates))
 
 
 def reason_of(output: str) -> str:
@@ -176,8 +176,8 @@ def main(directory: str, kind: str, coordinates: Sequence[str]) -> int:
     with without_session() as gateway:
         resolve = gateway.jvm.org.apache.spark.util.DependencyUtils.resolveMavenDependencies
         none = getattr(gateway.jvm.scala, "None$").__getattr__("MODULE$")
-        found = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
-        for jar in (Path(found.apply(at)) for at in range(found.size())):
+        resolved = resolve(kind == "whole", "", ",".join(coordinates), "", f"{directory}/ivy", none)
+        for jar in (Path(resolved.apply(at)) for at in range(resolved.size())):
             # Ivy's names begin with the group.
             shutil.copy(jar, Path(directory) / jar.name.partition("_")[2])
     return 0
@@ -199,7 +199,7 @@ def known_sums() -> Mapping[str, str]:
     return read_sums((files("headrace.spark") / "jars.sha256").read_text(encoding="utf-8"))
 
 
-def changed(jars: Iterable[Path], sums: Mapping[str, str]) -> list[str]:
+def changed_jars(jars: Iterable[Path], sums: Mapping[str, str]) -> list[str]:
     """The names of the jars that are not those whose sums are known."""
     return [jar.name for jar in jars if jar.name in sums and sum_of(jar) != sums[jar.name]]
 

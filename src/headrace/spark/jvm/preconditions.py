@@ -69,7 +69,7 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     program, place = _program(environ)
     path = Path(os.path.realpath(program))
     home = path.parent.parent
-    version = _released(home) or _answered(program)
+    version = _read_release(home) or _ask_version(program)
     if version is None:
         raise _no_java(f"{place} does not answer as a Java does")
     major = _major(version)
@@ -78,8 +78,8 @@ def require_java(environ: Mapping[str, str] | None = None) -> Java:
     return Java(path=path, home=home, version=version, major=major)
 
 
-def _no_java(what: str, fix: str = INSTALL) -> PlatformError:
-    return PlatformError(code="HR001", what=f"{what}, and Spark needs Java {NEEDED} or newer", fix=fix)
+def _no_java(reason: str, fix: str = INSTALL) -> PlatformError:
+    return PlatformError(code="HR001", what=f"{reason}, and Spark needs Java {NEEDED} or newer", fix=fix)
 
 
 def _program(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -90,20 +90,20 @@ def _program(environ: Mapping[str, str]) -> tuple[str, str]:
             fix = f"set JAVA_HOME to a Java that is there, or unset it; {INSTALL}"
             raise _no_java(f"JAVA_HOME is {home}, where there is no bin/java", fix)
         return program, f"{program} (from JAVA_HOME)"
-    found = shutil.which("java", path=environ.get("PATH", os.defpath))
-    if found is None:
+    java = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if java is None:
         raise _no_java("no Java was found on the PATH, JAVA_HOME is not set")
-    return found, found
+    return java, java
 
 
-def _released(home: Path) -> str | None:
+def _read_release(home: Path) -> str | None:
     try:
         return _version(_RELEASE, (home / "release").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
 
 
-def _answered(program: str) -> str | None:
+def _ask_version(program: str) -> str | None:
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -112,8 +112,8 @@ def _answered(program: str) -> str | None:
 
 
 def _version(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
-    return found.group(1) if found and _major(found.group(1)) else None
+    match = pattern.search(text)
+    return match.group(1) if match and _major(match.group(1)) else None
 
 
 def _major(version: str) -> int:
@@ -127,7 +127,7 @@ def require_version(version: str) -> None:
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if FIRST <= numbers < BEYOND:
         return
-    first, beyond, complete = (".".join(map(str, each)) for each in (FIRST, BEYOND, COMPLETE_BEFORE))
+    first, beyond, complete = (".".join(map(str, numbers)) for numbers in (FIRST, BEYOND, COMPLETE_BEFORE))
     raise PlatformError(
         code="HR446",
         what=f"this is Spark {version}, and Headrace runs on {first} and newer ones before {beyond}",
@@ -149,15 +149,15 @@ def require_master(master: str) -> None:
         except (OSError, OverflowError, UnicodeError) as error:
             reasons.append(f"{host}:{port}: {getattr(error, 'strerror', None) or str(error) or 'no answer'}")
     if hosts:
-        what = f"the master {master} does not answer ({'; '.join(reasons)})"
-        raise PlatformError(code="HR126", what=what, fix="start the cluster, or correct the target's master")
+        message = f"the master {master} does not answer ({'; '.join(reasons)})"
+        raise PlatformError(code="HR126", what=message, fix="start the cluster, or correct the target's master")
 
 
-def not_started(error: Exception, master: str) -> PlatformError:
+def start_error(error: Exception, master: str) -> PlatformError:
     """Why no session could be made, from an exception of PySpark's or of the JVM's."""
     text = str(error)
-    found = re.findall(r"(?<![\w.])(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)
-    named = f"{found[-1][1]} ({found[-1][0]})" if found else tidy(text)
+    causes = re.findall(r"(?<![\w.])(?:\w+\.)+(\w*(?:Exception|Error)): ?(.+)", text)
+    named = f"{causes[-1][1]} ({causes[-1][0]})" if causes else tidy(text)
     if "JAVA_GATEWAY_EXITED" in text or "Java gateway process exited" in text:
         named = "its JVM ended before it answered; what it printed stands above"
     fix = next(
@@ -183,5 +183,5 @@ def master_hosts(master: str) -> list[tuple[str, int]]:
     """The hosts and ports of a standalone cluster's masters; none for another kind."""
     if not master.startswith("spark://"):
         return []
-    pairs = (each.rpartition(":") for each in master.removeprefix("spark://").split(","))
+    pairs = (host.rpartition(":") for host in master.removeprefix("spark://").split(","))
     return [(host.strip("[]"), int(port)) for host, _, port in pairs]

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
 from headrace.spark.jvm import gateway, hadoop_files
-from headrace.spark.jvm.preconditions import not_started
+from headrace.spark.jvm.preconditions import start_error
 from headrace.spark.jvm.settings import Purpose, is_local, settings
-from headrace.spark.jvm.stderr_filter import dropping_lines
+from headrace.spark.jvm.stderr_filter import drop_lines
 from headrace.storage.private import LOCAL_SETTING, local_directories, umask
 from headrace.units import size_bytes
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LOG_LEVEL_VARIABLE = "HEADRACE_SPARK_LOG"
 # The JVM prints its warnings on standard output, where `--json` prints lines that programs read. Those of an archive of
-# classes that does not fit tell a user nothing.
+# classes that does not fit are of no use to a user.
 JVM_WARNINGS = ("-Xlog:disable", "-Xlog:all=warning,cds=off,cds+dynamic=off,class+path=off:stderr")
 # For the short-lived JVM that only puts the driver's command line together.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto"
@@ -78,7 +78,7 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
     conf["spark.app.name"] = name
     conf.update(overrides or {})
     gateway.remember_secrets(conf)
-    conf |= _marked_output(conf, local=is_local(master))
+    conf |= _output_settings(conf, local=is_local(master))
     if is_local(master):
         conf |= hadoop_files.settings(conf)
         with suppress(OSError):  # Spark says it in its own words.
@@ -87,20 +87,20 @@ def start(*, master: str, purpose: Purpose, name: str, overrides: Mapping[str, s
             # Hadoop's own umask is 022, whatever that of the process: a result is the user's to open or close.
             conf.setdefault("spark.hadoop.fs.permissions.umask-mode", f"{umask():03o}")
     else:
-        conf |= hadoop_files.on_class_path(conf)
+        conf |= hadoop_files.class_path_settings(conf)
     own = conf.get(gateway.JAVA_OPTIONS, "")
-    require(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
+    end_unfit_jvm(purpose, {key: conf[key] for key in sorted(conf) if key.startswith(_FIXED_AT_START)})
     memory, log_level = conf.get("spark.driver.memory", ""), conf.get("spark.log.level", "")
     options = jvm_options(purpose, own, local=is_local(master), log_level=log_level, memory=memory)
     options += cds.options(java)
     if made := cds.ensure_in_background(java):
         print(made, file=sys.stderr)
     conf[gateway.JAVA_OPTIONS] = " ".join([*options, own]).strip()
-    return _started(master, conf)
+    return _start_session(master, conf)
 
 
 def jvm_options(purpose: Purpose, own: str, *, local: bool, log_level: str = "", memory: str = "") -> list[str]:
-    """What the driver's JVM is told besides Spark's settings, which gives it `memory`.
+    """Return the options of the driver's JVM that are not Spark's settings, which give it `memory`.
 
     A collector that the project's `own` options or the environment name stays: a JVM that is given two does not start.
     """
@@ -140,19 +140,19 @@ def _collector(purpose: Purpose, memory: str) -> list[str]:
     return [] if is_large or (os.cpu_count() or 1) < 2 else ["-XX:+UseParallelGC"]
 
 
-def _marked_output(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
-    """What lets the log tell of which query and batch a line is: of Python workers, and of Spark's scheduler.
+def _output_settings(conf: Mapping[str, str], *, local: bool) -> dict[str, str]:
+    """Return the settings by which lines of Python workers and of Spark's scheduler name their query and batch.
 
     On a cluster a worker's lines stay on its machine, and in another Python there may be no Headrace.
     """
-    found = {f"{SCHEDULER_LINES}.enabled": "true", f"{SCHEDULER_LINES}.queryIdLength": "36"}
+    chosen = {f"{SCHEDULER_LINES}.enabled": "true", f"{SCHEDULER_LINES}.queryIdLength": "36"}
     python = conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     if local and python == sys.executable and f"{DAEMON}=" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        found[DAEMON] = "headrace.spark.jvm.stderr_filter"
-    return {key: value for key, value in found.items() if key not in conf}
+        chosen[DAEMON] = "headrace.spark.jvm.stderr_filter"
+    return {key: value for key, value in chosen.items() if key not in conf}
 
 
-def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
+def _start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
@@ -163,28 +163,28 @@ def _started(master: str, conf: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_HOME", str(Path(str(files("pyspark")))))
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", LAUNCHER_OPTIONS)
         # PySpark imports it at its first call into the JVM; here it is read while the JVM starts. No daemon: of a start
-        # that is broken off, Python must not end in the middle of an import, whose locks nobody would release.
+        # that is broken off, Python must not end in the middle of an import, whose locks would never be released.
         threading.Thread(target=import_module, args=("pandas",), name="import of pandas").start()
     # An exception comes to the user as a finding; py4j and PySpark would log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    remember()
-    give_up()
+    cache_java_names()
+    close_interrupted_connections()
     builder = SparkSession.Builder().master(master)
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with dropping_lines(INCUBATOR_WARNING, _DIRECTIVES_ADDED, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
+    with drop_lines(INCUBATOR_WARNING, _DIRECTIVES_ADDED, *(() if os.environ.get(LOG_LEVEL_VARIABLE) else TRACES)):
         try:
-            gateway.ensure({"spark.master": master, **conf})
+            gateway.ensure_jvm({"spark.master": master, **conf})
             return builder.getOrCreate()
         except HeadraceError:
             raise
         except Exception as error:
-            raise not_started(error, master) from error
+            raise start_error(error, master) from error
 
 
-def give_up() -> None:
+def close_interrupted_connections() -> None:
     """Let py4j close such connections, for every gateway of this process; a second call changes nothing."""
     from py4j.clientserver import ClientServerConnection
 
@@ -220,7 +220,7 @@ _LASTING: tuple[Purpose, ...] = ("short", "reading", "backlog", "stream")
 _started_for: _Asked | None = None
 
 
-def require(purpose: Purpose, settings: Mapping[str, str]) -> None:
+def end_unfit_jvm(purpose: Purpose, settings: Mapping[str, str]) -> None:
     """End a JVM that was started here for a session that has ended, unless it serves the one that is to come.
 
     PySpark keeps the JVM after a session's stop, with all that it was started with: a check before a run would leave
@@ -258,16 +258,16 @@ def end(gateway: Any) -> None:
     context._gateway = context._jvm = None
 
 
-def remember() -> None:
+def cache_java_names() -> None:
     """Let py4j keep what it has found, for every gateway of this process; a second call changes nothing."""
     from py4j import java_gateway
 
     for kind in (java_gateway.JVMView, java_gateway.JavaPackage):
         if kind.__getattr__.__module__ != __name__:
-            kind.__getattr__ = _remembering(kind.__getattr__)
+            kind.__getattr__ = _cache_lookup(kind.__getattr__)
 
 
-def _remembering(look: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+def _cache_lookup(look: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 
     def found(self: Any, name: str) -> Any:

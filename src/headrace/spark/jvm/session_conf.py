@@ -19,21 +19,21 @@ _Result = TypeVar("_Result")
 _BETWEEN = "\x1f"
 # How long Spark waits for executors before it begins with fewer, and we before we say that none comes.
 WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-# Of those that begin with "mdc.", Spark tells the log too; see log4j2.properties.
+# Of those that begin with "mdc.", Spark gives to the log too; see log4j2.properties.
 QUERY = "mdc.headrace.query"
 
 
 @contextmanager
-def applied(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def apply_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Let the session have `settings` inside; a query that is started there keeps them."""
-    with restored(spark, settings):
+    with restore_settings(spark, settings):
         for key, value in settings.items():
             spark.conf.set(key, value)
         yield
 
 
 @contextmanager
-def restored(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
+def restore_settings(spark: SparkSession, keys: Collection[str]) -> Iterator[None]:
     """Give the session back the settings `keys` as they were before."""
     before = {key: spark.conf.get(key, None) for key in keys}
     try:
@@ -60,7 +60,7 @@ _before: dict[str, str | None] = {}
 
 
 @contextmanager
-def shared(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def share_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """As `applied`, for several threads at once; one that needs other settings waits until those inside have left."""
     wanted = (str(java_session(spark).hashCode()), frozenset(settings.items()))
     with _sharing:
@@ -82,7 +82,7 @@ def shared(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
                 _restore(spark, before)
 
 
-def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
+def modifiable_settings(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
     """Those of `settings` that a session which runs already can take."""
     return {key: value for key, value in settings.items() if spark.conf.isModifiable(key)}
 
@@ -90,7 +90,7 @@ def modifiable(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, st
 def all_settings(spark: SparkSession) -> dict[str, str]:
     """Every setting of the session, by one call: the map that PySpark gives costs one for each of its entries."""
     text = str(java_session(spark).conf().getAll().mkString(_BETWEEN))
-    pairs = (each.partition(" -> ") for each in text.split(_BETWEEN))
+    pairs = (pair.partition(" -> ") for pair in text.split(_BETWEEN))
     return {key: value for key, arrow, value in pairs if arrow}
 
 
@@ -104,7 +104,7 @@ def executor_memory(spark: SparkSession) -> int:
 
 
 def is_cluster(spark: SparkSession) -> bool:
-    """Whether a session has executors beside its driver."""
+    """Return whether a session has executors of its own, apart from its driver."""
     return not str(spark.sparkContext.master).startswith("local")
 
 
@@ -119,7 +119,7 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def executors(spark: SparkSession) -> int:
-    """How many executors a session has beside its driver."""
+    """Return how many executors a session has, without its driver."""
     return int(java_context(spark).getExecutorMemoryStatus().size()) - 1
 
 
@@ -130,7 +130,7 @@ def executor_patience(spark: SparkSession) -> float:
 
 
 @contextmanager
-def borrowed(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+def borrow(spark: SparkSession | None, begin: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     """A session to read with, in which settings and temporary views may be changed.
 
     It is a copy of `spark`, or else of the session that is active, and the original keeps its own settings and views.
@@ -169,7 +169,7 @@ _LAST_POOL = "verify"
 _LAST_GROUP = "headrace verify"
 
 
-def take_last_turn() -> SparkSession | None:
+def use_low_priority_pool() -> SparkSession | None:
     """The session that runs; the jobs of this thread leave its cores to batches, and can be broken off."""
     spark = _default()
     if spark is not None:
@@ -178,7 +178,7 @@ def take_last_turn() -> SparkSession | None:
     return spark
 
 
-def break_last_turn_off() -> None:
+def cancel_low_priority_jobs() -> None:
     """Cancel the jobs of the thread that has taken the last turn."""
     spark = _default()
     if spark is not None:
@@ -224,7 +224,7 @@ def _default() -> SparkSession | None:
 
 
 @contextmanager
-def served(spark: SparkSession, query: str) -> Iterator[None]:
+def name_query(spark: SparkSession, query: str) -> Iterator[None]:
     """Let a query that is started in this block have its name: its thread inherits the properties of this one."""
     context = spark.sparkContext
     before = context.getLocalProperty(QUERY)

@@ -60,7 +60,7 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def object_store_settings(own: Mapping[str, str]) -> dict[str, str]:
-    """What of the environment a session needs beside its `own` settings: Hadoop's client asks for less of it."""
+    """Return the settings that a session takes from the environment, of which Hadoop's client reads less."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     # As AWS's tools for Python do; Hadoop's client takes another one where an endpoint has no region in its name.
     usual = "us-east-1" if endpoint or f"{OBJECT_STORE_PREFIX}endpoint" in own else None

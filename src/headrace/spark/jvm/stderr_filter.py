@@ -1,6 +1,6 @@
-"""Standard error of Spark and its Python workers: lines that carry facts, and lines that tell nothing.
+"""Standard error of Spark and its Python workers: lines that carry facts, and lines without any.
 
-A worker's output comes to the driver's standard error by way of the JVM, and nothing in it tells whose it is. The
+A worker's output comes to the driver's standard error by way of the JVM, and nothing in it names its query. The
 worker knows: Spark gives each task the local properties of the query's thread. So this module, run as Spark's daemon of
 Python workers, which are forks of it, marks what the user's functions print and log with the query and the batch.
 """
@@ -40,7 +40,7 @@ _LIBRARY = re.compile(
 # Begins such a line, as log4j2.properties and Python workers write it; nothing that is read by people contains it.
 MARK = "\x1e"
 _MARK = MARK.encode()
-# What is told of each line as well, as the log of a run.
+# These get each line as well, as the log of a run does.
 taps: list[Callable[[Said], None]] = []
 # Spark's, in each batch.
 BATCH = "streaming.sql.batchId"
@@ -48,8 +48,8 @@ _SHOWN = threading.local()
 Destination: TypeAlias = Literal["log", "stderr", "both"]
 
 
-def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The lines that tell something: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
+def informative_lines(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes]:
+    """Yield the lines with facts: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
 
     A worker that Spark listens to no more, or did not wait for, ends with a trace that says so; the query's own failure
     tells why.
@@ -59,7 +59,7 @@ def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes
         if held:
             held.append(line)
             if line.strip() and not line.startswith((b" ", _TRACE)):
-                blank_too = _is_unheard(held)
+                blank_too = _is_of_abandoned_worker(held)
                 if not blank_too:
                     yield from held
                 held = []
@@ -74,14 +74,14 @@ def telling(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iterator[bytes
     yield from held
 
 
-def _is_unheard(trace: list[bytes]) -> bool:
+def _is_of_abandoned_worker(trace: list[bytes]) -> bool:
     """Whether a trace is that of a worker that Spark did not listen to; code of the user's may lose other sockets."""
     calls = (line for line in trace if line.startswith(b'  File "'))
     return trace[-1].startswith(_UNHEARD) and (trace[0].startswith(_FLUSH) or all(map(_LIBRARY.match, calls)))
 
 
 @contextmanager
-def dropping_lines(*starts: bytes) -> Iterator[None]:
+def drop_lines(*starts: bytes) -> Iterator[None]:
     """Let processes that are started in this block write to standard error, but for lines that begin so.
 
     What they write later, after the block, goes the same way until they end.
@@ -93,13 +93,13 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
 
     def pass_on() -> None:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
-            for line in telling(lines, starts):
+            for line in informative_lines(lines, starts):
                 text = line.decode("utf-8", "surrogateescape")
-                said = Said.read(text)
-                for tap in list(taps) if said.to != "stderr" else ():
-                    tap(said)
-                if said.to != "log":
-                    shown = redacted(f"{said.message}\n" if _MARK in line else text)
+                parsed = Said.read(text)
+                for tap in list(taps) if parsed.to != "stderr" else ():
+                    tap(parsed)
+                if parsed.to != "log":
+                    shown = redacted(f"{parsed.message}\n" if _MARK in line else text)
                     out.write(shown.encode("utf-8", "surrogateescape"))
 
     threading.Thread(target=pass_on, name="standard error", daemon=True).start()
@@ -111,9 +111,9 @@ def dropping_lines(*starts: bytes) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Said:
-    """One line; what it does not tell is None.
+    """One line; what it does not name is None.
 
-    to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which tells the query. ms:
+    to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which names the query. ms:
     when it was said, in milliseconds since 1970.
     """
 
@@ -174,8 +174,8 @@ def install() -> None:
 
     def told(self: logging.Logger, record: logging.LogRecord) -> None:
         # A handler of our own would make basicConfig of the user's do nothing.
-        if not getattr(_SHOWN, "alone", False) and (found := serving()):
-            _tell(found, record.levelname.lower(), _message(record), "log")
+        if not getattr(_SHOWN, "alone", False) and (serving_query := serving()):
+            _write_line(serving_query, record.levelname.lower(), _message(record), "log")
         # What handlers of the user's write was logged already.
         before, _SHOWN.alone = getattr(_SHOWN, "alone", False), True
         try:
@@ -200,15 +200,15 @@ class _Marked:
         self._open: tuple[tuple[str, int], str] | None = None
 
     def write(self, text: str) -> int:
-        found = serving() if isinstance(text, str) and not text.startswith(CHATTER) else None
-        if found is None:
+        source = serving() if isinstance(text, str) and not text.startswith(CHATTER) else None
+        if source is None:
             return self._below.write(text)
-        if self._open is not None and self._open[0] != found:
+        if self._open is not None and self._open[0] != source:
             self.end_line()
         *whole, rest = ((self._open[1] if self._open else "") + text).split("\n")
         for line in whole:
-            self._line(found, line)
-        self._open = (found, rest) if rest else None
+            self._line(source, line)
+        self._open = (source, rest) if rest else None
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -216,23 +216,23 @@ class _Marked:
             self.write(line)
 
     def end_line(self) -> None:
-        """Tell what has no end of a line."""
+        """Write what has no end of a line yet."""
         if self._open is not None:
-            (found, rest), self._open = self._open, None
-            self._line(found, rest)
+            (source, rest), self._open = self._open, None
+            self._line(source, rest)
 
-    def _line(self, found: tuple[str, int], line: str) -> None:
+    def _line(self, source: tuple[str, int], line: str) -> None:
         shown_alone = getattr(_SHOWN, "alone", False) or not line.strip()
-        _tell(found, self._level, line, "stderr" if shown_alone else "both")
+        _write_line(source, self._level, line, "stderr" if shown_alone else "both")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._below, name)
 
 
-def _tell(found: tuple[str, int], level: str, message: str, to: Destination) -> None:
-    said = Said(message=message, level=level, query=found[0], batch=found[1], to=to)
+def _write_line(source: tuple[str, int], level: str, message: str, to: Destination) -> None:
+    line = Said(message=message, level=level, query=source[0], batch=source[1], to=to)
     # In one write, so that lines of several workers stay whole.
-    os.write(2, said.line().encode())
+    os.write(2, line.line().encode())
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# Spark reads on other machines, and files may be large: what is not found quickly is not told.
+# Spark reads on other machines, and files may be large: what is not found quickly is left out.
 MOST_BYTES = 64_000_000
 # Of more lines with the same fault only so many are named.
 _NAMED = 5

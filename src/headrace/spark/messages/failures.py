@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Installed: TypeAlias = Callable[[], Iterable[Failure]]
-# Where a worker died, as by the kernel's out-of-memory killer, its connection alone may tell: an end of the stream or
+# Where a worker died, as by the kernel's out-of-memory killer, only its connection may show it: an end of the stream or
 # of the socket that Spark's reader of the worker met. A damaged file of the state or a zipped input ends in the same
 # exceptions, met by other readers; the first line of Spark's own in the trace says which. Trying those again would only
 # delay what no attempt can fix.
@@ -37,7 +37,7 @@ class Known:
 
     conditions: of Spark, Delta or Kafka, as their messages have them in brackets. `what` takes the pattern's groups.
     lines: finds the lines with the fault by these groups; `what` takes {row} and {more} of it then. of_files: Spark
-    says the same where the store of a file did not answer; the cause of its error tells.
+    says the same where the store of a file did not answer; the cause of its error shows which it is.
     """
 
     code: str
@@ -272,32 +272,32 @@ def failure_of(
     if error is None:
         return None
     if faults:
-        told = faults[-1].findings[0]
-        return told if told.where.file else replace(told, where=where)
+        finding = faults[-1].findings[0]
+        return finding if finding.where.file else replace(finding, where=where)
     return finding_of_message(str(error), subject=subject, where=where, connectors=connectors, installed=installed)
 
 
 def known_failure(text: str, *, subject: str, where: Where, connectors: Sequence[Connector] = ()) -> Finding | None:
     """The finding of a message of Spark's whose cause is known, to one of `connectors` or to all."""
     for connector in connectors:
-        if (told := connector.explain_failure(text)) is not None:
-            return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
+        if (problem := connector.explain_failure(text)) is not None:
+            return Finding(code=problem.code, what=f"{subject}: {problem.what}", fix=problem.fix, where=where)
     conditions = _CONDITION.findall(text)
     # An exception of the user's own may use the same words.
     away = None if python_error(text) else _STORE_AWAY.search(text)
-    for known in KNOWN:
-        if away is not None and known.of_files:
+    for failure in KNOWN:
+        if away is not None and failure.of_files:
             continue
-        match = re.search(known.pattern, text) if known.pattern else None
-        if match or any(is_one_of(condition, known.conditions) for condition in conditions):
+        match = re.search(failure.pattern, text) if failure.pattern else None
+        if match or any(is_one_of(condition, failure.conditions) for condition in conditions):
             parts = match.groupdict() if match else {}
             seen = {"at": _at(text), "record": _record(text), "partitions": _partitions(text)}
-            what = known.what.format(**seen, **_lines_of(known, parts), **parts)
-            return Finding(code=known.code, what=f"{subject}: {what}", fix=known.fix, where=where)
+            message = failure.what.format(**seen, **_lines_of(failure, parts), **parts)
+            return Finding(code=failure.code, what=f"{subject}: {message}", fix=failure.fix, where=where)
     if away is not None:
         why = tidy(_BEFORE_THE_REASON.sub("", away["why"]))
-        what = f"{subject}: the store of its files does not answer: {why}"
-        return Finding(code="HR831", what=what, fix=_AWAY_FIX, where=where)
+        message = f"{subject}: the store of its files does not answer: {why}"
+        return Finding(code="HR831", what=message, fix=_AWAY_FIX, where=where)
     return None
 
 
@@ -311,11 +311,11 @@ def finding_of_message(
     """
     if ours := _OURS.search(text):
         return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
-    if found := known_failure(text, subject=subject, where=where, connectors=connectors):
-        return found
+    if finding := known_failure(text, subject=subject, where=where, connectors=connectors):
+        return finding
     others = (failure.seen_in(text) for failure in installed())
-    if told := _of_worker(text) or next((each for each in others if each is not None), None):
-        return Finding(code=told.code, what=f"{subject}: {told.what}", fix=told.fix, where=where)
+    if problem := _of_worker(text) or next((failure for failure in others if failure is not None), None):
+        return Finding(code=problem.code, what=f"{subject}: {problem.what}", fix=problem.fix, where=where)
     python = python_error(text)
     return Finding(
         code="HR601",
@@ -337,19 +337,19 @@ def _at(text: str) -> str:
     return " in " + re.sub(r"^file:/+", "/", match.group("file")) if match else ""
 
 
-def _lines_of(known: Known, parts: Mapping[str, str]) -> dict[str, str]:
+def _lines_of(failure: Known, parts: Mapping[str, str]) -> dict[str, str]:
     """The first line of a file that has a fault, and those that have it too, as far as the file can be looked at."""
-    if known.lines is None:
+    if failure.lines is None:
         return {}
-    lines = known.lines({**parts, "place": unquote(parts["place"])})
+    lines = failure.lines({**parts, "place": unquote(parts["place"])})
     row = f"line {lines[0]} of {parts['place']}" if lines else f"a row of {parts['place']}"
     return {"row": row, "more": bad_records.also(lines[1:])}
 
 
 def _partitions(text: str) -> str:
     """The lists of columns that Spark found in the directories."""
-    found = re.findall(r"Partition column name list #\d+: (.+)", text)
-    return f": {' and '.join(sorted(set(found)))}" if found else ""
+    lists = re.findall(r"Partition column name list #\d+: (.+)", text)
+    return f": {' and '.join(sorted(set(lists)))}" if lists else ""
 
 
 def _record(text: str) -> str:
@@ -357,8 +357,8 @@ def _record(text: str) -> str:
         r"Malformed (?:CSV )?record[^:]*:\s*(.+?)\s*(?:SQLSTATE|\n|$)", text
     )
     file = _at(text).removeprefix(" in ")
-    if found := bad_records.find(file, text) if file else None:
-        return f", {found}"
+    if line := bad_records.find(file, text) if file else None:
+        return f", {line}"
     record = match.group(1).strip().rstrip(".") if match else ""
     if not record.strip("[], nul"):  # Spark shows what it could read of it, which may be nothing
         return ""
@@ -367,10 +367,10 @@ def _record(text: str) -> str:
 
 def python_error(text: str) -> str:
     """The last line of a Python trace inside the message: the exception that a user's function raised."""
-    found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
-    if "Traceback (most recent call last)" not in text or not found:
+    errors = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.+)$", text, re.MULTILINE)
+    if "Traceback (most recent call last)" not in text or not errors:
         return ""
-    name, sentence = found[-1]
+    name, sentence = errors[-1]
     if name.startswith("Py4J"):
         return ""  # PySpark called the JVM, whose own exception follows.
     return f"{name}: {tidy(sentence) or sentence}"
@@ -379,14 +379,14 @@ def python_error(text: str) -> str:
 def _python_line(text: str) -> Where | None:
     """The innermost line of a Python trace inside the message that is of no installed package."""
     library = os.path.dirname(os.__file__)
-    found = [
+    places = [
         (file, int(line))
         for file, line in re.findall(r'^\s*File "([^"<>]+)", line (\d+), in ', text, re.MULTILINE)
         if not file.startswith((library, _PACKAGE)) and "site-packages" not in file and ".zip/" not in file
     ]
-    if not found:
+    if not places:
         return None
-    file, line = found[-1]
+    file, line = places[-1]
     shown = os.path.relpath(file)
     return Where(file=file if shown.startswith("..") else shown, line=line)
 
@@ -397,7 +397,7 @@ def _innermost(text: str) -> str:
 
 
 def worker_fault(text: str) -> str | None:
-    """What the text of Spark's exception tells of one of its Python workers: that it died, or never came; else None."""
+    """Return what Spark's exception says of a Python worker: that it died, or never connected; None: nothing."""
     worker = _of_worker(text)
     return None if worker is None else worker.what
 

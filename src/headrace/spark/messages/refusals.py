@@ -14,8 +14,8 @@ from typing import Any
 
 from headrace.errors import NOWHERE, Finding, HeadraceError, Where, first_line
 from headrace.spark.messages import wrong_words
-from headrace.spark.messages.conditions import condition
-from headrace.spark.messages.wrong_words import argument_of, of_python
+from headrace.spark.messages.conditions import code_and_fix
+from headrace.spark.messages.wrong_words import of_python
 
 _SINK = "return the DataFrame and read the query's sink; the memory sink holds the result as a table of the session"
 _NOTHING = "leave it out: each batch is read once, and a view that several queries ask for is computed by each"
@@ -50,9 +50,9 @@ class Refusal:
         return is_one_of(condition, self.conditions) or bool(self.pattern and re.search(self.pattern, text, re.DOTALL))
 
 
-def is_one_of(condition: str | None, known: Iterable[str]) -> bool:
+def is_one_of(condition: str | None, names: Iterable[str]) -> bool:
     """Whether a condition is one of `known`, or below one of them."""
-    return condition is not None and any(condition == each or condition.startswith(f"{each}.") for each in known)
+    return condition is not None and any(condition == name or condition.startswith(f"{name}.") for name in names)
 
 
 CALLED = Refusal(
@@ -198,6 +198,10 @@ REFUSALS = (
 )
 UNNAMED = Refusal("HR220", "", "change the query as Spark's sentence says")
 _PARSER = ("PARSE_SYNTAX_ERROR", "PARSE_EMPTY_STATEMENT")
+# Such settings (spark.sql.legacy..., ANSI off) change values silently, so a finding must not pass them on.
+_WRONG_ADVICE = re.compile(r"(?<![\w.])spark\.(sql|databricks)\.|^Use `try_")
+# Sentences behind the first one that name the choices; the others advise what our fix says better.
+_PROPOSAL = re.compile(r"Did you mean |The |Supported ")
 
 
 def finding_of(
@@ -216,8 +220,8 @@ def finding_of(
     if isinstance(error, HeadraceError):
         return error.findings[0]
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "google":
-        what = f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed"
-        return Finding(code="HR011", what=what, fix="pip install 'headrace[state]'", where=where)
+        message = f"{subject} uses transformWithState, which needs the package protobuf, and that is not installed"
+        return Finding(code="HR011", what=message, fix="pip install 'headrace[state]'", where=where)
     name, sentence = condition_of(error), sentence_of(error)
     if name is None and not is_from_spark(error):
         return Finding(
@@ -231,20 +235,20 @@ def finding_of(
     if name in _PARSER:
         stopped = wrong_words.stop(str(error))
         return Finding(code="HR216", what=f"{subject}: {sentence}", fix=wrong_words.fix_at(stopped), where=where)
-    if known := condition(name):
-        message, fix = known.message_and_fix(parameters_of(error), error)
-        return Finding(code=known.code, what=f"{subject}: {message or sentence}", fix=fix, where=where)
+    if entry := code_and_fix(name, parameters_of(error), error):
+        code, fix = entry
+        return Finding(code=code, what=f"{subject}: {_with_proposals(sentence)}", fix=fix, where=where)
     if called_with := re.search(r"Method (\w+)\(\[.*\]\) does not exist", sentence):
-        what = f"{subject} gives the function {called_with[1]} arguments of other types than it takes"
-        fix = f"{argument_of(called_with[1])}; a format is a text in quotes, a column F.col('name')"
-        return Finding(code="HR460", what=what, fix=fix, where=where)
+        message = f"{subject} gives the function {called_with[1]} arguments of other types than it takes"
+        fix = f"see {called_with[1]} in PySpark's reference; a format is a text in quotes, a column F.col('name')"
+        return Finding(code="HR460", what=message, fix=fix, where=where)
     text = f"{name or ''} {sentence}"
-    refusal = next((each for each in REFUSALS if each.fits(name, text)), UNNAMED)
+    refusal = next((candidate for candidate in REFUSALS if candidate.fits(name, text)), UNNAMED)
     if refusal is UNNAMED and (other := otherwise()):
         return other
-    if refusal is CALLED and (method := called(error)):
-        what = f"{subject} calls {method} on a stream, which has no end"
-        return Finding(code=refusal.code, what=what, fix=INSTEAD[method], where=where)
+    if refusal is CALLED and (method := called_method(error)):
+        message = f"{subject} calls {method} on a stream, which has no end"
+        return Finding(code=refusal.code, what=message, fix=INSTEAD[method], where=where)
     return Finding(code=refusal.code, what=f"{subject}: {sentence}", fix=refusal.fix, where=where)
 
 
@@ -253,8 +257,8 @@ def line_of(error: BaseException, sql: str) -> int:
     if stopped := wrong_words.stop(str(error)):
         return stopped.line
     try:
-        contexts = _asked(error, "getQueryContext") or []
-        starts = [each.startIndex() for each in contexts if "SQL" in str(each.contextType())]
+        contexts = _ask(error, "getQueryContext") or []
+        starts = [context.startIndex() for context in contexts if "SQL" in str(context.contextType())]
     except Exception:
         return 0
     # A context is a part of this statement, or of the text of an expression inside a table's function.
@@ -263,7 +267,7 @@ def line_of(error: BaseException, sql: str) -> int:
 
 def parameters_of(error: BaseException) -> dict[str, str]:
     """The parameters of Spark's error condition."""
-    given = _asked(error, "getMessageParameters")
+    given = _ask(error, "getMessageParameters")
     return {str(key): str(value) for key, value in dict(given or {}).items()}
 
 
@@ -284,11 +288,11 @@ def with_directories(finding: Finding, error: BaseException, root: Path, of_spar
 
 def condition_of(error: BaseException) -> str | None:
     """Spark's error class, as `UNRESOLVED_COLUMN.WITH_SUGGESTION`, or None for other exceptions."""
-    condition = _asked(error, "getCondition" if hasattr(error, "getCondition") else "getErrorClass")
+    condition = _ask(error, "getCondition" if hasattr(error, "getCondition") else "getErrorClass")
     return str(condition) if condition else None
 
 
-def _asked(error: BaseException, name: str) -> Any:
+def _ask(error: BaseException, name: str) -> Any:
     """What a method of an exception of Spark's gives; None where it has none, or the JVM does not answer."""
     try:
         return getattr(error, name)()
@@ -304,21 +308,25 @@ def sentence_of(error: BaseException) -> str:
 def first_sentence(error: BaseException) -> str:
     """The first line of what Spark or a library in its JVM says, without error class and SQLSTATE."""
     cause: Any = getattr(error, "java_exception", None)
-    said = str(error) if cause is None else str(cause.getMessage() or cause.toString())
-    line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(said))
+    message = str(error) if cause is None else str(cause.getMessage() or cause.toString())
+    line = re.sub(r"^([\w.$]+(Exception|Error): )?\[[A-Z0-9_.]+\]\s*", "", first_line(message))
     return without_advice(re.sub(r"(?<!\s)\s*SQLSTATE.*$", "", line).strip()) or type(error).__name__
 
 
 def without_advice(text: str) -> str:
-    """A message of Spark without the sentences that advise a setting or a function that turns errors into NULL.
+    """Remove the sentences of Spark's message that advise a setting or a function which turns errors into NULL."""
+    first, *others = _sentences(text)
+    return " ".join((first, *(sentence for sentence in others if not _WRONG_ADVICE.search(sentence))))
 
-    Such settings (`spark.sql.legacy...`, ANSI off) change values silently, so a finding must not pass them on.
-    """
-    first, *others = re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
-    kept = (
-        sentence for sentence in others if not re.search(r"(?<![\w.])spark\.(sql|databricks)\.|^Use `try_", sentence)
-    )
-    return " ".join((first, *kept))
+
+def _with_proposals(text: str) -> str:
+    """Keep of Spark's message the first sentence, without the operator it names, and what it proposes."""
+    first, *others = _sentences(text)
+    return " ".join((re.sub(r" in operator .*", "", first), *filter(_PROPOSAL.match, others)))
+
+
+def _sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z])", text)
 
 
 def tidy(text: str) -> str:
@@ -346,7 +354,7 @@ def is_from_spark(error: BaseException) -> bool:
     return type(error).__module__.split(".")[0] in {"pyspark", "py4j"}
 
 
-def called(error: BaseException) -> str | None:
+def called_method(error: BaseException) -> str | None:
     """The method of Spark that the user's code called when `error` was raised, if it is one of INSTEAD."""
     for frame in traceback.extract_tb(error.__traceback__):
         if "pyspark" in PurePath(frame.filename).parts:

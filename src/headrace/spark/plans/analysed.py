@@ -89,20 +89,24 @@ class PlanFacts:
 def plan_facts(frame: DataFrame) -> PlanFacts:
     """Read the facts off the analysed plan of `frame`, without running anything."""
     plan = analysed_plan(frame)
-    found = list(nodes(plan))
-    marks = [node for node in found if node.nodeName() == "EventTimeWatermark"]
-    indeterminate = (text for node in found for each in sequence(node.expressions()) for text in _innermost(each))
+    all_nodes = list(nodes(plan))
+    marks = [node for node in all_nodes if node.nodeName() == "EventTimeWatermark"]
+    indeterminate = (
+        text for node in all_nodes for expression in sequence(node.expressions()) for text in _innermost(expression)
+    )
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
         sources=source_names(plan),
         watermarks=len(marks),
         watermarked=tuple(dict.fromkeys(name for mark in marks for name in source_names(mark))),
-        stateful=any(is_stateful(str(node.nodeName())) for node in found if node.isStreaming()),
-        endless=tuple(operator for node in found for operator in _endless(node)),
-        processors=tuple(_processor(node) for node in found if node.nodeName() == PROCESSOR and node.isStreaming()),
-        by_clock=any(map(_by_clock, found)),
-        joins=any(map(joins_streams, found)),
-        indeterminate=tuple(dict.fromkeys([*indeterminate, *_planned_again(jvm_of(frame.sparkSession), plan)])),
+        stateful=any(is_stateful(str(node.nodeName())) for node in all_nodes if node.isStreaming()),
+        endless=tuple(operator for node in all_nodes for operator in _endless_deduplications(node)),
+        processors=tuple(_processor(node) for node in all_nodes if node.nodeName() == PROCESSOR and node.isStreaming()),
+        by_clock=any(map(_is_by_clock, all_nodes)),
+        joins=any(map(joins_streams, all_nodes)),
+        indeterminate=tuple(
+            dict.fromkeys([*indeterminate, *_planning_time_expressions(jvm_of(frame.sparkSession), plan)])
+        ),
     )
 
 
@@ -111,7 +115,7 @@ def plan_text(frame: DataFrame) -> str:
     return re.sub(_PASSING, "", str(analysed_plan(frame).canonicalized().treeString()))
 
 
-def parsed_text(spark: SparkSession, sql: str) -> str:
+def parse_text(spark: SparkSession, sql: str) -> str:
     """A SELECT as Spark's parser reads it: without comments, layout and the case of keywords; nothing is looked up."""
     plan = java_session(spark).sessionState().sqlParser().parsePlan(sql)
     return re.sub(r"#\d+L?", "", str(plan.treeString()))
@@ -129,7 +133,7 @@ def sequence(scala: Any) -> Iterator[Any]:
 
 
 def identity(attribute: Any) -> int:
-    """What tells one attribute of a plan from all others."""
+    """Return the number by which Spark knows an attribute of a plan."""
     return int(attribute.exprId().id())
 
 
@@ -153,10 +157,10 @@ def joins_streams(node: Any) -> bool:
 def keeps_whole_rows(deduplication: Any) -> bool:
     """Whether a deduplication is by all columns, none of which lets state go, as `distinct` is."""
     keys, columns = list(sequence(deduplication.keys())), list(sequence(deduplication.child().output()))
-    return not marked(keys) and set(map(identity, columns)) <= set(map(identity, keys))
+    return not with_watermark(keys) and set(map(identity, columns)) <= set(map(identity, keys))
 
 
-def marked(attributes: Iterable[Any]) -> list[Any]:
+def with_watermark(attributes: Iterable[Any]) -> list[Any]:
     """Those of `attributes` that have a watermark."""
     return [attribute for attribute in attributes if attribute.metadata().contains(WATERMARK_KEY)]
 
@@ -172,7 +176,7 @@ def may_hold(plan: Any, names: Iterable[str]) -> bool:
     return not held.isdisjoint(names)
 
 
-def asked_clocks(frame: DataFrame, plan: Any) -> tuple[str, ...]:
+def clock_expressions(frame: DataFrame, plan: Any) -> tuple[str, ...]:
     """The expressions of a plan of this frame's session that ask the clock."""
     return tuple(dict.fromkeys(clocks(plan))) if asks_the_clock(jvm_of(frame.sparkSession), plan) else ()
 
@@ -185,7 +189,7 @@ def clocks(plan: Any) -> Iterator[str]:
 def _of_classes(plan: Any, names: Collection[str]) -> Iterator[Any]:
     for node in nodes(plan):
         for expression in sequence(node.expressions()):
-            yield from (each for each in nodes(expression) if each.getClass().getSimpleName() in names)
+            yield from (part for part in nodes(expression) if part.getClass().getSimpleName() in names)
 
 
 def source_names(plan: Any) -> tuple[str, ...]:
@@ -195,10 +199,10 @@ def source_names(plan: Any) -> tuple[str, ...]:
 
 def is_stateful(name: str) -> bool:
     """Whether a node of this name keeps state over a stream, joins left out."""
-    return name in _STATEFUL or any(each in name for each in ARBITRARY_STATE)
+    return name in _STATEFUL or any(kind in name for kind in ARBITRARY_STATE)
 
 
-def _endless(node: Any) -> Iterator[EndlessDeduplication]:
+def _endless_deduplications(node: Any) -> Iterator[EndlessDeduplication]:
     kind = str(node.nodeName())
     if kind not in ("Deduplicate", "Distinct") or not node.isStreaming():
         return
@@ -215,7 +219,7 @@ def delay_of(attribute: Any) -> int:
 
 
 def timestamps(columns: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(str(each.name()) for each in columns if str(each.dataType().typeName()) == "timestamp")
+    return tuple(str(column.name()) for column in columns if str(column.dataType().typeName()) == "timestamp")
 
 
 def has_event_time(key: Any) -> bool:
@@ -238,7 +242,7 @@ def is_attribute(expression: Any) -> bool:
     return bool(expression.nodeName() == "AttributeReference")
 
 
-def _by_clock(node: Any) -> bool:
+def _is_by_clock(node: Any) -> bool:
     if node.nodeName() == PROCESSOR:
         return str(node.timeMode()) == "ProcessingTime"
     return node.nodeName() == "FlatMapGroupsInPandasWithState" and str(node.timeout()) == "ProcessingTimeTimeout"
@@ -258,7 +262,7 @@ def asks_the_clock(jvm: Any, plan: Any) -> bool:
     return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))
 
 
-def _planned_again(jvm: Any, plan: Any) -> Iterator[str]:
+def _planning_time_expressions(jvm: Any, plan: Any) -> Iterator[str]:
     """The expressions that Spark computes when it plans a batch, so that a batch that comes again gets another value.
 
     `current_timestamp` and the like get the batch's own time, which the checkpoint keeps. Source:
@@ -269,7 +273,7 @@ def _planned_again(jvm: Any, plan: Any) -> Iterator[str]:
 
 
 def _has_watermark(expression: Any) -> bool:
-    return bool(marked(sequence(expression.references().toSeq())))
+    return bool(with_watermark(sequence(expression.references().toSeq())))
 
 
 def _innermost(expression: Any) -> Iterator[str]:

@@ -55,7 +55,7 @@ class Deferred:
 
     def __call__(self, *arguments: Any) -> Any:
         def call() -> Any:
-            return self._deferred_object()(*map(_made, arguments))
+            return self._deferred_object()(*map(_resolve, arguments))
 
         return call() if _is_live() else Deferred(call)
 
@@ -63,11 +63,11 @@ class Deferred:
         return str(self._deferred_object()) if _is_live() else "made when Spark runs"
 
 
-def _made(argument: Any) -> Any:
+def _resolve(argument: Any) -> Any:
     if isinstance(argument, Deferred):
         return argument._deferred_object()
     if isinstance(argument, (list, tuple)):
-        return type(argument)(map(_made, argument))
+        return type(argument)(map(_resolve, argument))
     return argument
 
 
@@ -97,7 +97,7 @@ class _StandInSession:
 
 
 @contextmanager
-def deferring() -> Iterator[None]:
+def defer() -> Iterator[None]:
     """Defer what the code run inside asks PySpark for, unless a session is there; PySpark is not imported for it."""
     with ExitStack() as until:
         if _COMPLETE in sys.modules:
@@ -110,7 +110,7 @@ def deferring() -> Iterator[None]:
 
 
 class _Arrival:
-    """Tells when PySpark has been imported."""
+    """Calls a function once PySpark has been imported."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self.tell = tell

@@ -65,7 +65,7 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
         return
     # Counted on the way down, as `operations` counts them.
     number = next(joins) if analysed.joins_streams(node) else None
-    below = [each for child in analysed.sequence(node.children()) for each in _states(child, lengths, joins)]
+    below = [state for child in analysed.sequence(node.children()) for state in _states(child, lengths, joins)]
     yield from below
     kind, behind = str(node.nodeName()), bool(below)
     if number is not None:
@@ -73,18 +73,18 @@ def _states(node: Any, lengths: dict[int, int], joins: Iterator[int]) -> Iterato
     elif kind == "Aggregate":
         keys = list(analysed.sequence(node.groupingExpressions()))
         session = any(map(analysed.is_session, keys))
-        yield _keyed("session windows" if session else "aggregation", keys, lengths, behind)
+        yield _state_by_keys("session windows" if session else "aggregation", keys, lengths, behind)
     elif kind in ("Deduplicate", "Distinct"):
         keys = list(analysed.sequence(node.keys() if kind == "Deduplicate" else node.output()))
-        yield _keyed("deduplication", keys, lengths, behind)
+        yield _state_by_keys("deduplication", keys, lengths, behind)
     elif kind == "DeduplicateWithinWatermark":
         keys, times = list(analysed.sequence(node.keys())), analysed.sequence(node.child().output())
-        yield _kept("deduplication within the watermark", keys, analysed.marked(times), behind)
-    elif any(each in kind for each in analysed.ARBITRARY_STATE):
-        yield _arbitrary(node, kind, behind)
+        yield _state_by("deduplication within the watermark", keys, analysed.with_watermark(times), behind)
+    elif any(name in kind for name in analysed.ARBITRARY_STATE):
+        yield _arbitrary_state(node, kind, behind)
 
 
-def _kept(kind: StateKind, keys: list[Any], times: list[Any], behind: bool, **further: Any) -> KeptState:
+def _state_by(kind: StateKind, keys: list[Any], times: list[Any], behind: bool, **further: Any) -> KeptState:
     """A state by `keys`, which is held against the first of `times`, if there is one."""
     return KeptState(
         kind=kind,
@@ -96,13 +96,13 @@ def _kept(kind: StateKind, keys: list[Any], times: list[Any], behind: bool, **fu
     )
 
 
-def _keyed(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
+def _state_by_keys(kind: StateKind, keys: list[Any], lengths: dict[int, int], behind: bool) -> KeptState:
     windows = (lengths.get(analysed.identity(key)) for key in keys if analysed.is_attribute(key))
-    window = next((each for each in windows if each is not None), None)
-    return _kept(kind, keys, list(filter(analysed.has_event_time, keys)), behind, window=window)
+    window = next((length for length in windows if length is not None), None)
+    return _state_by(kind, keys, list(filter(analysed.has_event_time, keys)), behind, window=window)
 
 
-def _arbitrary(node: Any, kind: str, behind: bool) -> KeptState:
+def _arbitrary_state(node: Any, kind: str, behind: bool) -> KeptState:
     processor = kind == analysed.PROCESSOR
     timeout = str(node.timeMode() if processor or "TransformWithState" in kind else node.timeout())
     source = node.left() if processor else node.children().head()
@@ -110,8 +110,8 @@ def _arbitrary(node: Any, kind: str, behind: bool) -> KeptState:
     columns = list(analysed.sequence(source.output()))
     number = int(node.groupingAttributesLen()) if processor else 0
     keys = columns[:number] if processor else list(analysed.sequence(node.groupingAttributes()))
-    times = analysed.marked(columns)
-    return _kept("arbitrary state", keys, times, behind, timeout=_TIMEOUTS.get(timeout, "none"))
+    times = analysed.with_watermark(columns)
+    return _state_by("arbitrary state", keys, times, behind, timeout=_TIMEOUTS.get(timeout, "none"))
 
 
 def _join_keys(join: Any) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _join_keys(join: Any) -> Iterator[str]:
     condition = join.condition()
     for part in _conjuncts(condition.get()) if condition.isDefined() else ():
         if part.nodeName() == "EqualTo":
-            sides = [each for each in (part.left(), part.right()) if analysed.is_attribute(each)]
+            sides = [side for side in (part.left(), part.right()) if analysed.is_attribute(side)]
             if len(sides) == 2:
                 one, other = map(analysed.name_of, sides)
                 yield one if one == other else f"{one} = {other}"
@@ -138,9 +138,9 @@ def _windows(spark: SparkSession, plan: Any) -> Iterator[tuple[int, int]]:
     for node in analysed.nodes(plan):
         kind = str(node.nodeName())
         if kind == "Project":
-            for each in analysed.sequence(node.projectList()):
-                if each.nodeName() == "Alias" and each.child().nodeName() == "CreateNamedStruct":
-                    yield from _window(spark, each.toAttribute(), each.child())
+            for column in analysed.sequence(node.projectList()):
+                if column.nodeName() == "Alias" and column.child().nodeName() == "CreateNamedStruct":
+                    yield from _window(spark, column.toAttribute(), column.child())
         elif kind == "Expand":
             first = node.projections().apply(0)
             for attribute, value in zip(analysed.sequence(node.output()), analysed.sequence(first), strict=True):
@@ -193,8 +193,8 @@ def stateful_inputs(optimised: Any, *, complete: bool) -> Iterator[StatefulInput
 def _read(node: Any, *, complete: bool) -> Iterator[list[Any]]:
     kind = str(node.nodeName())
     if analysed.joins_streams(node):
-        yield from (analysed.marked(analysed.sequence(side.output())) for side in (node.left(), node.right()))
+        yield from (analysed.with_watermark(analysed.sequence(side.output())) for side in (node.left(), node.right()))
     elif kind == "Aggregate" and not complete:
-        yield analysed.marked(filter(analysed.is_attribute, analysed.sequence(node.groupingExpressions())))
-    elif any(each in kind for each in _WHOLE_ROWS):
-        yield analysed.marked(analysed.sequence(node.children().head().output()))
+        yield analysed.with_watermark(filter(analysed.is_attribute, analysed.sequence(node.groupingExpressions())))
+    elif any(name in kind for name in _WHOLE_ROWS):
+        yield analysed.with_watermark(analysed.sequence(node.children().head().output()))

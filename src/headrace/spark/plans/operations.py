@@ -38,8 +38,8 @@ _PROBE_MS = 10**13  # A watermark to solve the condition for; far from 0, as Spa
 class Aggregation:
     """One aggregation over a stream.
 
-    given: the timestamp columns of its rows, told only if not `bounded`.
-    by: the keys; times: the timestamp columns of the sources that the keys are made of, told only if not `bounded`.
+    given: the timestamp columns of its rows, only if not `bounded`.
+    by: the keys; times: the timestamp columns of the sources that the keys are made of, only if not `bounded`.
     watermarks: the columns that have a watermark below it; later: those that get one only above it.
     bounded: a key is the event-time column or a window of it, so that Spark knows when a group is finished.
     sessions_alone: session windows are the only keys. python: the names of aggregate functions written in Python.
@@ -85,10 +85,10 @@ def _aggregations(node: Any, later: tuple[str, ...]) -> Iterator[Aggregation]:
             bounded=bounded,
             sessions_alone=bool(keys) and all(map(analysed.is_session, keys)),
             python=tuple(
-                str(each.name())
+                str(part.name())
                 for expression in analysed.sequence(node.aggregateExpressions())
-                for each in analysed.nodes(expression)
-                if each.getClass().getSimpleName() == "PythonUDAF"
+                for part in analysed.nodes(expression)
+                if part.getClass().getSimpleName() == "PythonUDAF"
             ),
         )
     for child in analysed.sequence(node.children()):
@@ -106,8 +106,8 @@ def _watermarks(node: Any) -> Iterator[str]:
 
 def _origins(node: Any) -> Iterator[tuple[int, Any]]:
     """What each computed column below is computed from, by the column's id."""
-    for each in analysed.nodes(node):
-        for expression in analysed.sequence(each.expressions()):
+    for below in analysed.nodes(node):
+        for expression in analysed.sequence(below.expressions()):
             if expression.nodeName() == "Alias":
                 yield analysed.identity(expression), expression.child()
 
@@ -171,13 +171,13 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
     kind = str(join.joinType().sql()).lower()
     sides = (join.left(), join.right())
     by_key = bool(jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join))
-    event_times = [analysed.marked(analysed.sequence(side.output())) for side in sides]
-    keys = _marked_keys(jvm, join) if by_key else (True, True)
+    event_times = [analysed.with_watermark(analysed.sequence(side.output())) for side in sides]
+    keys = _has_watermarked_keys(jvm, join) if by_key else (True, True)
     left, right = (
         JoinSide(
             sources=analysed.source_names(side),
             delay=max(_delays(side), default=None),
-            behind=0 if by_key else _behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
+            behind=0 if by_key else _rows_behind(jvm, join, side.outputSet(), other) if event_times[index] else None,
             direct=not any(
                 analysed.joins_streams(node) or analysed.is_stateful(str(node.nodeName()))
                 for node in analysed.nodes(side)
@@ -187,9 +187,11 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
         )
         for index, (side, other) in enumerate((sides, sides[::-1]))
     )
-    windows = by_key and any(attribute.dataType().typeName() == "struct" for each in event_times for attribute in each)
+    windows = by_key and any(
+        attribute.dataType().typeName() == "struct" for attribute_list in event_times for attribute in attribute_list
+    )
     return StreamJoin(
-        kind=next((each for each in KINDS if each == kind), "other"),
+        kind=next((known_kind for known_kind in KINDS if known_kind == kind), "other"),
         left=left,
         right=right,
         windows=windows,
@@ -197,28 +199,28 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
     )
 
 
-def _marked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
+def _has_watermarked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:
     """Whether the columns that Spark lets go of rows by have a watermark: the first pair of equal ones where one has.
 
     As StreamingSymmetricHashJoinHelper.findJoinKeyOrdinalForWatermark picks it, a left column before a right one.
     """
-    found = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join).get()
+    equi_join = jvm.org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys.unapply(join).get()
     pairs = [
         (analysed.has_event_time(left), analysed.has_event_time(right))
-        for left, right in zip(analysed.sequence(found._2()), analysed.sequence(found._3()), strict=True)
+        for left, right in zip(analysed.sequence(equi_join._2()), analysed.sequence(equi_join._3()), strict=True)
     ]
     return next((pair for pair in pairs if pair[0]), next(pair for pair in pairs if any(pair)))
 
 
 def _is_bounded_by(jvm: Any, join: Any, event_times: Sequence[Any], side: Any, other: Any) -> bool:
     """Whether the bound of `side` is one of its watermarked column, which Spark compares with it in any case."""
-    if not event_times or _behind(jvm, join, side.outputSet(), other) is None:
+    if not event_times or _rows_behind(jvm, join, side.outputSet(), other) is None:
         return True
     own = jvm.org.apache.spark.sql.catalyst.expressions.AttributeSet.apply(event_times[0])
-    return _behind(jvm, join, own, other) is not None
+    return _rows_behind(jvm, join, own, other) is not None
 
 
-def _behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
+def _rows_behind(jvm: Any, join: Any, attributes: Any, other: Any) -> int | None:
     """How far behind the watermark Spark keeps rows by `attributes`, by its own solution of the join's condition."""
     solved = state_watermark(jvm, join, attributes, other, _PROBE_MS)
     if solved is None:
@@ -239,7 +241,7 @@ def state_watermark(jvm: Any, join: Any, attributes: Any, other: Any, watermark:
 def _delays(side: Any) -> Iterator[int]:
     for node in analysed.nodes(side):
         if node.nodeName() == "EventTimeWatermark":
-            yield from map(analysed.delay_of, analysed.marked(analysed.sequence(node.output())))
+            yield from map(analysed.delay_of, analysed.with_watermark(analysed.sequence(node.output())))
 
 
 def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Exception | None:
@@ -257,15 +259,15 @@ def refusal(frame: DataFrame, mode: str, *, continuous: bool = False) -> Excepti
 
 def stream_operations(frame: DataFrame) -> tuple[Operation, ...]:
     """Which of them the analysed plan of `frame` has on streams, from the result downwards, each kind once."""
-    found = (_operation(node) for node in analysed.nodes(analysed.analysed_plan(frame)) if node.isStreaming())
-    return tuple(dict.fromkeys(each for each in found if each is not None))
+    operations = (_operation(node) for node in analysed.nodes(analysed.analysed_plan(frame)) if node.isStreaming())
+    return tuple(dict.fromkeys(operation for operation in operations if operation is not None))
 
 
 def _operation(node: Any) -> Operation | None:
     kind = str(node.nodeName())
     if kind == "GlobalLimit":
         return "limit of sorted rows" if _sorted(node) else "limit"
-    if kind == "Aggregate" and any(_GROUPING_ID in str(each) for each in analysed.sequence(node.groupingExpressions())):
+    if kind == "Aggregate" and any(_GROUPING_ID in str(key) for key in analysed.sequence(node.groupingExpressions())):
         return "grouping sets"
     if kind == "Distinct" or kind.startswith(("Except", "Intersect")):
         return "set of rows"

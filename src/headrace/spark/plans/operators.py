@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.spark.jvm.gateway import jvm_of
 from headrace.spark.plans.analysed import ARBITRARY_STATE as ARBITRARY_STATE
-from headrace.spark.plans.analysed import identity, is_attribute, is_session, is_stateful, marked, sequence
+from headrace.spark.plans.analysed import identity, is_attribute, is_session, is_stateful, sequence, with_watermark
 from headrace.spark.plans.operations import state_watermark
 from headrace.spark.plans.plan_rewrite import Tree
 
@@ -69,13 +69,13 @@ def kind_of(tree: Tree) -> str:
 def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[PlannedOperator, ...]:
     """The stateful operators of an analysed streaming plan.
 
-    The optimised plan tells which of them still have the event-time column: Spark prunes it before a deduplication or
+    The optimised plan shows which of them still have the event-time column: Spark prunes it before a deduplication or
     join that does not name it, and then drops nothing there. An aggregation in complete mode never drops a row, unless
     its groups are sessions.
     """
     nodes, kept = list(stateful(analysed)), list(stateful(optimised))
     same = [kind_of(node) for node in nodes] == [kind_of(node) for node in kept]
-    found = []
+    result = []
     for index, node in enumerate(nodes):
         late = tuple(_event_time(node, child) for child in node.below)
         session = any(map(is_session, _groups(node)))
@@ -85,7 +85,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
             late = tuple(column if has else None for column, has in zip(late, there, strict=True))
         if (complete and kind_of(node) == "Aggregate" and not session) or _takes_all(node):
             late = tuple(None for _ in late)
-        found.append(
+        result.append(
             PlannedOperator(
                 kind=kind_of(node),
                 late=late,
@@ -97,7 +97,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
                 join=str(node.plan.joinType().sql()) if node.name == "Join" else "",
             )
         )
-    return tuple(found)
+    return tuple(result)
 
 
 def evictions(spark: SparkSession, optimised: Tree, evict_ms: int) -> tuple[int, ...]:
@@ -106,22 +106,22 @@ def evictions(spark: SparkSession, optimised: Tree, evict_ms: int) -> tuple[int,
     Rows of a join may be as old as the state that it still keeps, so what lies above it runs behind by that much.
     Source: Spark's WatermarkPropagator and SymmetricHashJoinExec.produceOutputWatermark.
     """
-    found: list[int] = []
+    result: list[int] = []
 
     def given_out(node: Tree) -> int:
-        position = len(found)
+        position = len(result)
         if keeps_state(node):
-            found.append(evict_ms)
+            result.append(evict_ms)
         below = [given_out(child) for child in node.below if child.from_source]
         watermark = min(below, default=evict_ms)
         if keeps_state(node):
-            found[position] = watermark
+            result[position] = watermark
             if node.name == "Join":
                 return _given_out_by_join(jvm_of(spark), node.plan, watermark)
         return watermark
 
     given_out(optimised)
-    return tuple(found)
+    return tuple(result)
 
 
 def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
@@ -129,7 +129,7 @@ def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
     if jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper.isWatermarkInJoinKeys(join):
         return watermark
     for side, other in ((join.left(), join.right()), (join.right(), join.left())):
-        if marked(sequence(side.output())):
+        if with_watermark(sequence(side.output())):
             solved = state_watermark(jvm, join, side.outputSet(), other, watermark)
             kept += [] if solved is None else [solved]
     return min(kept, default=watermark)
@@ -137,28 +137,30 @@ def _given_out_by_join(jvm: Any, join: Any, watermark: int) -> int:
 
 def _takes_all(node: Tree) -> bool:
     """Whether it is a function over groups whose timeout is not by event time, which drops no row."""
-    named = any(each in node.name for each in ("GroupsWithState", "GroupsInPandasWithState"))
+    named = any(kind in node.name for kind in ("GroupsWithState", "GroupsInPandasWithState"))
     return named and str(node.plan.timeout()) != "EventTimeTimeout"
 
 
 def columns_by_time(tree: Tree) -> tuple[str, ...]:
     """The columns of a result that are computed from the event time by which its topmost operator groups."""
     following = _following(tree)
-    return tuple(str(each.name()) for each in sequence(tree.plan.output()) if identity(each) in following)
+    return tuple(
+        str(attribute.name()) for attribute in sequence(tree.plan.output()) if identity(attribute) in following
+    )
 
 
 def _following(tree: Tree) -> set[int]:
     """The attributes that are the event time of the topmost operator's groups, or are computed from it."""
     if keeps_state(tree):
         column = _event_time(tree, tree.below[0])
-        found = set() if column is None else {identity(tree.below[0].plan.output().apply(column))}
+        ids = set() if column is None else {identity(tree.below[0].plan.output().apply(column))}
     else:
-        found = {each for child in tree.below for each in _following(child)}
+        ids = {id_ for child in tree.below for id_ in _following(child)}
     made = {"Project": "projectList", "Aggregate": "aggregateExpressions"}.get(tree.name)
     for expression in sequence(getattr(tree.plan, made)()) if made else ():
-        if any(identity(each) in found for each in sequence(expression.references().toSeq())):
-            found.add(identity(expression.toAttribute()))
-    return found
+        if any(identity(attribute) in ids for attribute in sequence(expression.references().toSeq())):
+            ids.add(identity(expression.toAttribute()))
+    return ids
 
 
 def _by_order(node: Tree) -> bool:
@@ -177,12 +179,14 @@ def _event_time(node: Tree, child: Tree) -> int | None:
     """The position, in the child's output, of the column that the operator holds against the watermark."""
     if node.name != "Aggregate":
         return _marked(child)
-    groups = set(map(identity, marked(_groups(node))))
-    return next((at for at, each in enumerate(sequence(child.plan.output())) if identity(each) in groups), None)
+    groups = set(map(identity, with_watermark(_groups(node))))
+    return next(
+        (at for at, attribute in enumerate(sequence(child.plan.output())) if identity(attribute) in groups), None
+    )
 
 
 def _marked(child: Tree, *, windows: bool = True) -> int | None:
     for index, attribute in enumerate(sequence(child.plan.output())):
-        if marked([attribute]) and (windows or attribute.dataType().typeName() != "struct"):
+        if with_watermark([attribute]) and (windows or attribute.dataType().typeName() != "struct"):
             return index
     return None

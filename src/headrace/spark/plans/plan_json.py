@@ -1,6 +1,6 @@
 """Spark's optimised plan of a streaming query as a Python tree, read in one call to the JVM.
 
-The analysed plan would not do: what Spark keeps as state follows the optimised one, in which columns that nobody reads
+The analysed plan would not do: what Spark keeps as state follows the optimised one, in which columns that are not read
 are gone and a WHERE is part of a join. Source: TreeNode.toJSON, IncrementalExecution and MicroBatchExecution of Spark.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.spark.jvm.gateway import gateway_with_callbacks, jvm_of
 from headrace.spark.plans.analysed import identity, nodes, sequence
-from headrace.spark.plans.plan_rewrite import frame_of, optimised
+from headrace.spark.plans.plan_rewrite import frame_of, optimise
 from headrace.spark.plans.source_uses import stream_name
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STREAMS = ("StreamingRelation", "StreamingRelationV2", "StreamingDataSourceV2Relation")
 # The expressions that read the clock, and whether each has a time zone.
 _CLOCK = {"CurrentTimestamp": False, "Now": False, "CurrentDate": True, "LocalTimestamp": True}
-# What a JSON leaves out and nobody needs, or reads elsewhere.
+# What a JSON leaves out and is not needed, or is read elsewhere.
 _KNOWN_LOST = {
     "dataSource",
     "sourceIdentifyingName",
@@ -114,7 +114,7 @@ class PlanTree:
 
 def plan_tree(spark: SparkSession, analysed: Any) -> PlanTree:
     """The optimised plan of an analysed one, with the clock left in it by name."""
-    plan = optimised(spark, _with_clock(spark, analysed))
+    plan = optimise(spark, _with_clock(spark, analysed))
     root = _Lost(tries="try_" in str(plan.treeString())).restored(tree_of(json.loads(plan.toJSON())), lambda: plan)
     return PlanTree(root=root, inputs=dict(_inputs(spark, plan)), delays=tuple(_delays(spark, plan, root)))
 
@@ -127,13 +127,13 @@ def tree_of(listed: list[dict[str, Any]]) -> Node:
 
 
 def _node(listed: list[dict[str, Any]], at: int) -> tuple[Node, int]:
-    told = dict(listed[at])
-    name = str(told.pop("class")).rpartition(".")[2]
+    node = dict(listed[at])
+    name = str(node.pop("class")).rpartition(".")[2]
     children, at = [], at + 1
-    for _ in range(int(told.pop("num-children"))):
+    for _ in range(int(node.pop("num-children"))):
         child, at = _node(listed, at)
         children.append(child)
-    return Node(name=name, arguments={key: _value(value) for key, value in told.items()}, children=tuple(children)), at
+    return Node(name=name, arguments={key: _value(value) for key, value in node.items()}, children=tuple(children)), at
 
 
 def _value(value: Any) -> Any:
@@ -141,7 +141,7 @@ def _value(value: Any) -> Any:
         first = value[0]
         if isinstance(first, dict) and "num-children" in first:
             return tree_of(value)
-        return [_value(each) for each in value]
+        return [_value(item) for item in value]
     return value
 
 
@@ -156,24 +156,24 @@ class _Lost:
 
     def restored(self, node: Node, handle: Callable[[], Any]) -> Node:
         """A node of a plan with every argument, and its children's; `handle` gives its object in the JVM."""
-        found = cache(handle)
-        arguments = self._arguments(node, found)
+        cached = cache(handle)
+        arguments = self._arguments(node, cached)
         position = count()
 
         def fresh(value: Any) -> Any:
             """The expressions among the arguments, in Spark's order."""
             if isinstance(value, list):
-                return [fresh(each) for each in value]
+                return [fresh(item) for item in value]
             if not isinstance(value, Node):
                 return value
             at = next(position)
-            return self._expression(value, cache(lambda: found().expressions().apply(at)), count())
+            return self._expression(value, cache(lambda: cached().expressions().apply(at)), count())
 
         for key, value in arguments.items():
             if key != "plan":
                 arguments[key] = fresh(value)
         children = tuple(
-            self.restored(child, lambda at=at: found().children().apply(at))  # type: ignore[misc]
+            self.restored(child, lambda at=at: cached().children().apply(at))  # type: ignore[misc]
             for at, child in enumerate(node.children)
         )
         return replace(node, arguments=arguments, children=children)
@@ -185,22 +185,22 @@ class _Lost:
         children = tuple(self._expression(child, root, numbers) for child in node.children)
         return replace(node, arguments=arguments, children=children)
 
-    def _arguments(self, node: Node, found: Callable[[], Any]) -> dict[str, Any]:
+    def _arguments(self, node: Node, read: Callable[[], Any]) -> dict[str, Any]:
         """The node's own arguments; nothing is fetched where nothing is lost."""
         arguments = dict(node.arguments)
         for at, (key, value) in enumerate(node.arguments.items()):
             if value is None and key not in self._known:
                 if key == "evalMode":
                     # As `try_cast(...)` a cast shows its mode in one call.
-                    arguments[key] = "TRY" if str(found().toString()).startswith("try_") else None
+                    arguments[key] = "TRY" if str(read().toString()).startswith("try_") else None
                 elif key == "evalContext":
-                    arguments[key] = str(found().productElement(at))
+                    arguments[key] = str(read().productElement(at))
                 else:
-                    arguments[key] = _plain_value(found().productElement(at))
+                    arguments[key] = _plain_value(read().productElement(at))
             elif node.name == "Literal" and key == "value" and str(value).startswith("[B@"):
-                arguments[key] = str(found().sql())
+                arguments[key] = str(read().sql())
             elif key == "plan" and isinstance(value, Node):
-                arguments[key] = self.restored(value, lambda: found().plan())
+                arguments[key] = self.restored(value, lambda: read().plan())
         return arguments
 
 
@@ -209,7 +209,7 @@ def _plain_value(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     if re.search(r"\.(Map|HashMap|Set|HashSet|ListMap|TreeMap)", str(value.getClass().getName())):
-        return sorted(str(each) for each in sequence(value.toSeq()))
+        return sorted(str(item) for item in sequence(value.toSeq()))
     # A function of the JVM has another name, and another address, at each start.
     return re.sub(r"\$\$Lambda.*|@[0-9a-f]+$", "", str(value))
 
@@ -263,7 +263,7 @@ def _static(spark: SparkSession, leaf: Any) -> StaticInput:
     kind = str(leaf.getClass().getSimpleName())
     if kind == "LogicalRelation" and str(leaf.relation().getClass().getSimpleName()) == "HadoopFsRelation":
         relation = leaf.relation()
-        options = {str(each._1()): str(each._2()) for each in sequence(relation.options().toSeq())}
+        options = {str(option._1()): str(option._2()) for option in sequence(relation.options().toSeq())}
         return StaticInput(
             kind=str(relation.fileFormat().getClass().getSimpleName()),
             paths=tuple(sorted(str(path) for path in sequence(relation.location().rootPaths()))),

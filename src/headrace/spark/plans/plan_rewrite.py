@@ -55,7 +55,7 @@ class Tree:
 def stream_tree(plan: Any) -> Tree:
     """The tree of a streaming plan."""
     below = tuple(stream_tree(child) for child in sequence(plan.children()))
-    return Tree(plan, str(plan.nodeName()), below, any(each.from_source for each in below) or bool(plan.isStreaming()))
+    return Tree(plan, str(plan.nodeName()), below, any(tree.from_source for tree in below) or bool(plan.isStreaming()))
 
 
 def batch_tree(plan: Any) -> Tree:
@@ -64,7 +64,7 @@ def batch_tree(plan: Any) -> Tree:
     if name == "SubqueryAlias" and plan.identifier().name().startswith(MARK):
         return Tree(plan, MARK, (), True)
     below = tuple(batch_tree(child) for child in sequence(plan.children()))
-    return Tree(plan, name, below, any(each.from_source for each in below))
+    return Tree(plan, name, below, any(tree.from_source for tree in below))
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
@@ -106,14 +106,14 @@ def with_parts(spark: SparkSession, node: Any, parts: dict[int, Any]) -> Any:
     return node.makeCopy(array)
 
 
-def deduplicated(spark: SparkSession, node: Any) -> Any:
+def as_plain_deduplication(spark: SparkSession, node: Any) -> Any:
     """A DeduplicateWithinWatermark, which Spark refuses in a batch, as the plain deduplication by the same keys."""
     plans = jvm_of(spark).org.apache.spark.sql.catalyst.plans.logical
     # Both take the same arguments; Spark 4.3 has added one to each.
     return plans.Deduplicate(*[node.productElement(index) for index in range(node.productArity())])
 
 
-def inlined(spark: SparkSession, plan: Any) -> Any:
+def inline_ctes(spark: SparkSession, plan: Any) -> Any:
     """`plan` with its WITH clauses put where they are used."""
     if "WithCTE" not in {tree.name for tree in stream_tree(plan).walk()}:
         return plan
@@ -126,7 +126,7 @@ def inlined(spark: SparkSession, plan: Any) -> Any:
         return rule(True, False, getattr(rule, "apply$default$3")()).apply(plan)
 
 
-def optimised(spark: SparkSession, plan: Any) -> Any:
+def optimise(spark: SparkSession, plan: Any) -> Any:
     """`plan` as Spark's optimizer leaves it; a streaming plan may be given as well."""
     return java_session(spark).sessionState().optimizer().execute(plan)
 
@@ -150,13 +150,13 @@ def has_subqueries(plan: Any) -> bool:
     return any(True for _ in sequence(plan.subqueries()))
 
 
-def giving(spark: SparkSession, aggregate: Any, attribute: Any) -> Any:
+def with_key(spark: SparkSession, aggregate: Any, attribute: Any) -> Any:
     """An aggregation that gives one of its keys as well."""
     columns = [*sequence(aggregate.aggregateExpressions()), attribute]
     return with_parts(spark, aggregate, {1: scala_seq(spark, columns)})
 
 
-def renamed(spark: SparkSession, expression: Any, like: Any) -> Any:
+def alias_as(spark: SparkSession, expression: Any, like: Any) -> Any:
     """An expression under the name and the identity of the attribute `like`."""
     expressions, none = jvm_of(spark).org.apache.spark.sql.catalyst.expressions, jvm_of(spark).scala.Option.empty()
     bare = expression.child() if expression.nodeName() == "Alias" else expression
@@ -174,7 +174,7 @@ def end_micros(spark: SparkSession, attribute: Any) -> Column:
     return column_of(spark, expressions.PreciseTimestampConversion(moment, moment.dataType(), long))
 
 
-def only(spark: SparkSession, frame: DataFrame, attributes: Iterable[Any]) -> DataFrame:
+def select_only(spark: SparkSession, frame: DataFrame, attributes: Iterable[Any]) -> DataFrame:
     """`frame` cut down to these attributes of its plan, which keep their identity."""
     return frame.select(*[column_of(spark, attribute) for attribute in attributes])
 
@@ -190,38 +190,38 @@ def with_provenance(spark: SparkSession, tree: Tree) -> Any:
         return node
     if tree.name == MARK:
         project = node.child()
-        return with_columns(spark, project, _carried(project.child()), project.child())
+        return with_columns(spark, project, _provenance_columns(project.child()), project.child())
     children = [with_provenance(spark, child) for child in tree.below]
     if tree.name in ("SubqueryAlias", "View"):
         return children[0]
     if tree.name in ("Project", "Expand"):
-        return with_columns(spark, node, _carried(children[0]), children[0])
+        return with_columns(spark, node, _provenance_columns(children[0]), children[0])
     if tree.name == "Union":
-        return _united(spark, node, children)
+        return _unite(spark, node, children)
     if tree.name in PASSING:
         return with_children(spark, node, children)
     raise UntraceableError(tree.name)
 
 
-def _carried(node: Any) -> list[Any]:
-    found = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in _CARRIED}
-    if BATCH not in found or LATE not in found:
+def _provenance_columns(node: Any) -> list[Any]:
+    carried = {attribute.name(): attribute for attribute in sequence(node.output()) if attribute.name() in _CARRIED}
+    if BATCH not in carried or LATE not in carried:
         raise UntraceableError(node.nodeName())
-    return [found[name] for name in _CARRIED if name in found]
+    return [carried[name] for name in _CARRIED if name in carried]
 
 
 def with_columns(spark: SparkSession, node: Any, columns: Sequence[Any], child: Any) -> Any:
     """A Project or an Expand over `child`, some of whose columns it gives as well."""
     if node.nodeName() == "Project":
         return with_parts(spark, node, {0: scala_seq(spark, [*sequence(node.projectList()), *columns]), 1: child})
-    projections = [scala_seq(spark, [*sequence(each), *columns]) for each in sequence(node.projections())]
+    projections = [scala_seq(spark, [*sequence(projection), *columns]) for projection in sequence(node.projections())]
     output = scala_seq(spark, [*sequence(node.output()), *columns])
     return with_parts(spark, node, {0: scala_seq(spark, projections), 1: output, 2: child})
 
 
-def _united(spark: SparkSession, union: Any, children: list[Any]) -> Any:
+def _unite(spark: SparkSession, union: Any, children: list[Any]) -> Any:
     sides = []
     for before, child in zip(sequence(union.children()), children, strict=True):
-        columns = [*sequence(before.output()), *_carried(child)]
-        sides.append(execution_of(only(spark, frame_of(spark, child), columns)).analyzed())
+        columns = [*sequence(before.output()), *_provenance_columns(child)]
+        sides.append(execution_of(select_only(spark, frame_of(spark, child), columns)).analyzed())
     return with_children(spark, union, sides)

@@ -39,7 +39,7 @@ def reads_all(query: StreamingQuery) -> bool:
     from py4j.protocol import Py4JError
 
     try:
-        return not any(_filters(scan) for scan, _ in _scans(_executed(query)))
+        return not any(_may_filter(scan) for scan, _ in _scans(_executed_plan(query)))
     except Py4JError:
         return True  # It has ended meanwhile, or runs by another engine.
 
@@ -53,13 +53,13 @@ def reads_again(query: StreamingQuery) -> bool | None:
     from py4j.protocol import Py4JError
 
     try:
-        found = {not is_shuffled for _, is_shuffled in _scans(_executed(query))}
+        kinds = {not is_shuffled for _, is_shuffled in _scans(_executed_plan(query))}
     except Py4JError:
         return None
-    return found.pop() if len(found) == 1 else None
+    return kinds.pop() if len(kinds) == 1 else None
 
 
-def _executed(query: StreamingQuery) -> Any:
+def _executed_plan(query: StreamingQuery) -> Any:
     jsq: Any = query._jsq
     return jsq.streamingQuery().lastExecution().executedPlan()
 
@@ -86,7 +86,7 @@ def _scans(plan: Any, *, is_shuffled: bool = False) -> Iterator[tuple[Any, bool]
             yield from _scans(child, is_shuffled=is_shuffled)
 
 
-def _filters(leaf: Any) -> bool:
+def _may_filter(leaf: Any) -> bool:
     """Whether the scan of a stream's files may leave some of their rows out."""
     if leaf.getClass().getSimpleName() != "FileSourceScanExec":
         return False
@@ -101,10 +101,10 @@ def _filters(leaf: Any) -> bool:
 
 def metric(frame: DataFrame, name: str, column: int = 0) -> int:
     """An observed metric of a frame that was executed; 0 where the optimizer found nothing to execute."""
-    found = execution_of(frame).observedMetrics().get(name)
-    if found.isEmpty() or found.get().isNullAt(column):
+    metrics = execution_of(frame).observedMetrics().get(name)
+    if metrics.isEmpty() or metrics.get().isNullAt(column):
         return 0
-    return int(found.get().getLong(column))
+    return int(metrics.get().getLong(column))
 
 
 def metrics_of(frame: DataFrame) -> Iterator[str]:
@@ -141,8 +141,8 @@ def shuffled_bytes(frame: DataFrame) -> int | None:
     shuffles = list(_shuffles(rows))
     if None in shuffles:
         return None
-    made = (rows.context().submitMapStage(each).get() for each in shuffles if each.rdd().getNumPartitions())
-    return sum(sum(each.bytesByPartitionId()) for each in made)
+    made = (rows.context().submitMapStage(shuffle).get() for shuffle in shuffles if shuffle.rdd().getNumPartitions())
+    return sum(sum(statistics.bytesByPartitionId()) for statistics in made)
 
 
 def _shuffles(rows: Any) -> Iterator[Any]:
@@ -150,8 +150,8 @@ def _shuffles(rows: Any) -> Iterator[Any]:
     dependencies = list(sequence(rows.dependencies()))
     if not dependencies:
         yield None
-    for each in dependencies:
-        if each.getClass().getSimpleName() == "ShuffleDependency":
-            yield each
+    for dependency in dependencies:
+        if dependency.getClass().getSimpleName() == "ShuffleDependency":
+            yield dependency
         else:
-            yield from _shuffles(each.rdd())
+            yield from _shuffles(dependency.rdd())

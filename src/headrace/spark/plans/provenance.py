@@ -22,14 +22,14 @@ SHARES = 5
 _PASSING = plans.PASSING | {"Window", "Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", "View"}
 
 
-def traced(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
+def trace(spark: SparkSession, frame: DataFrame) -> tuple[DataFrame, list[Column]]:
     """`frame`, which reads a prefix that is dated, with further columns of the rows that fed each row, and these.
 
     Each is a struct, whose first field is the batch, or NULL; over all of them the greatest batch is the last one that
     fed the row. Of a prefix that is named too the struct has `source`, `file` and `line`. Raises UntraceableError.
     """
     plan = _Tracing(spark).of(analysed_plan(frame))
-    return plans.frame_of(spark, plan), [plans.column_of(spark, each) for each in _fed(plan)]
+    return plans.frame_of(spark, plan), [plans.column_of(spark, attribute) for attribute in _fed_columns(plan)]
 
 
 class _Tracing:
@@ -42,12 +42,12 @@ class _Tracing:
         if name == "SubqueryAlias" and node.identifier().name().startswith(MARK):
             # The hidden columns of the prefix lie below its last projection.
             project, below = node.child(), node.child().child()
-            hidden = [each for each in plans.attributes(below) if plans.name_of(each) in (BATCH, ORIGIN)]
+            hidden = [attribute for attribute in plans.attributes(below) if plans.name_of(attribute) in (BATCH, ORIGIN)]
             return self._begun(plans.with_columns(self.spark, project, hidden, below))
         if BATCH in map(plans.name_of, plans.attributes(node)):
             return self._begun(node)
         below = [self.of(child) for child in sequence(node.children())]
-        fed = [each for child in below for each in _fed(child)]
+        fed = [attribute for child in below for attribute in _fed_columns(child)]
         if not fed:
             return node
         if name in ("Project", "Expand"):
@@ -59,7 +59,7 @@ class _Tracing:
             return plans.with_parts(self.spark, node, {1: plans.scala_seq(self.spark, columns), 2: below[0]})
         if name == "Distinct":
             return self._grouped(below[0], plans.attributes(node), plans.attributes(node))
-        if any(each in name for each in ARBITRARY_STATE):
+        if any(kind in name for kind in ARBITRARY_STATE):
             if name == PROCESSOR:
                 keys = plans.attributes(node.children().head())[: int(node.groupingAttributesLen())]
             else:
@@ -73,17 +73,21 @@ class _Tracing:
         """A node that gives each row's BATCH, and its ORIGIN if the prefix is named, with the columns instead."""
         from pyspark.sql import functions as F
 
-        attributes = {plans.name_of(each): each for each in plans.attributes(node)}
-        shown = [each for each in plans.attributes(node) if plans.name_of(each) not in (BATCH, LATE, ORIGIN)]
+        attributes = {plans.name_of(attribute): attribute for attribute in plans.attributes(node)}
+        shown = [
+            attribute for attribute in plans.attributes(node) if plans.name_of(attribute) not in (BATCH, LATE, ORIGIN)
+        ]
         batch = plans.column_of(self.spark, attributes[BATCH]).alias("batch")
         made = [F.struct(batch)]
         if ORIGIN in attributes:
             origin = plans.column_of(self.spark, attributes[ORIGIN])
             row = F.struct(batch, *[origin[name].alias(name) for name in ("source", "file", "line", "number")])
             made = [F.when(F.pmod(origin["number"], F.lit(SHARES)) == share, row) for share in range(SHARES)]
-        columns = [each.alias(self._name()) for each in made]
+        columns = [column.alias(self._name()) for column in made]
         frame = plans.frame_of(self.spark, node)
-        return execution_of(frame.select(*[plans.column_of(self.spark, each) for each in shown], *columns)).analyzed()
+        return execution_of(
+            frame.select(*[plans.column_of(self.spark, attribute) for attribute in shown], *columns)
+        ).analyzed()
 
     def _name(self) -> str:
         return f"{FED}{next(self._numbers)}"
@@ -91,20 +95,20 @@ class _Tracing:
     def _newest(self, attribute: Any) -> Any:
         """The greatest value of a column, under a name and an identity of its own."""
         greatest = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.aggregate.Max(attribute)
-        return plans.renamed(self.spark, greatest.toAggregateExpression(), attribute.newInstance())
+        return plans.alias_as(self.spark, greatest.toAggregateExpression(), attribute.newInstance())
 
     def _union(self, union: Any, below: Sequence[Any]) -> Any:
         """Each side with the columns of all sides, of which the others' are NULL."""
         from pyspark.sql import functions as F
 
-        fed, sides = [_fed(child) for child in below], []
+        fed, sides = [_fed_columns(child) for child in below], []
         for at, (before, child) in enumerate(zip(sequence(union.children()), below, strict=True)):
-            columns = [plans.column_of(self.spark, each) for each in plans.attributes(before)]
+            columns = [plans.column_of(self.spark, attribute) for attribute in plans.attributes(before)]
             for side, others in enumerate(fed):
-                for each in others:
-                    column = plans.column_of(self.spark, each)
-                    none = F.lit(None).cast(each.dataType().sql())
-                    columns.append(column if side == at else none.alias(plans.name_of(each)))
+                for other in others:
+                    column = plans.column_of(self.spark, other)
+                    none = F.lit(None).cast(other.dataType().sql())
+                    columns.append(column if side == at else none.alias(plans.name_of(other)))
             sides.append(execution_of(plans.frame_of(self.spark, child).select(*columns)).analyzed())
         return plans.with_children(self.spark, union, sides)
 
@@ -113,20 +117,24 @@ class _Tracing:
         from pyspark.sql import functions as F
 
         frame = plans.frame_of(self.spark, child)
-        by = [plans.column_of(self.spark, each) for each in keys]
-        newest = [F.max(plans.column_of(self.spark, each)).alias(self._name()) for each in _fed(child)]
+        by = [plans.column_of(self.spark, key) for key in keys]
+        newest = [
+            F.max(plans.column_of(self.spark, attribute)).alias(self._name()) for attribute in _fed_columns(child)
+        ]
         grouped = execution_of(frame.groupBy(*by).agg(*newest)).analyzed()
-        known = {plans.name_of(each): each for each in keys}
+        by_name = {plans.name_of(key): key for key in keys}
         literal = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.Literal
         columns = [
-            each
-            if identity(each) in map(identity, keys)
-            else plans.renamed(self.spark, known.get(plans.name_of(each)) or literal(None, each.dataType()), each)
-            for each in output
+            expression
+            if identity(expression) in map(identity, keys)
+            else plans.alias_as(
+                self.spark, by_name.get(plans.name_of(expression)) or literal(None, expression.dataType()), expression
+            )
+            for expression in output
         ]
-        shown = [plans.column_of(self.spark, each) for each in (*columns, *_fed(grouped))]
+        shown = [plans.column_of(self.spark, attribute) for attribute in (*columns, *_fed_columns(grouped))]
         return execution_of(plans.frame_of(self.spark, grouped).select(*shown)).analyzed()
 
 
-def _fed(node: Any) -> list[Any]:
-    return [each for each in plans.attributes(node) if plans.name_of(each).startswith(FED)]
+def _fed_columns(node: Any) -> list[Any]:
+    return [attribute for attribute in plans.attributes(node) if plans.name_of(attribute).startswith(FED)]

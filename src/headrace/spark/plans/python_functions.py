@@ -34,19 +34,19 @@ def functions(plan: Any) -> dict[int, PythonFunction]:
 
     Each by the identity of its expression's result, by which it is found in the plan's JSON.
     """
-    found: dict[int, PythonFunction] = {}
+    functions: dict[int, PythonFunction] = {}
     walk = _Walk()
     for expression in walk.plan(plan):
         result_id = int(expression.resultId().id())
-        if result_id not in found:
+        if result_id not in functions:
             is_table = expression.getClass().getSimpleName() == "PythonUDTF"
-            found[result_id] = PythonFunction(
+            functions[result_id] = PythonFunction(
                 name=str(expression.name()),
                 function=_function(expression.func(), walk.context),
                 eval_type=int(expression.evalType()),
                 return_type=str((expression.elementSchema() if is_table else expression.dataType()).json()),
             )
-    return found
+    return functions
 
 
 def data_source(spark: Any, name: str) -> Any:
@@ -109,11 +109,11 @@ def _broadcasts(held: Any, context: Any) -> Iterator[None]:
     from pyspark.core.broadcast import Broadcast, _broadcastRegistry
 
     added = []
-    for each in held.broadcastVars() or ():
+    for variable in held.broadcastVars() or ():
         copy: Any = Broadcast.__new__(Broadcast)
-        copy._jbroadcast, copy._python_broadcast, copy._sc = each, each.value(), context
-        copy._path, copy._pickle_registry = str(each.value().path()), None
-        number = int(each.id())
+        copy._jbroadcast, copy._python_broadcast, copy._sc = variable, variable.value(), context
+        copy._path, copy._pickle_registry = str(variable.value().path()), None
+        number = int(variable.id())
         if number not in _broadcastRegistry:
             _broadcastRegistry[number] = copy
             added.append(number)

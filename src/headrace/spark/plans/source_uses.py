@@ -19,9 +19,9 @@ from headrace.spark.plans.analysed import analysed_plan, nodes, sequence, source
 from headrace.spark.plans.plan_rewrite import (
     MARK,
     Tree,
+    alias_as,
     frame_of,
     over,
-    renamed,
     scala_seq,
     stream_tree,
     with_children,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Reading = Callable[[str, str], DataFrame]
 
 
-def apart(spark: SparkSession, frame: DataFrame) -> DataFrame:
+def rename_repeated_sources(spark: SparkSession, frame: DataFrame) -> DataFrame:
     """`frame`, in whose plan no two sources have the same name.
 
     A source that counts its bad rows keeps its name, for Spark takes a count's name once in a plan; so does one whose
@@ -44,15 +44,15 @@ def apart(spark: SparkSession, frame: DataFrame) -> DataFrame:
     names = Counter(source_names(plan)) if plan.isStreaming() else Counter[str]()
     if not any(count > 1 for count in names.values()):
         return frame
-    if any(node.nodeName() == "CollectMetrics" or _takes_away(node) for node in nodes(plan)):
+    if any(node.nodeName() == "CollectMetrics" or _removes_files(node) for node in nodes(plan)):
         return frame
-    return frame_of(spark, _renamed(spark, plan, Counter()))
+    return frame_of(spark, _rename(spark, plan, Counter()))
 
 
-def _renamed(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
+def _rename(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
     below = list(sequence(plan.children()))
     if below:
-        return over(spark, plan, [_renamed(spark, child, seen) for child in below])
+        return over(spark, plan, [_rename(spark, child, seen) for child in below])
     if not plan.isStreaming():
         return plan
     (name, *_) = source_names(plan) or ("",)
@@ -63,7 +63,7 @@ def _renamed(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
     return plan.withSourceIdentifyingName(named)
 
 
-def _takes_away(node: Any) -> bool:
+def _removes_files(node: Any) -> bool:
     """Whether a node is a source of files that deletes or archives what it has read."""
     if node.nodeName() != "StreamingRelation":
         return False
@@ -71,7 +71,7 @@ def _takes_away(node: Any) -> bool:
     return "cleansource -> archive" in options or "cleansource -> delete" in options
 
 
-def apart_in_batch(
+def replace_repeated_sources(
     spark: SparkSession, plan: Any, read: Reading, uses: Collection[str], seen: Counter[str] | None = None
 ) -> Any:
     """`plan`, in which each further use of a source reads what `read(source, use)` gives, if `uses` holds its name.
@@ -83,16 +83,18 @@ def apart_in_batch(
         name = mark.removeprefix(MARK)
         seen[name] += 1
         use = use_name(name, seen[name])
-        return _other(spark, plan, read(name, use)) if use != name and use in uses else plan
-    return over(spark, plan, [apart_in_batch(spark, child, read, uses, seen) for child in sequence(plan.children())])
+        return _under_attributes(spark, plan, read(name, use)) if use != name and use in uses else plan
+    return over(
+        spark, plan, [replace_repeated_sources(spark, child, read, uses, seen) for child in sequence(plan.children())]
+    )
 
 
-def _other(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
+def _under_attributes(spark: SparkSession, mark: Any, frame: DataFrame) -> Any:
     """The rows of `frame` under the attributes of `mark`, as which the plan above knows them."""
     other = analysed_plan(frame)
     project = other.child()
     columns = [
-        renamed(spark, given, wanted)
+        alias_as(spark, given, wanted)
         for given, wanted in zip(sequence(project.projectList()), sequence(mark.output()), strict=True)
     ]
     same = with_parts(spark, project, {0: scala_seq(spark, columns)})
@@ -108,23 +110,23 @@ def with_source_leaves(frame: DataFrame, streams: Mapping[str, DataFrame], sourc
     plan = analysed_plan(frame)
     made = {name: _shape(stream_tree(analysed_plan(stream))) for name, stream in streams.items()}
     shapes = {name: shape for name, shape in made.items() if len(shape) > 1}
-    return _replaced(frame.sparkSession, stream_tree(plan), shapes, source_of) if shapes else plan
+    return _replace_sources(frame.sparkSession, stream_tree(plan), shapes, source_of) if shapes else plan
 
 
 def _shape(tree: Tree) -> tuple[str, ...]:
-    return tuple(each.name for each in tree.walk())
+    return tuple(node.name for node in tree.walk())
 
 
-def _replaced(
+def _replace_sources(
     spark: SparkSession, tree: Tree, shapes: Mapping[str, tuple[str, ...]], source_of: Callable[[str], str]
 ) -> Any:
     if (shape := _shape(tree)) in shapes.values():
-        leaf = next((each.plan for each in tree.walk() if each.from_source and not each.below), None)
+        leaf = next((node.plan for node in tree.walk() if node.from_source and not node.below), None)
         name = stream_name(leaf) if leaf is not None else None
         if leaf is not None and name is not None and shapes.get(source_of(name)) == shape:
             at = next(at for at in range(leaf.productArity()) if leaf.productElementName(at) == "output")
             return with_parts(spark, leaf, {at: tree.plan.output()})
-    return over(spark, tree.plan, [_replaced(spark, child, shapes, source_of) for child in tree.below])
+    return over(spark, tree.plan, [_replace_sources(spark, child, shapes, source_of) for child in tree.below])
 
 
 def stream_name(leaf: Any) -> str | None:

@@ -1,1 +1,1 @@
-"""What runs beside the batches of a streaming query."""
+"""What runs next to the batches of a streaming query."""

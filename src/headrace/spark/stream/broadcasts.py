@@ -45,16 +45,16 @@ def broadcast(spark: SparkSession, value: Any, *, refreshed: str | None = None) 
     return made  # type: ignore[no-any-return]
 
 
-def refreshed_name(found: Any) -> str | None:
+def refreshed_name(value: Any) -> str | None:
     """The name of a broadcast that is computed again while its query runs; None for others."""
-    number = getattr(found, "_jbroadcast", None)
+    number = getattr(value, "_jbroadcast", None)
     return None if number is None else _refreshed.get(int(number.id()))
 
 
-def release(found: Broadcast[Any]) -> None:
+def release(value: Broadcast[Any]) -> None:
     """Let workers and the driver forget a value that no query uses any more."""
-    _refreshed.pop(int(found._jbroadcast.id()), None)
-    found.destroy()
+    _refreshed.pop(int(value._jbroadcast.id()), None)
+    value.destroy()
 
 
 def digest(value: Any) -> str:
@@ -67,15 +67,15 @@ def _content(value: Any) -> bytes:
     if kind in _PLAIN:
         return f"{kind.__name__} {value!r}".encode(errors="surrogatepass")
     if kind is dict:
-        return _joined(kind, sorted(digest([key, each]).encode() for key, each in value.items()))
+        return _join(kind, sorted(digest([key, item]).encode() for key, item in value.items()))
     if kind in (set, frozenset):
-        return _joined(kind, sorted(digest(each).encode() for each in value))
+        return _join(kind, sorted(digest(item).encode() for item in value))
     if kind in (list, tuple):
-        return _joined(kind, [digest(each).encode() for each in value])
-    return kept(value)
+        return _join(kind, [digest(item).encode() for item in value])
+    return pickle_value(value)
 
 
-def _joined(kind: type, parts: list[bytes]) -> bytes:
+def _join(kind: type, parts: list[bytes]) -> bytes:
     return b"\0".join([kind.__name__.encode(), *parts])
 
 
@@ -83,7 +83,7 @@ def send_by_value(modules: Iterable[ModuleType]) -> None:
     """Let Spark's Python workers have what `modules` define.
 
     Spark pickles a user's function with the copy of cloudpickle inside PySpark, which keeps its own record of such
-    modules: what the package of that name is told does not reach it.
+    modules: a call of the package of that name does not reach it.
     """
     from pyspark import cloudpickle
 
@@ -91,12 +91,12 @@ def send_by_value(modules: Iterable[ModuleType]) -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def kept(value: Any) -> bytes:
+def pickle_value(value: Any) -> bytes:
     """A value that a later process can take up, with classes of the user's by their names."""
     return pickle.dumps(value)
 
 
-def taken_up(data: bytes) -> Any:
+def unpickle_value(data: bytes) -> Any:
     """What `kept` was given; its classes are those of the project as it is loaded now."""
     return _Loaded(io.BytesIO(data)).load()
 
@@ -105,12 +105,12 @@ class _Loaded(pickle.Unpickler):
     """Finds the classes of a project's file whichever load of it they were kept by."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (found := _LOADED.match(module)) is not None:
-            stem = module[found.end() :]
+        if (loaded := _LOADED.match(module)) is not None:
+            stem = module[loaded.end() :]
             loads = [
-                (int(match[1]), each)
-                for each in sys.modules
-                if (match := _LOADED.match(each)) and each[match.end() :] == stem
+                (int(match[1]), name)
+                for name in sys.modules
+                if (match := _LOADED.match(name)) and name[match.end() :] == stem
             ]
             module = max(loads)[1] if loads else module
         return super().find_class(module, name)

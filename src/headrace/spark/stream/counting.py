@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH, EXECUTION = "streaming.sql.batchId", "spark.sql.execution.id"
-# How long the list of a stage's RDDs may take to come: Spark fills it beside the tasks.
+# How long the list of a stage's RDDs may take to come: Spark fills it while the tasks run.
 _PATIENCE_SECONDS = 2.0
 
 
@@ -65,7 +65,7 @@ class Adding:
         return one + other
 
 
-def added_up(param: Any, one: Any, other: Any) -> Any:
+def add_up(param: Any, one: Any, other: Any) -> Any:
     """The sum of two values, as `param` adds them; None adds numbers."""
     return (param or Adding()).addInPlace(one, other)
 
@@ -73,8 +73,8 @@ def added_up(param: Any, one: Any, other: Any) -> Any:
 class Updates(dict[Added, Sum]):
     """What tasks have added; sent from a worker with the classes of the user's that it holds."""
 
-    def __init__(self, known: Mapping[Added, Sum] | None = None) -> None:
-        super().__init__(known or {})
+    def __init__(self, sums: Mapping[Added, Sum] | None = None) -> None:
+        super().__init__(sums or {})
         self.runner = uuid.uuid4().hex
 
     def __reduce__(self) -> Any:
@@ -103,7 +103,7 @@ class _Union:
 class QueryCounter:
     """What a query's function gets for the name of a counter: functions for rows `add` to it.
 
-    Without an accumulator nobody counts: `check` and `verify` compute rows that no batch is made of.
+    Without an accumulator nothing is counted: `check` and `verify` compute rows that no batch is made of.
     """
 
     def __init__(self, name: str, zero: Any, param: Any, accumulator: Accumulator[Updates] | None = None) -> None:
@@ -116,19 +116,19 @@ class QueryCounter:
     def add(self, term: Any) -> None:
         """Count `term` in the batch that is being computed. Raises CheckFailed in the driver."""
         code = sys._getframe(1).f_code
-        known = self._sums.get(code) or self._begun(code)
-        known.calls += 1
-        known.value = self._param.addInPlace(known.value, term)
+        total = self._sums.get(code) or self._begun(code)
+        total.calls += 1
+        total.value = self._param.addInPlace(total.value, term)
 
     def _begun(self, code: CodeType) -> Sum:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         if context is None:
-            what = f"the counter '{self.name}' is added to in the driver, where no row of a batch is counted"
+            message = f"the counter '{self.name}' is added to in the driver, where no row of a batch is counted"
             fix = "add to it inside a function for rows, such as a UDF; the driver may use a variable of its own"
-            raise CheckFailed(code="HR802", what=what, fix=fix)
-        found = Sum(0, self._param.zero(self._zero))
+            raise CheckFailed(code="HR802", what=message, fix=fix)
+        total = Sum(0, self._param.zero(self._zero))
         batch = context.getLocalProperty(BATCH)
         if self._accumulator is not None and batch is not None:
             updates = self._accumulator._value
@@ -141,9 +141,9 @@ class QueryCounter:
                 site=f"{code.co_filename}:{code.co_firstlineno}:{code.co_name}",
                 runner=updates.runner,
             )
-            found = updates.setdefault(key, found)
-        self._sums[code] = found
-        return found
+            total = updates.setdefault(key, total)
+        self._sums[code] = total
+        return total
 
     def __reduce__(self) -> Any:
         return QueryCounter, (self.name, self._zero, self._param, self._accumulator)
@@ -164,20 +164,20 @@ class Counting:
 
     def of_batch(self, batch: int) -> dict[str, Any]:
         """What counts of `batch`, by the counter's name; what was not added to is left out."""
-        found = {}
+        values_by_name = {}
         for name, accumulator in self._accumulators.items():
             added = {key: value for key, value in list(accumulator._value.items()) if key.batch == batch}
             if added:
                 param = self.handles[name]._param
                 zero = param.zero(self.handles[name]._zero)
-                values = (each.value for each in counted(added, self._related))
-                found[name] = reduce(param.addInPlace, values, zero)
-        return found
+                values = (total.value for total in counted_sums(added, self._related))
+                values_by_name[name] = reduce(param.addInPlace, values, zero)
+        return values_by_name
 
     def forget(self, through: int) -> None:
         """Let go of what was added in the batches up to `through`."""
         for accumulator in self._accumulators.values():
-            for key in [each for each in list(accumulator._value) if each.batch <= through]:
+            for key in [key for key in list(accumulator._value) if key.batch <= through]:
                 accumulator._value.pop(key, None)
 
     def close(self) -> None:
@@ -190,11 +190,11 @@ class Counting:
     def _related(self, stages: Iterable[int]) -> dict[int, int]:
         """For each stage the first one that computes some RDD of it too: both do the same work."""
         groups: dict[int, int] = {}
-        known: dict[int, set[int]] = {}
+        rdds: dict[int, set[int]] = {}
         for stage in sorted(stages):
-            known[stage] = self._rdds(stage)
+            rdds[stage] = self._rdds(stage)
             groups[stage] = next(
-                (groups[each] for each in known if each != stage and known[each] & known[stage]), stage
+                (groups[other] for other in rdds if other != stage and rdds[other] & rdds[stage]), stage
             )
         return groups
 
@@ -206,15 +206,15 @@ class Counting:
         until = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
-                found = store.lastStageAttempt(stage).rddIds()
-                return {int(found.apply(number)) for number in range(found.size())}
+                ids = store.lastStageAttempt(stage).rddIds()
+                return {int(ids.apply(number)) for number in range(ids.size())}
             except Py4JJavaError:
                 if time.monotonic() > until:
                     return set()
                 time.sleep(0.02)
 
 
-def counted(added: Mapping[Added, Sum], related: Callable[[Iterable[int]], Mapping[int, int]]) -> Iterator[Sum]:
+def counted_sums(added: Mapping[Added, Sum], related: Callable[[Iterable[int]], Mapping[int, int]]) -> Iterator[Sum]:
     """The sums of one batch that count, of each piece of work one.
 
     Of a task's attempts the last one. Of stages that compute the same RDD, of operators that call the same place of the
@@ -236,5 +236,7 @@ def counted(added: Mapping[Added, Sum], related: Callable[[Iterable[int]], Mappi
                 if work not in best or value.calls >= best[work].calls:
                     best[work] = value
         actions[execution] = list(best.values())
-    chosen = max(actions, key=lambda each: (sum(value.calls for value in actions[each]), each), default=None)
+    chosen = max(
+        actions, key=lambda execution: (sum(value.calls for value in actions[execution]), execution), default=None
+    )
     yield from actions[chosen] if chosen is not None else ()

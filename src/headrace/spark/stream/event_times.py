@@ -28,17 +28,17 @@ def observe_event_times(frame: DataFrame) -> DataFrame:
         return frame
     if any(map(_joins_streams, nodes(plan))):
         return frame
-    return frame_of(frame.sparkSession, _observed(frame.sparkSession, plan, Counter()))
+    return frame_of(frame.sparkSession, _observe(frame.sparkSession, plan, Counter()))
 
 
 def _joins_streams(node: Any) -> bool:
     return str(node.nodeName()) == "Join" and all(child.isStreaming() for child in sequence(node.children()))
 
 
-def _observed(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
+def _observe(spark: SparkSession, plan: Any, seen: Counter[str]) -> Any:
     from pyspark.sql import functions as F
 
-    node = over(spark, plan, [_observed(spark, child, seen) for child in sequence(plan.children())])
+    node = over(spark, plan, [_observe(spark, child, seen) for child in sequence(plan.children())])
     if plan.nodeName() != "EventTimeWatermark" or plan.eventTime().dataType().typeName() != "timestamp":
         return node
     names = {stream_name(leaf.plan) for leaf in stream_tree(plan).walk() if leaf.from_source and not leaf.below}

@@ -74,11 +74,11 @@ def _interruption(error: Exception) -> str | None:
     """What interrupted the call that ended with `error`, in the words that Spark looks for; None: nothing."""
     if not is_from_spark(error):
         return None
-    said = str(error)
-    if _CANCELLED.search(said):
+    message = str(error)
+    if _CANCELLED.search(message):
         return "java.lang.InterruptedException"
-    found = _INTERRUPTED.search(said)
-    return found.group() if found else None
+    match = _INTERRUPTED.search(message)
+    return match.group() if match else None
 
 
 class Halt:

@@ -10,7 +10,7 @@ Spark's status store keeps every name of a pool as long as the session lasts (Ap
 numbers come again after `NUMBERS` batches, but for those in use; then a newer batch wins the ties of a few older ones.
 
 A query's thread reads the name of its pool from its own local properties at each job. They are at hand in the call that
-tells of the query's start, which Spark makes in that very thread.
+reports the query's start, which Spark makes in that very thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POOL = "spark.scheduler.pool"
-# After Spark's pool "default" in the alphabet: jobs beside the batches are few and small, and need not wait for them.
+# After Spark's pool "default" in the alphabet: jobs outside of batches are few and small, and need not wait for them.
 PREFIX = "turn "
 # What a job of the last batch may still use is left alone; older pools are taken away, some at a time.
 KEPT, SWEPT_AT = 2, 16
@@ -66,7 +66,7 @@ class Listener:
         self._manager.addListener(self._wrapped)
 
     def wake(self) -> None:
-        """Let whoever waits for an event look around."""
+        """Wake the thread that waits for an event."""
         self.events.put(ListenerEvent("wake"))
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class Turns:
                 time.sleep(MOMENT_SECONDS)
 
     def close(self) -> None:
-        """Take away all pools that are left: Spark may not have told of the end of the last query yet."""
+        """Remove all pools that are left: Spark may not have reported the end of the last query yet."""
         for run_id in tuple(self._turns):
             self.end(run_id)
         with self._sweeping:
@@ -201,9 +201,9 @@ class Turns:
         busy = []
         for _ in range(len(turn.pools) - kept):
             number = turn.pools.popleft()
-            found = self._context.getPoolForName(_name(number))
-            if found.isDefined():
-                pool = found.get()
+            pool_option = self._context.getPoolForName(_name(number))
+            if pool_option.isDefined():
+                pool = pool_option.get()
                 if not pool.schedulableQueue().isEmpty():
                     busy.append(number)
                     continue

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.spark.jvm.hadoop_files import literal
-from headrace.spark.jvm.session_conf import applied
+from headrace.spark.jvm.hadoop_files import escape_pattern
+from headrace.spark.jvm.session_conf import apply_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,12 +27,12 @@ def read_state(
     """The state that `batch` left in an operator: `key STRUCT, value STRUCT, partition_id INT`.
 
     options: what names a part of it, as `joinSide` or `stateVarName` of Spark's reader. The session must have
-    PARTITIONS set. A variable of a processor has other columns beside the key.
+    PARTITIONS set. A variable of a processor has other columns next to the key.
     """
     reader = spark.read.format("statestore").option("operatorId", operator).option("batchId", batch)
     for name, value in (options or {}).items():
         reader = reader.option(name, value)
-    return reader.load(literal(str(checkpoint)))
+    return reader.load(escape_pattern(str(checkpoint)))
 
 
 def placeholder(spark: SparkSession, name: str, like: DataFrame, scratch: Path) -> DataFrame:
@@ -51,7 +51,7 @@ def probe(
     Spark writes the schema of each state when it plans a batch, from the optimised plan; nothing else gives it whole.
     """
     place = scratch / "checkpoint"
-    with applied(spark, settings):
+    with apply_settings(spark, settings):
         writer = build().writeStream.format("noop").outputMode(mode).option("checkpointLocation", str(place))
         writer.trigger(availableNow=True).start().awaitTermination()
     return place

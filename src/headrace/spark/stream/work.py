@@ -1,4 +1,4 @@
-"""What Spark's own status tells of a run's work: its executors, and how far the running batches are."""
+"""What Spark's own status says of a run's work: its executors, and how far the running batches are."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def batch_work(spark: SparkSession, run_id: str, *, seconds: float) -> BatchWork
     return BatchWork(tasks_done=tasks_done, tasks=tasks, rows=rows, seconds=seconds, mark=mark)
 
 
-def asked_source(handle: StreamingQuery) -> str:
+def source_being_asked(handle: StreamingQuery) -> str:
     """The source, in Spark's words, that a query asks at this moment for what is new; empty: none.
 
     Source: MicroBatchExecution.constructNextBatch, which sets this message while it waits for the source.
@@ -89,21 +89,21 @@ def task_failures(spark: SparkSession) -> tuple[int, int]:
     failed = lost = 0
     if not (spark.sparkContext.master or "").startswith("local"):
         with suppress(Py4JError, OSError, AttributeError):
-            for each in _executors(spark, active=False):
-                failed, lost = failed + int(each.failedTasks()), lost + int(not each.isActive())
+            for executor in _executors(spark, active=False):
+                failed, lost = failed + int(executor.failedTasks()), lost + int(not executor.isActive())
     return failed, lost
 
 
 def block_managers(spark: SparkSession) -> Iterator[tuple[str, str]]:
     """The id of each living executor and where it listens, the driver's among them."""
-    return ((str(each.id()), str(each.hostPort())) for each in _executors(spark, active=True))
+    return ((str(executor.id()), str(executor.hostPort())) for executor in _executors(spark, active=True))
 
 
 def _executors(spark: SparkSession, *, active: bool) -> Iterator[Any]:
-    """What AppStatusStore.executorList, which Spark keeps with or without its UI, tells of each, or of living ones."""
-    found = java_context(spark).statusStore().executorList(active).iterator()
-    while found.hasNext():
-        yield found.next()
+    """What AppStatusStore.executorList, which Spark keeps with or without its UI, has of each, or of living ones."""
+    infos = java_context(spark).statusStore().executorList(active).iterator()
+    while infos.hasNext():
+        yield infos.next()
 
 
 def has_work(spark: SparkSession) -> bool:
@@ -119,7 +119,7 @@ def is_forgotten(spark: SparkSession) -> bool:
     """Whether no master of a standalone cluster that can be reached knows the application.
 
     A master gives an application up when its own connection to the driver breaks, as one that was restarted has, and
-    does not tell the driver; Spark then waits for executors without an end. The master is asked for as many executors
+    does not notify the driver; Spark then waits for executors without an end. The master is asked for as many executors
     as the session has asked for. Waits for the answer, up to `spark.rpc.askTimeout`.
 
     Source: SparkContext.requestTotalExecutors; Master.handleRequestExecutors and Master.onDisconnected.
@@ -128,13 +128,13 @@ def is_forgotten(spark: SparkSession) -> bool:
 
     if not (spark.sparkContext.master or "").startswith("spark://"):
         return False
-    # Dynamic allocation says anew what it wants as soon as that changes.
+    # Dynamic allocation asks again as soon as what it wants changes.
     bounded = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
     context, nowhere = java_context(spark), jvm_of(spark).PythonUtils.toScalaMap({})
     try:
         return not context.requestTotalExecutors(1 if bounded else UNBOUNDED, 0, nowhere)
     except Py4JJavaError:
-        # The connection by which the driver knows the master is closed. A session that has ended tells so by itself.
+        # The connection by which the driver knows the master is closed. A session that has ended shows it by itself.
         return not context.isStopped()
 
 
@@ -146,7 +146,7 @@ def thread_names(spark: SparkSession) -> set[str]:
 def task_skew(spark: SparkSession, run_id: str, *, after: int) -> tuple[float | None, int]:
     """How often the time of its median task the longest one took, in the longest stage of the jobs beyond `after`.
 
-    And the newest of these jobs. None: no stage had several tasks, or Spark does not tell it any more.
+    And the newest of these jobs. None: no stage had several tasks, or Spark does not know it any more.
 
     Source: AppStatusStore.jobsList, which gives the newest job first, and AppStatusStore.taskSummary.
     """

@@ -233,24 +233,24 @@ class SinkConformance(SinkTriggers):
         first = self.context(tmp_path, modes[0], application="mine")
         second = replace(first, generation=2, checkpoint=tmp_path / "second" / "checkpoint")
         if sink.reset.droppable:
-            assert sink.reset.held(first, lambda: spark) == ()
+            assert sink.reset.row_counts(first, lambda: spark) == ()
             self.catch_up(spark, sink, tmp_path, first)
             before = self.written(spark, sink, first)
-            assert [rows.count for rows in sink.reset.held(first, lambda: spark)][:1] > [0]
-            for way in ("set_aside", "set_aside", "bring_back", "bring_back"):
+            assert [rows.count for rows in sink.reset.row_counts(first, lambda: spark)][:1] > [0]
+            for way in ("archive", "archive", "restore", "restore"):
                 getattr(sink.reset, way)(first, lambda: spark)
             assert self.written(spark, self.make(home, modes[0]), first) == before
             self.feed(tmp_path, 2, shared=False)
             self.catch_up(spark, self.make(home, modes[0]), tmp_path, first)
             assert self.written(spark, sink, first) == self.answer(spark, tmp_path, modes[0])
-            sink.reset.set_aside(first, lambda: spark)
-            assert sink.reset.held(second, lambda: spark) == ()
+            sink.reset.archive(first, lambda: spark)
+            assert sink.reset.row_counts(second, lambda: spark) == ()
             self.catch_up(spark, self.make(home, modes[0]), tmp_path, second)
             with pytest.raises(NothingChanged, match="HR583"):
-                sink.reset.bring_back(first, lambda: spark)
+                sink.reset.restore(first, lambda: spark)
             sink.reset.discard(first, lambda: spark)
             assert self.written(spark, sink, second) == self.answer(spark, tmp_path, modes[0])
-            sink.reset.set_aside(second, lambda: spark)
+            sink.reset.archive(second, lambda: spark)
         mode = next((mode for mode in modes if sink.reset.kept(mode).possible), None)
         if mode is None or not readable_back(sink):
             return

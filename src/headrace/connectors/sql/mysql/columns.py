@@ -1,4 +1,4 @@
-"""The columns of a MySQL table that is already there: what they take, and whether a result fits."""
+"""The columns of an existing MySQL table: the values that they take, and whether a result fits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def existing_column(
     extra: str = "",
     generated: bool = False,
 ) -> limits.ExistingColumn:
-    """A column as information_schema tells of it; the collation is part of how it is declared."""
+    """Return a column as information_schema describes it; the collation is part of its declaration."""
     shown = f"{declared} COLLATE {collation}" if collation else declared
     counts = "auto_increment" in extra.lower()
     changes = "on update" in extra.lower()
@@ -72,14 +72,14 @@ def existing_column(
         blocker="and is generated, so that it takes no value" if generated else "",
         key_blocker="ON UPDATE CURRENT_TIMESTAMP, which changes the key of a row that is replaced"
         if changes
-        else joins_keys(collation),
+        else _key_blocker(collation),
         constant=has_default or generated,
     )
 
 
 def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
     """Why the existing column would not keep the values of `column` as they are, or None."""
-    base, sizes = _parts(there.declared)
+    base, sizes = _split_type(there.declared)
     if base not in _FITS[column.kind]:
         return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
     if base == "decimal" and sizes[1] < column.scale:
@@ -94,16 +94,16 @@ def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str
     return None
 
 
-def joins_keys(collation: str | None) -> str:
-    """Why a column of the key with this collation takes different texts for one; empty: it does not."""
+def _key_blocker(collation: str | None) -> str:
+    """Return why a key column with this collation treats different texts as one; empty: it does not."""
     if not collation or collation in ("utf8mb4_nopad_bin", "utf8mb4_0900_bin"):
         return ""
-    return "which takes texts for one key that differ for Spark, such as 'a' and 'a '"
+    return "which treats texts as one key that differ for Spark, such as 'a' and 'a '"
 
 
 def limit_of(declared: str) -> limits.Limit:
     """What a column of this type takes."""
-    base, sizes = _parts(declared)
+    base, sizes = _split_type(declared)
     if base in _BITS:
         bits = _BITS[base]
         unsigned = "unsigned" in declared
@@ -124,17 +124,17 @@ def limit_of(declared: str) -> limits.Limit:
     return limits.Limit(first=_EARLIEST, last=_LATEST) if base in ("date", "datetime") else limits.Limit()
 
 
-def _parts(declared: str) -> tuple[str, tuple[int, ...]]:
+def _split_type(declared: str) -> tuple[str, tuple[int, ...]]:
     """The type's name and the numbers behind it."""
-    found = re.match(r"(\w+)(?:\(([\d,]+)\))?", declared.lower())
-    if found is None:
+    parts = re.match(r"(\w+)(?:\(([\d,]+)\))?", declared.lower())
+    if parts is None:
         return declared.lower(), ()
-    return found[1], tuple(int(number) for number in (found[2] or "").split(",") if number)
+    return parts[1], tuple(int(number) for number in (parts[2] or "").split(",") if number)
 
 
 def existing_table(connection: Connection, table: str) -> limits.ExistingTable | None:
-    [*found] = rows_of(connection, _TABLE, (table,))
-    if not found:
+    [*tables] = rows_of(connection, _TABLE, (table,))
+    if not tables:
         return None
     columns = tuple(
         existing_column(
@@ -150,8 +150,8 @@ def existing_table(connection: Connection, table: str) -> limits.ExistingTable |
     )
     return limits.ExistingTable(
         columns=columns,
-        unique=tuple(_unique(connection, table)),
-        blockers=tuple(_blockers(*found[0])),
+        unique=tuple(_unique_indexes(connection, table)),
+        blockers=tuple(_blockers(*tables[0])),
         triggers=tuple(
             limits.Trigger(name=str(name), body=str(body), changes_rows=bool(before), deletes_only=bool(deletes))
             for name, before, deletes, body in rows_of(connection, _TRIGGERS, (table,))
@@ -163,11 +163,11 @@ def _blockers(kind: object, engine: object) -> Iterator[OptionError]:
     if "VIEW" in str(kind):
         yield OptionError(what="it is a view", fix="name the table that the rows are to lie in")
     elif str(engine).lower() != "innodb":
-        what = f"its engine is {engine}, which does not write rows and ledger in one transaction"
-        yield OptionError(what=what, fix="ALTER TABLE ... ENGINE=InnoDB")
+        fault = f"its engine is {engine}, which does not write rows and ledger in one transaction"
+        yield OptionError(what=fault, fix="ALTER TABLE ... ENGINE=InnoDB")
 
 
-def _unique(connection: Connection, table: str) -> Iterator[limits.ExistingIndex]:
+def _unique_indexes(connection: Connection, table: str) -> Iterator[limits.ExistingIndex]:
     indexes: dict[str, dict[str | None, object]] = {}
     for index, column, size in rows_of(connection, _UNIQUE, (table,)):
         indexes.setdefault(str(index), {})[None if column is None else str(column)] = size
@@ -176,5 +176,5 @@ def _unique(connection: Connection, table: str) -> Iterator[limits.ExistingIndex
         if None in members:
             loose = "is on an expression, which can be the same for different rows"
         elif any(size is not None for size in members.values()):
-            loose = "looks at the first characters only, so that it takes texts for one that differ for Spark"
+            loose = "looks at the first characters only, so that it treats texts as one that differ for Spark"
         yield limits.ExistingIndex(f"'{index}'", frozenset(name for name in members if name is not None), loose)

@@ -1,4 +1,4 @@
-"""Where a MySQL or MariaDB server is, connections that never wait in vain, and what its errors mean."""
+"""The address of a MySQL or MariaDB server, and connections that end when the server is silent."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.connectors.sql.silence import (
     IDLE_SECONDS,
     LOCK_SECONDS,
     SILENCE_SECONDS,
+    cut_when_silent,
     shut,
-    watched,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class WatchedMySqlConnection(Plain):
 
     def connect(self, sock: Any = None) -> None:
         """Connect; PyMySQL's time-out for it ends before the server has said its first word."""
-        with watched(lambda: False, self._shut, self._lost, seconds=self.connect_timeout or CONNECT_SECONDS):
+        with cut_when_silent(
+            lambda: False, self._shut_down, self._lost_error, seconds=self.connect_timeout or CONNECT_SECONDS
+        ):
             super().connect(sock)
             # A proxy in between has given this connection a number of its own.
             super().query("SELECT CONNECTION_ID(), @@max_allowed_packet")
@@ -99,25 +101,27 @@ class WatchedMySqlConnection(Plain):
         words = sql.encode(self.encoding, "surrogateescape") if isinstance(sql, str) else bytes(sql)
         if len(words) >= self.packet:
             # The server would close the connection, as if it had gone away.
-            what = f"a statement has {len(words)} bytes, and max_allowed_packet is {self.packet}"
-            raise pymysql.err.DataError(1153, what)
+            fault = f"a statement has {len(words)} bytes, and max_allowed_packet is {self.packet}"
+            raise pymysql.err.DataError(1153, fault)
         if self.idle_seconds and self.session and words.startswith(_BEGIN):
             self._query(f"SET wait_timeout = {self.idle_seconds}")
-        found = self._query(words, unbuffered)
+        affected = self._query(words, unbuffered)
         if self.idle_seconds and words in _ENDS:
             self._query("SET wait_timeout = @@GLOBAL.wait_timeout")
-        return found
+        return affected
 
     def _query(self, sql: str | bytes, unbuffered: bool = False) -> int:
-        with watched(lambda: self.works(self.session), self._shut, self._lost, seconds=self.silence_seconds):
+        with cut_when_silent(
+            lambda: self.works(self.session), self._shut_down, self._lost_error, seconds=self.silence_seconds
+        ):
             return super().query(sql, unbuffered)
 
-    def _shut(self) -> None:
+    def _shut_down(self) -> None:
         if self._sock is not None:
             shut(self._sock.fileno())
 
     @staticmethod
-    def _lost(sentence: str) -> Exception:
+    def _lost_error(sentence: str) -> Exception:
         return pymysql.err.OperationalError(LOST, sentence)
 
 
@@ -189,7 +193,7 @@ class MySqlAddress:
     ) -> Any:
         """A new connection that commits each statement by itself; raises pymysql.MySQLError, also for TLS files."""
         lock, idle = self.seconds("lock_timeout", LOCK_SECONDS), self.seconds("idle_timeout", IDLE_SECONDS)
-        more.setdefault("works", lambda session: works(self, session))
+        more.setdefault("works", lambda session: end_unless_working(self, session))
         try:
             connection: Any = kind(
                 host=self.host,
@@ -214,7 +218,7 @@ class MySqlAddress:
             connection.idle_seconds = idle
         for session in _left.pop((self.host, self.port), set()):
             with connection.cursor() as cursor:
-                end(cursor, session)
+                end_session(cursor, session)
         return connection
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -230,23 +234,23 @@ class MySqlAddress:
         return context
 
 
-def _asking(server: MySqlAddress) -> Any:
+def _connect_to_ask(server: MySqlAddress) -> Any:
     """A connection of which an answer is expected soon."""
     return server.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
 
 
-def works(server: MySqlAddress, session: int) -> bool:
+def end_unless_working(server: MySqlAddress, session: int) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
     """
     try:
-        with closing(_asking(server)) as other, other.cursor() as cursor:
+        with closing(_connect_to_ask(server)) as other, other.cursor() as cursor:
             cursor.execute(_WORKS, (session,))
             row = cursor.fetchone()
             if row is not None and row[0] != "Sleep" and str(row[1]).lower() not in _WAITS_FOR_CLIENT:
                 return True
-            end(cursor, session)
+            end_session(cursor, session)
     except pymysql.MySQLError as error:
         if error.args and error.args[0] in NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
@@ -259,7 +263,7 @@ def works(server: MySqlAddress, session: int) -> bool:
 _left: dict[tuple[str, int], set[int]] = {}
 
 
-def end(cursor: Any, session: int) -> None:
+def end_session(cursor: Any, session: int) -> None:
     """End a session; one that is gone is no error."""
     with suppress(pymysql.MySQLError):
         cursor.execute("KILL %s", (session,))
@@ -270,7 +274,7 @@ def lock_holder(server: MySqlAddress) -> str:
 
     To see the sessions of others, the user needs the right PROCESS.
     """
-    with suppress(pymysql.MySQLError), closing(_asking(server)) as other, other.cursor() as cursor:
+    with suppress(pymysql.MySQLError), closing(_connect_to_ask(server)) as other, other.cursor() as cursor:
         cursor.execute(_HOLDER)
         if row := cursor.fetchone():
             session, user, host, command, since = row

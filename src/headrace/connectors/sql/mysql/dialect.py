@@ -122,21 +122,21 @@ class MySqlDialect(Dialect):
         if column.kind == "integer":
             return column.type.simpleString().upper()
         if column.kind in ("text", "json"):
-            size = f"VARCHAR({_longest(key)})" if column in key else "LONGTEXT"
+            size = f"VARCHAR({_longest_key_text(key)})" if column in key else "LONGTEXT"
             return f"{size} {self._collation}"
         if column.kind == "binary" and column in key:
-            return f"VARBINARY({_longest(key)})"
+            return f"VARBINARY({_longest_key_text(key)})"
         return _DECLARED[column.kind]
 
     def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
         statement = f"SHOW VARIABLES WHERE Variable_name IN {FORCES_KEYS} AND Value = 'ON'"
         forced = [] if target.key else [str(name) for name, _ in rows_of(connection, statement)]
-        if forced and self.existing(connection, target.table) is None:
-            what = (
+        if forced and self.describe_table(connection, target.table) is None:
+            fault = (
                 f"the server makes no table without a primary key ({forced[0]}), and '{target.table}' would have none"
             )
             fix = "give the sink a key; or make the table yourself, with a primary key that counts its rows"
-            yield OptionError(code="HR422", what=what, fix=fix)
+            yield OptionError(code="HR422", what=fault, fix=fix)
 
     def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
         # In one statement, as the server may make no table without a key.
@@ -158,14 +158,14 @@ class MySqlDialect(Dialect):
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
             "AND LOWER(table_name) = LOWER(%s)"
         )
-        found = list(rows_of(connection, statement, (table,)))
-        return str(found[0][0]) if found else table.lower() if folds == 1 else table
+        names = list(rows_of(connection, statement, (table,)))
+        return str(names[0][0]) if names else table.lower() if folds == 1 else table
 
     def rename_together(self, connection: Connection, names: Sequence[tuple[str, str]]) -> None:
         pairs = ", ".join(f"{self.quote(table)} TO {self.quote(name)}" for table, name in names)
         run(connection, f"RENAME TABLE {pairs}")
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table)
 
     def limit_of(self, column: ResultColumn) -> Limit:
@@ -177,11 +177,11 @@ class MySqlDialect(Dialect):
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
         same, marks = self.quote(key[0]), ", ".join(["%s"] * len(columns))
         # INSERT IGNORE would also ignore a value that is cut off.
-        return f"{self.into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
+        return f"{self.insert_into(table, columns)} VALUES ({marks}) ON DUPLICATE KEY UPDATE {same} = {same}"
 
-    def replacing(self, columns: Sequence[str], key: Sequence[str]) -> str:
+    def replace_clause(self, columns: Sequence[str], key: Sequence[str]) -> str:
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
-        return f" ON DUPLICATE KEY UPDATE {self.change(columns, key, 'VALUES({})')}"
+        return f" ON DUPLICATE KEY UPDATE {self.assignments(columns, key, 'VALUES({})')}"
 
     def widest(self, connection: Connection) -> int | None:
         [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
@@ -205,7 +205,7 @@ class MySqlDialect(Dialect):
                 raise PartLost(f"the staging table '{part.name}' is gone") from None
             raise
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         statement = (
             "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() "
             "AND LEFT(table_name, %s) = %s"
@@ -216,21 +216,21 @@ class MySqlDialect(Dialect):
         for name in names:
             run(connection, f"DROP TABLE IF EXISTS {self.quote(name)}")
 
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         name = self.quote(column.name)
         if column.kind == "boolean":
             # A BIT would come as bytes.
             return f"{name} + 0"
         return f"CAST({name} AS CHAR)" if column.kind in ("decimal", "date", "timestamp", "timestamp_ntz") else name
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         # MariaDB lists those of the role that is in use by itself.
         [(role,)] = rows_of(connection, "SELECT CURRENT_ROLE()")
         using = f" FOR CURRENT_USER() USING {role}" if role not in (None, "NONE") and "`" in role else ""
         for (grant,) in rows_of(connection, f"SHOW GRANTS{using}"):
             rights = re.match(r"GRANT (.+?) ON \*\.\* TO ", str(grant))
-            if rights and (found := re.search(r"\b(ALL PRIVILEGES|SUPER|FILE)\b", rights[1])):
-                return f"has the right {found[0]} on all databases"
+            if rights and (right := re.search(r"\b(ALL PRIVILEGES|SUPER|FILE)\b", rights[1])):
+                return f"has the right {right[0]} on all databases"
         return ""
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
@@ -245,7 +245,7 @@ class MySqlDialect(Dialect):
         # Rows come as they are fetched; a LIMIT of the statement's own counts before that of the session.
         cursor = client.cursor()
         cursor.execute(bounded)
-        yield [each[0] for each in cursor.description or ()]
+        yield [column[0] for column in cursor.description or ()]
         while (row := cursor.fetchone()) is not None:
             yield row
 
@@ -271,7 +271,7 @@ def is_mariadb(url: str) -> bool:
         return "mariadb" in str(connection.get_server_info()).lower()
 
 
-def _longest(key: Sequence[ResultColumn]) -> int:
+def _longest_key_text(key: Sequence[ResultColumn]) -> int:
     """How many characters each text of a key may have, so that the index holds all of them."""
     texts = sum(column.kind in ("text", "binary") for column in key)
     left = INDEX_BYTES - WIDEST * (len(key) - texts)

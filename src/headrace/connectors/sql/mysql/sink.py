@@ -44,12 +44,12 @@ class MySql(ServerSink):
         server = canonical_server(address.host, address.port)
         return {"system": "mysql", "server": server, "database": address.database, "table": self.table}
 
-    def given_tls(self) -> tuple[dict[str, str], bool]:
+    def tls_in_url(self) -> tuple[dict[str, str], bool]:
         address = MySqlAddress.parse(self.url)
         given = {name: value for name, value in address.options.items() if name.startswith("ssl_")}
         return given, address.ssl_mode in ("verify_ca", "verify_identity")
 
-    def verify_full(self, ca: str) -> dict[str, str]:
+    def verify_full_options(self, ca: str) -> dict[str, str]:
         return {"ssl_mode": "verify_identity", **({} if ca == SYSTEM else {"ssl_ca": ca})}
 
     def address_problem(self) -> OptionError | None:

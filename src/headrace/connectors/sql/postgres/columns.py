@@ -127,51 +127,51 @@ def misfits(connection: Connection, target: WriteTarget, quoted: str) -> Iterato
     """Why the database cannot take the rows of `target`, by what its administrator has set."""
     [(encoding, database, user, role_limit, limit, read_only, is_super, version)] = rows_of(connection, _ADMINISTERED)
     if encoding != "UTF8" and any(column.kind in ("text", "json") for column in target.columns):
-        what = f"database '{database}' stores texts as {encoding}, which has not every character"
+        fault = f"database '{database}' stores texts as {encoding}, which has not every character"
         fix = (
             f"write to a database of its own: CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0; {database} stays"
         )
-        yield OptionError(code="HR420", what=what, fix=fix)
+        yield OptionError(code="HR420", what=fault, fix=fix)
     if read_only:
-        what = f"user '{user}' may only read in database '{database}' (default_transaction_read_only)"
+        fault = f"user '{user}' may only read in database '{database}' (default_transaction_read_only)"
         fix = f'ALTER ROLE "{user}" SET default_transaction_read_only = off; or name a user that may write'
-        yield OptionError(code="HR420", what=what, fix=fix)
+        yield OptionError(code="HR420", what=fault, fix=fix)
     for kind, name, most in (("ROLE", user, role_limit), ("DATABASE", database, limit)):
         if 0 <= most < _FEWEST_CONNECTIONS and not is_super:
-            what = f"{kind.lower()} '{name}' takes {most} connections at once (CONNECTION LIMIT), and a query has "
-            what += "one, and up to three more for each task that stages rows"
+            fault = f"{kind.lower()} '{name}' takes {most} connections at once (CONNECTION LIMIT), and a query has "
+            fault += "one, and up to three more for each task that stages rows"
             fix = f'ALTER {kind} "{name}" CONNECTION LIMIT {_FEWEST_CONNECTIONS}, or more by the number of tasks'
-            yield OptionError(code="HR420", what=what, fix=fix)
+            yield OptionError(code="HR420", what=fault, fix=fix)
     in_schema = _IN_SCHEMA if version >= _SCHEMAS_SINCE else "false"
     for publication, identified in rows_of(connection, _PUBLISHED.format(in_schema=in_schema), (quoted, target.table)):
         if identified is False or (identified is None and not target.key):
-            what = f"publication '{publication}' replicates updates and deletes, which PostgreSQL refuses of table "
-            what += f"'{target.table}', as it has no primary key"
+            fault = f"publication '{publication}' replicates updates and deletes, which PostgreSQL refuses of table "
+            fault += f"'{target.table}', as it has no primary key"
             fix = "give the sink a key; or set REPLICA IDENTITY of the table, or let the publication have inserts alone"
-            yield OptionError(code="HR422", what=what, fix=fix)
+            yield OptionError(code="HR422", what=fault, fix=fix)
 
 
 def existing_table(connection: Connection, table: str, quoted: str) -> limits.ExistingTable | None:
-    [*found] = rows_of(connection, _TABLE, (quoted,))
-    if not found:
+    [*tables] = rows_of(connection, _TABLE, (quoted,))
+    if not tables:
         return None
-    oid, kind, schema, here, secured = found[0]
+    oid, kind, schema, here, secured = tables[0]
     columns = tuple(_column(row) for row in rows_of(connection, _COLUMNS, (oid,)))
     unique = tuple(
         limits.ExistingIndex(
-            f"'{name}'", frozenset(names), "" if exact else "takes texts for one that differ for Spark"
+            f"'{name}'", frozenset(names), "" if exact else "treats texts as one that differ for Spark"
         )
         for name, names, exact in rows_of(connection, _UNIQUE, (oid,))
     )
-    blockers = list(_kinds(connection, table, int(oid), str(kind)))
+    blockers = list(_kind_blockers(connection, table, int(oid), str(kind)))
     if secured:
-        what = "row security hides rows of it from this user"
+        fault = "row security hides rows of it from this user"
         fix = "write as the table's owner, or as a user with BYPASSRLS"
-        blockers.append(OptionError(what=what, fix=fix))
+        blockers.append(OptionError(what=fault, fix=fix))
     for (rule,) in rows_of(connection, _RULES, (oid,)):
-        what = f"its rule '{rule}' rewrites what is written to it"
+        fault = f"its rule '{rule}' rewrites what is written to it"
         blockers.append(
-            OptionError(what=what, fix=f"drop the rule {rule}; an AFTER trigger can write beside the table")
+            OptionError(what=fault, fix=f"drop the rule {rule}; an AFTER trigger can write to another table")
         )
     return limits.ExistingTable(
         columns=columns,
@@ -182,20 +182,20 @@ def existing_table(connection: Connection, table: str, quoted: str) -> limits.Ex
     )
 
 
-def _kinds(connection: Connection, table: str, oid: int, kind: str) -> Iterator[OptionError]:
+def _kind_blockers(connection: Connection, table: str, oid: int, kind: str) -> Iterator[OptionError]:
     for member, name, its_kind, persistence in rows_of(connection, _MEMBERS, (oid,)):
         whose = "it" if member == oid else f"its partition '{name}'"
         if its_kind in _KINDS:
-            what, fix = _KINDS[its_kind]
-            yield OptionError(what=f"{whose} is {what}", fix=fix)
+            fault, fix = _KINDS[its_kind]
+            yield OptionError(what=f"{whose} is {fault}", fix=fix)
         elif persistence in _PERSISTENCE:
-            what, fix = _PERSISTENCE[persistence]
-            yield OptionError(what=f"{whose} is {what}", fix=fix.format(name=name))
+            fault, fix = _PERSISTENCE[persistence]
+            yield OptionError(what=f"{whose} is {fault}", fix=fix.format(name=name))
         elif member != oid and kind == "r":
-            what = (
+            fault = (
                 f"table '{name}' inherits from it, so that its rows are read with those of '{table}', and no key is one"
             )
-            yield OptionError(what=what, fix=f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
+            yield OptionError(what=fault, fix=f"ALTER TABLE {name} NO INHERIT {table}, or write to another table")
 
 
 def _trigger(row: Sequence[Any]) -> limits.Trigger:
@@ -215,10 +215,10 @@ def _column(row: Sequence[Any]) -> limits.ExistingColumn:
     blocker = "and is generated, so that it takes no value" if generated else ""
     if identity == "a":
         blocker = "and is GENERATED ALWAYS, so that it takes no value; make it GENERATED BY DEFAULT"
-    texts = f"with the collation {collation}, which takes texts for one key that differ for Spark"
+    texts = f"with the collation {collation}, which treats texts as one key that differ for Spark"
     return limits.ExistingColumn(
         str(name),
-        _full(str(declared), int(mod)),
+        _full_type(str(declared), int(mod)),
         bool(required) and not default and not identity,
         replace(limit_of(str(declared), int(mod)), required=bool(required)),
         blocker=blocker,
@@ -254,7 +254,7 @@ def limit_of(declared: str, mod: int = -1) -> limits.Limit:
     return limits.Limit()
 
 
-def _full(declared: str, mod: int) -> str:
+def _full_type(declared: str, mod: int) -> str:
     """The type with its length, as far as one is set (PostgreSQL's atttypmod)."""
     if mod < 0:
         return declared
@@ -281,8 +281,8 @@ class Readers:
         statements = []
         for view, definition, kind, options in rows_of(connection, _VIEWS, (quoted,)):
             if kind != "v":
-                what = f"the materialized view {view} reads table {quoted}, and would keep reading the former result"
-                raise NothingChanged(code="HR587", what=what, fix="drop it, and create it again after the swap")
+                fault = f"the materialized view {view} reads table {quoted}, and would keep reading the former result"
+                raise NothingChanged(code="HR587", what=fault, fix="drop it, and create it again after the swap")
             given = f" WITH ({options})" if options else ""
             statements.append(f"CREATE OR REPLACE VIEW {view}{given} AS {definition}")
         for grantee, right, passed_on in rows_of(connection, _RIGHTS, (quoted,)):

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL: where it leads, one that is never waited for in vain, and what its errors mean."""
+"""The address of a PostgreSQL server, and connections that end when the server is silent."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def connect(
     Raises:
         psycopg.Error: The server cannot be reached, or refuses the session.
     """
-    connection = _opened(url)
+    connection = _open(url)
     connection.silence_seconds = CONNECT_SECONDS
     settle(connection, url, schema)
     connection.reads = reads
-    connection.works = lambda: connection.session is not None and _works_or_left(url, connection.session)
+    connection.works = lambda: connection.session is not None and _is_working(url, connection.session)
     for left in _left.pop(url, set()):
         connection.execute(_END, left)
     connection.silence_seconds = silence_seconds
     return connection
 
 
-def _opened(url: str) -> WatchedPostgresConnection:
-    known = conninfo_to_dict(url)
-    client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in known}
+def _open(url: str) -> WatchedPostgresConnection:
+    options = conninfo_to_dict(url)
+    client: dict[str, Any] = {name: value for name, value in CLIENT.items() if name not in options}
     # A pooler knows no statement that another session has prepared, and one fails when a column is added to its table.
     client |= {"client_encoding": "UTF8", "prepare_threshold": None, "cursor_factory": SettledCursor}
     try:
@@ -95,9 +95,9 @@ def _opened(url: str) -> WatchedPostgresConnection:
 _left: dict[str, set[ServerTransaction]] = {}
 
 
-def _works_or_left(url: str, session: ServerTransaction) -> bool:
+def _is_working(url: str, session: ServerTransaction) -> bool:
     try:
-        return works(url, session)
+        return end_unless_working(url, session)
     except psycopg.Error as error:
         if sqlstate(error) == NO_CONNECTION_LEFT:
             return True  # It answers, and cannot say.
@@ -105,12 +105,12 @@ def _works_or_left(url: str, session: ServerTransaction) -> bool:
         raise
 
 
-def works(url: str, session: ServerTransaction) -> bool:
+def end_unless_working(url: str, session: ServerTransaction) -> bool:
     """Whether the server's `session` is at work, and does not itself wait for its client; if not, it is ended.
 
     Ended, it holds no lock that would keep the next attempt out.
     """
-    with closing(_opened(url)) as other:
+    with closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_WORKS, session).fetchone()
         if row and row[0]:
@@ -125,7 +125,7 @@ def lock_holder(url: str, table: str) -> str:
     Without a name: a lock on any of Headrace's own tables.
     """
     row = None
-    with suppress(psycopg.Error), closing(_opened(url)) as other:
+    with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_HOLDER, {"table": table}).fetchone()
     if row is None:
@@ -137,12 +137,12 @@ def lock_holder(url: str, table: str) -> str:
 
 def host(url: str) -> str:
     """The host of `url`; of several, the first that is not this machine."""
-    known = conninfo_to_dict(url)
-    hosts = str(known.get("host") or known.get("hostaddr") or "").split(",")
-    return next((each for each in hosts if not is_loopback(each)), hosts[0])
+    options = conninfo_to_dict(url)
+    hosts = str(options.get("host") or options.get("hostaddr") or "").split(",")
+    return next((host for host in hosts if not is_loopback(host)), hosts[0])
 
 
-def tls(url: str) -> tuple[dict[str, str], bool]:
+def tls_options(url: str) -> tuple[dict[str, str], bool]:
     """The options of TLS in `url`, and whether the server's certificate is verified by them."""
     given = {name: str(value) for name, value in conninfo_to_dict(url).items() if name in ("sslmode", "sslrootcert")}
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
@@ -157,15 +157,15 @@ def address_problem(url: str) -> OptionError | None:
         parsed = conninfo_to_dict(url)
     except psycopg.Error as error:
         unknown = re.search(r'invalid URI query parameter: "(\w+)"', str(error))
-        what = f"the url of the database has an unknown option '{unknown[1]}'" if unknown else "the url cannot be read"
-        return OptionError(what=what, fix=fix)
+        fault = f"the url of the database has an unknown option '{unknown[1]}'" if unknown else "the url cannot be read"
+        return OptionError(what=fault, fix=fix)
     ports = str(parsed.get("port") or "5432").split(",")
     if all(port.isdigit() and 0 < int(port) < 65_536 for port in ports):
         return None
     return OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
 
 
-def bounded_answer(
+def stream_answer(
     connection: psycopg.Connection[Any], statement: str, limit: int, seconds: float
 ) -> Iterator[Sequence[Any]]:
     """The names of the columns, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
@@ -177,39 +177,39 @@ def bounded_answer(
         cursor.execute(f"SET LOCAL statement_timeout = {round(seconds * 1000)}")
         # Sent as binary, it is one statement by the protocol: nothing behind a semicolon is run.
         cursor.execute(f"DECLARE headrace_answer NO SCROLL CURSOR FOR {statement}", binary=True)
-        # `stream` takes one row at a time from the connection, and does not tell the columns of an answer without rows.
+        # `stream` takes one row at a time from the connection, and does not give the columns of an answer without rows.
         cursor.execute("FETCH 0 FROM headrace_answer")
-        yield [each.name for each in cursor.description or ()]
+        yield [column.name for column in cursor.description or ()]
         yield from cursor.stream(f"FETCH {limit} FROM headrace_answer")
 
 
-def of_table(url: str, schema: str, table: str) -> Identity | None:
+def table_identity(url: str, schema: str, table: str) -> Identity | None:
     """The server, the database and the table with its schema; None where the url cannot be read.
 
     Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.
     """
     try:
-        known: dict[str, Any] = {} if encoding_fault(url, may="#") else dict(conninfo_to_dict(url))
+        options: dict[str, Any] = {} if encoding_fault(url, may="#") else dict(conninfo_to_dict(url))
     except psycopg.Error:
         return None
-    if not known:
+    if not options:
         return None
-    user = known.get("user") or os.environ.get("PGUSER") or getpass.getuser()
-    set_by_url = _SEARCH_PATH.search(str(known.get("options") or os.environ.get("PGOPTIONS", "")).replace("\\ ", " "))
+    user = options.get("user") or os.environ.get("PGUSER") or getpass.getuser()
+    set_by_url = _SEARCH_PATH.search(str(options.get("options") or os.environ.get("PGOPTIONS", "")).replace("\\ ", " "))
     return {
         "system": "postgres",
-        "server": ",".join(sorted(_servers(known))),
-        "database": str(known.get("dbname") or os.environ.get("PGDATABASE") or user),
+        "server": ",".join(sorted(_servers(options))),
+        "database": str(options.get("dbname") or os.environ.get("PGDATABASE") or user),
         "table": f"{schema or (set_by_url[1] if set_by_url else 'public')}.{table}",
     }
 
 
-def _servers(known: dict[str, Any]) -> set[str]:
+def _servers(options: dict[str, Any]) -> set[str]:
     """Each server that the url names; several are tried in turn."""
-    if service := known.get("service"):
+    if service := options.get("service"):
         return {f"service {service}"}
-    hosts = str(known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
-    ports = str(known.get("port") or os.environ.get("PGPORT") or "5432").split(",")
+    hosts = str(options.get("host") or options.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
+    ports = str(options.get("port") or os.environ.get("PGPORT") or "5432").split(",")
     pairs = zip(hosts, ports if len(ports) == len(hosts) else ports * len(hosts), strict=False)
     return {
         f"{os.path.realpath(host)}:{port or '5432'}"
@@ -234,21 +234,21 @@ _RESETS = {
 def read_only_cause(url: str) -> OptionError | None:
     """Why the server lets this user only read, where it is the server that writes; None: it is a standby."""
     row = None
-    with suppress(psycopg.Error), closing(_opened(url)) as other:
+    with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS
         row = other.execute(_READ_ONLY).fetchone()
     if row is None or row[2]:
         return None
     user, database, _, source = row
-    what = f"PostgreSQL at {place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
+    fault = f"PostgreSQL at {place(url)} may only be read: default_transaction_read_only is on (set by: {source})"
     fix = _RESETS.get(source, "set default_transaction_read_only to off there").format(user, database)
-    return OptionError(code="HR414", what=what, fix=fix)
+    return OptionError(code="HR414", what=fault, fix=fix)
 
 
 def place(url: str) -> str:
     """Host and port as libpq reads them."""
     try:
-        found = conninfo_to_dict(url)
+        options = conninfo_to_dict(url)
     except psycopg.Error:
-        found = {}
-    return f"{found.get('host') or found.get('hostaddr') or 'localhost'}:{found.get('port') or 5432}"
+        options = {}
+    return f"{options.get('host') or options.get('hostaddr') or 'localhost'}:{options.get('port') or 5432}"

@@ -24,7 +24,7 @@ from headrace.connectors.sql.dialect import (
 from headrace.connectors.sql.faults import Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable, Limit
 from headrace.connectors.sql.postgres.columns import Readers, existing_table, incompatible, limit_of, misfits
-from headrace.connectors.sql.postgres.connection import bounded_answer, connect, lock_holder, place, read_only_cause
+from headrace.connectors.sql.postgres.connection import connect, lock_holder, place, read_only_cause, stream_answer
 from headrace.connectors.sql.postgres.faults import FAULTS, NO_CONNECTION_LEFT, READ_ONLY, locked_table, sqlstate
 from headrace.connectors.sql.postgres.session import SessionRefused
 from headrace.connectors.sql.silence import SILENCE_SECONDS
@@ -104,7 +104,7 @@ class PostgresDialect(Dialect):
         connection = connect(self.url, self.schema, reads=reads, silence_seconds=self.silence_seconds)
         return cast(Connection, connection)
 
-    def together(self, connection: Connection) -> AbstractContextManager[None]:
+    def single_transaction(self, connection: Connection) -> AbstractContextManager[None]:
         begin = getattr(connection, "single_transaction", nullcontext)
         return cast("AbstractContextManager[None]", begin())
 
@@ -126,14 +126,14 @@ class PostgresDialect(Dialect):
         readers = [Readers.of(connection, self.quote(table).replace("%%", "%")) for table, _ in names if table in taken]
         for table, name in names:
             self.rename(connection, table, name)
-        for each in readers:
-            each.follow(connection)
+        for reader in readers:
+            reader.follow(connection)
 
     def column_key(self, name: str) -> str:
         return name  # Quoted names differ by case.
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
-        with self.together(connection):
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
+        with self.single_transaction(connection):
             return existing_table(connection, table, self.quote(table).replace("%%", "%"))
 
     def limit_of(self, column: ResultColumn) -> Limit:
@@ -169,24 +169,24 @@ class PostgresDialect(Dialect):
         source = f"SELECT {names} FROM ({union}) AS parts{order}"
         merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
         statement = self._merge(target, source) if merges else self.insert_from(target, source)
-        found = connection.cursor().execute(statement, ()).rowcount
+        written = connection.cursor().execute(statement, ()).rowcount
         expected = sum(part.rows for part in parts)
-        if found != expected:
+        if written != expected:
             [(staged,)] = rows_of(connection, f"SELECT count(*) FROM ({union}) AS parts")
             if staged != expected:
                 raise PartLost(f"{expected} rows were staged, and {staged} were found")
-            require_all_in(target.table, expected, found)
+            require_all_in(target.table, expected, written)
 
     def _merge(self, target: WriteTarget, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)
         given = ", ".join(f"given.{self.quote(name)}" for name in target.names)
         return (
             f"MERGE INTO {self.quote(target.table)} AS there USING ({source}) AS given ON {same} "
-            f"WHEN MATCHED THEN UPDATE SET {self.change(target.names, target.key, 'given.{}')} "
+            f"WHEN MATCHED THEN UPDATE SET {self.assignments(target.names, target.key, 'given.{}')} "
             f"WHEN NOT MATCHED THEN INSERT ({self.identifiers(target.names)}) VALUES ({given})"
         )
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         statement = (
             "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname, %s) "
             "AND relnamespace = quote_ident(current_schema())::regnamespace"
@@ -197,7 +197,7 @@ class PostgresDialect(Dialect):
         if names:
             run(connection, f"DROP TABLE IF EXISTS {self.identifiers(names)}")
 
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         name = self.quote(column.name)
         as_text = ("decimal", "date", "timestamp", "timestamp_ntz", "json")
         return f"{name}::text" if column.kind in as_text else name
@@ -205,15 +205,15 @@ class PostgresDialect(Dialect):
     def stream_cursor(self, connection: Connection) -> Any:
         return cast(psycopg.Connection[Any], connection).cursor(name="headrace_read")
 
-    def rights_beside_reading(self, connection: Connection) -> str:
-        found = list(rows_of(connection, _REACHES_OUT))
-        if not found:
+    def rights_beyond_reading(self, connection: Connection) -> str:
+        roles = list(rows_of(connection, _REACHES_OUT))
+        if not roles:
             return ""
-        role, is_superuser = found[0]
+        role, is_superuser = roles[0]
         return f"has the rights of the superuser '{role}'" if is_superuser else f"is a member of {role}"
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
-        return bounded_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
+        return stream_answer(cast("psycopg.Connection[Any]", connection), statement, limit, seconds)
 
     @property
     def place(self) -> str:
@@ -235,8 +235,8 @@ class PostgresDialect(Dialect):
         if self.has_code(error, NO_CONNECTION_LEFT) and (limited := _LIMITED.search(text)):
             whose, name = limited.groups()
             fix = f"ALTER {whose.upper()} {name} CONNECTION LIMIT -1, or run fewer tasks at once"
-            what = f"{self.place} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
-            return OptionError(code="HR405", what=what, fix=fix)
+            fault = f"{self.place} gives {whose} '{name}' no connection more: its CONNECTION LIMIT is reached"
+            return OptionError(code="HR405", what=fault, fix=fix)
         cause = read_only_cause(self.url) if self.has_code(error, READ_ONLY) else None
         return cause or super().explain(error)
 

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.sql import quote as literal
 
-from headrace.connectors.sql.silence import IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, shut, watched
+from headrace.connectors.sql.silence import IDLE_SECONDS, LOCK_SECONDS, SILENCE_SECONDS, cut_when_silent, shut
 from headrace.contract import OptionError
 
 # What the texts that are written and read back depend on. With row_security off, a policy that would hide rows is an
@@ -62,9 +62,9 @@ _OWN = "pg_backend_pid(), (extract(epoch FROM now()) * 1000000)::bigint"
 class SessionRefused(psycopg.NotSupportedError):
     """A pooler gives no session that a result can be written in."""
 
-    def __init__(self, what: str, fix: str) -> None:
-        super().__init__(what)
-        self.problem = OptionError(code="HR420", what=what, fix=fix)
+    def __init__(self, fault: str, fix: str) -> None:
+        super().__init__(fault)
+        self.problem = OptionError(code="HR420", what=fault, fix=fix)
 
 
 class ServerTransaction(NamedTuple):
@@ -90,7 +90,7 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
     session: ServerTransaction | None = None
 
     def wait(self, *given: Any, **options: Any) -> Any:
-        with watched(
+        with cut_when_silent(
             self.works, lambda: shut(self.pgconn.socket), psycopg.OperationalError, seconds=self.silence_seconds
         ):
             return super().wait(*given, **options)
@@ -101,15 +101,15 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
             # Another client of a pooler may have left the session read-only.
             statement += " READ WRITE"
         self.session, cursor = None, psycopg.Cursor(self)
-        with self._rolling_back():
+        with self._roll_back_on_error():
             cursor.execute(f"{statement}; {self.settings}")
             cursor.nextset()
             if row := cursor.fetchone():
                 self.session = ServerTransaction(*row[:2])
             if self.info.encoding != "utf-8":
-                what = f"a pooler says that its sessions have client_encoding {self.info.encoding}, and they have UTF8"
+                fault = f"a pooler says that its sessions have client_encoding {self.info.encoding}, and they have UTF8"
                 fix = "let it pass on client_encoding, or let the url name the server itself"
-                raise SessionRefused(what, fix)
+                raise SessionRefused(fault, fix)
 
     @contextmanager
     def single_transaction(self) -> Iterator[None]:
@@ -118,12 +118,12 @@ class WatchedPostgresConnection(psycopg.Connection[Any]):
             yield
             return
         self.begin(f"BEGIN ISOLATION LEVEL READ COMMITTED{' READ ONLY' if self.reads else ''}")
-        with self._rolling_back():
+        with self._roll_back_on_error():
             yield
             self.commit()
 
     @contextmanager
-    def _rolling_back(self) -> Iterator[None]:
+    def _roll_back_on_error(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
@@ -157,26 +157,28 @@ def settle(connection: WatchedPostgresConnection, url: str, schema: str) -> None
     try:
         cursor.execute(f"{_LOOK} ({', '.join(literal(name) for name in ('', *given))})")
     except psycopg.errors.ProtocolViolation as error:
-        what = f"the pooler allows no transaction: {error}"
-        raise SessionRefused(what, "set pool_mode to transaction or session") from error
+        fault = f"the pooler allows no transaction: {error}"
+        raise SessionRefused(fault, "set pool_mode to transaction or session") from error
     cursor.nextset()
-    known = {name: (setting, default, source, context) for name, setting, default, source, context in cursor}
-    path = f'"{schema.replace(chr(34), chr(34) * 2)}"' if schema else given.get("search_path", known["search_path"][1])
+    current = {name: (setting, default, source, context) for name, setting, default, source, context in cursor}
+    path = (
+        f'"{schema.replace(chr(34), chr(34) * 2)}"' if schema else given.get("search_path", current["search_path"][1])
+    )
     cursor.execute(
         f"SELECT set_config('search_path', {literal(path)}, true), current_schema(), pg_is_in_recovery(); COMMIT"
     )
     row = cursor.fetchone()
     assert row is not None
-    read_only, _, source, _ = known["default_transaction_read_only"]
+    read_only, _, source, _ = current["default_transaction_read_only"]
     connection.writes = not row[2] and (read_only == "off" or source == "session")
     values = {
         name: value
         for name, value in SERVER.items()
-        if name in known
-        and (known[name][2] == "default" or (known[name][0] == "0" and known[name][2] not in _ADMINISTRATORS))
+        if name in current
+        and (current[name][2] == "default" or (current[name][0] == "0" and current[name][2] not in _ADMINISTRATORS))
     }
     # A pooler may have let go what the url says; what can be set at the start alone stays the server's.
-    values |= {name: value for name, value in given.items() if name not in known or known[name][3] == "user"}
+    values |= {name: value for name, value in given.items() if name not in current or current[name][3] == "user"}
     # Without a schema, tables would be made among the temporary ones, if these were named.
     values |= {**SETTINGS, "search_path": f"{path}, pg_temp" if row[1] else path}
     sets = [f"set_config({literal(name)}, {literal(value)}, true)" for name, value in values.items()]

@@ -36,16 +36,16 @@ class Postgres(ServerSink):
         return postgres_connection.host(self.url)
 
     def identity(self) -> Identity | None:
-        return postgres_connection.of_table(self.url, self.schema, self.table)
+        return postgres_connection.table_identity(self.url, self.schema, self.table)
 
-    def given_tls(self) -> tuple[dict[str, str], bool]:
-        return postgres_connection.tls(self.url)
+    def tls_in_url(self) -> tuple[dict[str, str], bool]:
+        return postgres_connection.tls_options(self.url)
 
-    def verify_full(self, ca: str) -> dict[str, str]:
+    def verify_full_options(self, ca: str) -> dict[str, str]:
         return {"sslmode": "verify-full", "sslrootcert": ca}
 
     def address_problem(self) -> OptionError | None:
         if self.url.startswith(("postgresql://", "postgres://")):
             return postgres_connection.address_problem(self.url)
-        what = "the url of the database does not begin with postgresql://"
-        return OptionError(what=what, fix="write postgresql://user:password@host:port/database")
+        fault = "the url of the database does not begin with postgresql://"
+        return OptionError(what=fault, fix="write postgresql://user:password@host:port/database")

@@ -1,4 +1,4 @@
-"""A SQLite table that is already there: what its columns make of values, and whether a result fits."""
+"""The columns of an existing SQLite table: how they change values, and whether a result fits."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _STRICT: dict[str, tuple[Kind, ...]] = {
 _DAY = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 _TIME = f"{_DAY}T[0-9][0-9]:[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9][0-9][0-9][0-9]"
 _TEXTS: dict[Kind, str] = {"date": _DAY, "timestamp": f"{_TIME}Z", "timestamp_ntz": _TIME}
-_COLUMN = "which takes texts for one key that differ for Spark, such as 'a' and 'A' or 'a '"
+_COLUMN = "which treats texts as one key that differ for Spark, such as 'a' and 'A' or 'a '"
 
 
 def existing_table(connection: Connection, table: str, quote: Callable[[str], str]) -> ExistingTable | None:
-    found = list(rows_of(connection, f"PRAGMA table_xinfo({quote(table)})"))
-    if not found:
+    rows = list(rows_of(connection, f"PRAGMA table_xinfo({quote(table)})"))
+    if not rows:
         return None
     kind, text = next(
         rows_of(
@@ -40,13 +40,13 @@ def existing_table(connection: Connection, table: str, quote: Callable[[str], st
         ("table", ""),
     )
     strict = bool(re.search(r"\bSTRICT\b", str(text).rpartition(")")[2], re.IGNORECASE))
-    only_key = sum(bool(row[5]) for row in found) == 1
+    only_key = sum(bool(row[5]) for row in rows) == 1
     columns = tuple(
-        _column(connection, table, row, strict=strict, only_key=only_key, quote=quote) for row in found if row[6] != 1
+        _column(connection, table, row, strict=strict, only_key=only_key, quote=quote) for row in rows if row[6] != 1
     )
-    keys = frozenset(str(row[1]) for row in found if row[5])
+    keys = frozenset(str(row[1]) for row in rows if row[5])
     # Then the column is another name of the row's number, so that it has no index.
-    is_rowid = only_key and any(row[5] and str(row[2]).upper() == "INTEGER" for row in found)
+    is_rowid = only_key and any(row[5] and str(row[2]).upper() == "INTEGER" for row in rows)
     unique = [ExistingIndex("of the primary key", keys)] if is_rowid else []
     for _, index, is_unique, _, partial in rows_of(connection, f"PRAGMA index_list({quote(table)})"):
         if is_unique and not partial:
@@ -82,13 +82,13 @@ def _column(
         bool(required) and default is None and not hidden,
         Limit(required=bool(required) or numbers, finite=strict and str(declared).upper() == "REAL"),
         blocker="and is generated, so that it takes no value" if hidden in (2, 3) else "",
-        key_blocker=_joins_keys(connection, table, quote(str(name)), quote),
+        key_blocker=_key_blocker(connection, table, quote(str(name)), quote),
         constant=default is not None,
     )
 
 
-def _joins_keys(connection: Connection, table: str, name: str, quote: Callable[[str], str]) -> str:
-    """No pragma tells a column's collation; a comparison does. LIMIT keeps the column's collation in the subquery."""
+def _key_blocker(connection: Connection, table: str, name: str, quote: Callable[[str], str]) -> str:
+    """No pragma returns a column's collation; a comparison shows it. LIMIT keeps it in the subquery."""
     probe = (
         f"SELECT x = 'a', x = 'A ' FROM (SELECT {name} AS x FROM {quote(table)} WHERE 0 UNION ALL SELECT 'A' LIMIT 1)"
     )
@@ -111,10 +111,10 @@ def _blockers(kind: str, text: str) -> list[OptionError]:
 def _triggers(connection: Connection, table: str) -> list[Trigger]:
     """Those of the table, and those of other tables that these may set off."""
     statement = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"
-    found = [(str(name), str(of), str(text)) for name, of, text in rows_of(connection, statement)]
-    if not any(of.lower() == table.lower() for _, of, _ in found):
+    triggers = [(str(name), str(of), str(text)) for name, of, text in rows_of(connection, statement)]
+    if not any(of.lower() == table.lower() for _, of, _ in triggers):
         return []
-    bodies = [(name, re.split(r"\bBEGIN\b", text, maxsplit=1, flags=re.IGNORECASE)[-1]) for name, _, text in found]
+    bodies = [(name, re.split(r"\bBEGIN\b", text, maxsplit=1, flags=re.IGNORECASE)[-1]) for name, _, text in triggers]
     return [Trigger(name=name, body=body, changes_rows=False) for name, body in bodies]
 
 

@@ -48,7 +48,7 @@ class FileStager:
     def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
         self.path, self.columns, self.forms = path, columns, forms
         quoted = ", ".join('"' + column.name.replace('"', '""') + '"' for column in columns)
-        # Beside a result that others may read, rows that may never be in it.
+        # The result may be world-readable; staged rows must not be.
         Path(path).touch(mode=0o600)
         self.connection = sqlite3.connect(path, isolation_level=None)
         for statement in (
@@ -165,7 +165,7 @@ FAULTS = Faults(
 
 
 def _lock_holder(path: str) -> str:
-    """The process that writes the file, by Linux's list of locks; "" where it does not tell."""
+    """The process that writes the file, by Linux's list of locks; "" where that does not show it."""
     with suppress(OSError):
         writing = os.stat(f"{path}-shm").st_ino  # With a write-ahead log, that is what a writer locks.
         for line in Path("/proc/locks").read_text().splitlines():
@@ -175,7 +175,7 @@ def _lock_holder(path: str) -> str:
     return ""
 
 
-def _only_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+def _allow_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """What SQLite asks before each thing that a statement does: reading is allowed, as of no other file."""
     loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
     return sqlite3.SQLITE_OK if action in _ALLOWED and not loads else sqlite3.SQLITE_DENY
@@ -243,21 +243,21 @@ class SqliteDialect(Dialect):
 
     def real_name(self, connection: Connection, table: str) -> str:
         """Names that differ by the case of ASCII letters are one."""
-        found = list(
+        names = list(
             rows_of(
                 connection,
                 "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name = ? COLLATE NOCASE",
                 (table,),
             )
         )
-        return str(found[0][0]) if found else table
+        return str(names[0][0]) if names else table
 
     def rename(self, connection: Connection, table: str, name: str) -> None:
         # Otherwise SQLite writes the new name into the views that read the table.
         run(connection, "PRAGMA legacy_alter_table = ON")
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
 
-    def existing(self, connection: Connection, table: str) -> ExistingTable | None:
+    def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
         return existing_table(connection, table, self.quote)
 
     def foreign_values(self, column: ResultColumn) -> str:
@@ -266,7 +266,7 @@ class SqliteDialect(Dialect):
     def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
         return incompatible(there.declared, column, self.declare(column, ()))
 
-    def into(self, table: str, columns: Sequence[str]) -> str:
+    def insert_into(self, table: str, columns: Sequence[str]) -> str:
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
@@ -292,7 +292,7 @@ class SqliteDialect(Dialect):
         bounded = target.replaces and source.startswith("SELECT")
         return super().insert_from(target, f"SELECT * FROM ({source}) WHERE true" if bounded else source)
 
-    def staged(self, connection: Connection, prefix: str) -> list[str]:
+    def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
         here = Path(self.path)
         start = f"{here.name}.{prefix}"
         return [file.name[len(here.name) + 1 :] for file in here.parent.glob(f"{glob.escape(start)}*")]
@@ -305,10 +305,10 @@ class SqliteDialect(Dialect):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.path}.{name}")
 
-    def readable(self, column: ResultColumn) -> str:
+    def select_expression(self, column: ResultColumn) -> str:
         return self.quote(column.name)
 
-    def rights_beside_reading(self, connection: Connection) -> str:
+    def rights_beyond_reading(self, connection: Connection) -> str:
         """SQLite has no users, and `answer` asks of each step whether it reads."""
         return ""
 
@@ -318,13 +318,13 @@ class SqliteDialect(Dialect):
         file.execute("PRAGMA query_only = ON")
         if hasattr(file, "setlimit"):  # From Python 3.11 on.
             file.setlimit(_LENGTH, ANSWER_BYTES)
-        file.set_authorizer(_only_reading)
+        file.set_authorizer(_allow_reading)
         file.set_progress_handler(lambda: time.monotonic() > until, 10_000)
         try:
             cursor = file.execute(statement)
         except sqlite3.Warning as error:  # Before Python 3.12, for a second statement.
             raise sqlite3.ProgrammingError(str(error)) from error
-        yield [each[0] for each in cursor.description or ()]
+        yield [column[0] for column in cursor.description or ()]
         yield from islice(cursor, limit)
 
     @property
@@ -337,6 +337,6 @@ class SqliteDialect(Dialect):
 
     def explain(self, error: Exception) -> OptionError:
         if self.waits_for_lock(error):
-            what = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
-            return OptionError(code="HR405", what=what, fix="let that process end its transaction, then start again")
+            fault = f"{self.place} is locked by {_lock_holder(self.path) or 'another process'}"
+            return OptionError(code="HR405", what=fault, fix="let that process end its transaction, then start again")
         return super().explain(error)

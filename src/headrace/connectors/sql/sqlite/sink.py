@@ -27,7 +27,7 @@ class Sqlite(DatabaseSink):
     in UTC with microseconds, dates ISO texts, nested values JSON; NaN is the text 'NaN', which SQLite, like Spark,
     sorts after every number. A decimal of up to 15 digits is a number, a longer one exact text.
 
-    Tasks of a local Spark write large batches into files beside `path`; on a cluster all rows go through the driver.
+    Tasks of a local Spark write large batches into files next to `path`; on a cluster all rows go through the driver.
     """
 
     path: contract.ProjectPath
@@ -59,10 +59,10 @@ class Sqlite(DatabaseSink):
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from super().problems(mode)
         if ":memory:" in self.path or not self.path:
-            what = "its path names no file, so that nothing of it would be kept"
-            yield contract.OptionError(what=what, fix="name a file, as results.db")
+            fault = "its path names no file, so that nothing of it would be kept"
+            yield contract.OptionError(what=fault, fix="name a file, as results.db")
         elif os.path.isdir(self.path):
             yield contract.OptionError(what=f"its path {self.path} is a directory", fix="name a file, as results.db")
         if self.table.lower().startswith("sqlite_"):
-            what = f"a result table may not be called '{self.table}'"
-            yield contract.OptionError(what=what, fix="choose another name")
+            fault = f"a result table may not be called '{self.table}'"
+            yield contract.OptionError(what=fault, fix="choose another name")

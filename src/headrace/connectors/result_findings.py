@@ -1,4 +1,4 @@
-"""What a check says of a sink that could not be asked, and of columns that a result lacks or has twice."""
+"""Findings about a sink that could not be asked, and about columns that a result lacks or has twice."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from headrace.errors import Finding, HeadraceError, nearest
 
 
 def findings_of(error: HeadraceError) -> Iterator[Finding]:
-    """The findings of `error`; that a system does not answer is a warning: another day it may."""
+    """Yield the findings of `error`; that a system does not answer becomes a warning, as it may answer later."""
     for finding in error.findings:
-        yield not_asked(finding.what, finding.fix) if finding.passes else finding
+        yield warn_of_silent_sink(finding.what, finding.fix) if finding.passes else finding
 
 
-def not_asked(why: str, fix: str) -> Finding:
-    """The warning that a sink could not be asked."""
+def warn_of_silent_sink(why: str, fix: str) -> Finding:
+    """Warn that a sink could not be asked."""
     fault = f"the sink could not be asked whether it takes the result: {why}"
     return Finding(code="HR469", what=fault, fix=fix or "leave it out: --no-connect")
 
 
-def twice(names: Sequence[str]) -> Iterator[str]:
-    """What is wrong with columns whose names differ only by case, or not at all."""
+def find_same_names(names: Sequence[str]) -> Iterator[str]:
+    """Find columns whose names differ only by case, or not at all."""
     folded: dict[str, str] = {}
     for name in names:
         other = folded.setdefault(name.lower(), name)
@@ -33,7 +33,7 @@ def twice(names: Sequence[str]) -> Iterator[str]:
 
 
 def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
-    """That an option names columns which the result does not have."""
+    """Refuse an option that names columns which the result does not have."""
     missing = [name for name in names if name not in columns]
     if missing:
         fault = f"{option} names {', '.join(missing)}, which the result of query '{query}' does not have"
@@ -41,7 +41,7 @@ def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], q
 
 
 def partition_findings(partition_by: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
-    """What keeps files from being written below directories by these columns."""
+    """Find what keeps files from being written below directories by these columns."""
     yield from missing_columns("partition_by", partition_by, columns, query)
     if partition_by and set(partition_by) >= set(columns):
         fault = f"partition_by names every column of the result of query '{query}'"
