@@ -91,7 +91,7 @@ def test_the_severity_is_the_catalogues_where_none_is_given() -> None:
 
 
 def test_a_finding_can_be_given_another_weight() -> None:
-    note = Finding(code="HR101", what="x").weighed("note")
+    note = Finding(code="HR101", what="x").with_severity("note")
     assert (note.severity, note.code, str(note)) == ("note", "HR101", "headrace HR101 (note): x")
 
 
@@ -105,6 +105,6 @@ def test_a_connector_of_another_distribution_has_codes_of_its_own() -> None:
 
 
 def test_a_finding_keeps_what_it_was_weighed_with_in_other_words() -> None:
-    found = Finding(code="HR503", what="it is damaged").weighed("warning").but(what="a secret", fix="mend it")
+    found = Finding(code="HR503", what="it is damaged").with_severity("warning").reword(what="a secret", fix="mend it")
     told = Project(name="p", root=Path()).redacted_finding(found)
     assert (told.severity, told.what, told.fix) == ("warning", "a secret", "mend it")

@@ -13,7 +13,7 @@ import pytest
 
 from headrace import registry
 from headrace.contract import Jars, ProjectObject, ProjectPath, Sink, SinkContext, SinkFacts, Writer, path_options
-from headrace.declare.assembly import absolute, build, with_objects
+from headrace.declare.assembly import build, with_absolute_paths, with_objects
 from headrace.errors import PlatformError, Where
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def test_paths_and_objects_of_the_project_are_known_by_their_types(tmp_path):
 
     dial = Dial(path="a.db", table="b", archive="c", hook="decimal:Decimal")
     assert path_options(dial) == ("path", "archive")
-    whole = with_objects(absolute(dial, tmp_path), ())
+    whole = with_objects(with_absolute_paths(dial, tmp_path), ())
     assert (whole.path, whole.table, whole.archive, whole.hook) == (
         str(tmp_path / "a.db"),
         "b",

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from headrace.contract import Observer
-from headrace.declare.faults import of_frame
+from headrace.declare.faults import where_of_frame
 from headrace.errors import NOWHERE, CheckFailed, Finding, Where, nearest
 from headrace.model import TRIGGERS, Project, Query
 
@@ -118,7 +118,7 @@ def judge_arguments(function: Callable[P, R]) -> Callable[P, R]:
         ]
         if findings:
             where = _caller(sys._getframe(1))
-            raise CheckFailed([finding.but(where=where) for finding in findings])
+            raise CheckFailed([finding.reword(where=where) for finding in findings])
         if given.arguments.get("queries"):
             given.arguments["queries"] = list(dict.fromkeys(given.arguments["queries"]))
         return function(*given.args, **given.kwargs)
@@ -160,4 +160,4 @@ def _shown(value: Any) -> str:
 def _caller(frame: FrameType | None) -> Where:
     """The line that called, unless the package itself did."""
     is_own = frame is None or str(frame.f_globals.get("__name__", "")).partition(".")[0] == "headrace"
-    return NOWHERE if frame is None or is_own else of_frame(frame)
+    return NOWHERE if frame is None or is_own else where_of_frame(frame)

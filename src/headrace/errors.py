@@ -128,13 +128,13 @@ class Finding(PlainData):
         if STRICT in os.environ and (wrong := objection(self.code, self.severity)):
             raise ValueError(f"{wrong}; correct src/headrace/findings.py, then: make docs")
 
-    def weighed(self, severity: Severity) -> Finding:
+    def with_severity(self, severity: Severity) -> Finding:
         """Return the same finding with any severity, as where an error of one part stops nothing of the whole."""
         other = copy(self)
         object.__setattr__(other, "severity", severity)
         return other
 
-    def but(self, *, what: str | None = None, fix: str | None = None, where: Where | None = None) -> Finding:
+    def reword(self, *, what: str | None = None, fix: str | None = None, where: Where | None = None) -> Finding:
         """Return the same finding in other words, or at another place, with the severity that it has."""
         other = copy(self)
         for name, value in (("what", what), ("fix", fix), ("where", where)):
@@ -222,7 +222,8 @@ class ProjectError(HeadraceError):
     def of_all(cls, findings: Iterable[Finding]) -> ProjectError:
         """Return the error with each of `findings` once, by file and line, without secrets."""
         clean = [
-            finding.but(what=redacted(finding.what), fix=redacted(finding.fix)) for finding in dict.fromkeys(findings)
+            finding.reword(what=redacted(finding.what), fix=redacted(finding.fix))
+            for finding in dict.fromkeys(findings)
         ]
         return cls(sorted(clean, key=lambda finding: (finding.where.file or "", finding.where.line or 0)))
 
@@ -275,7 +276,7 @@ class CheckpointBehind(CheckpointError):
     """The sink holds batches that the checkpoint has lost; what was planned for them can be written again."""
 
 
-def imported(module: str, message: str, extra: str) -> Any:
+def import_optional(module: str, message: str, extra: str) -> Any:
     """Import a module of an optional package.
 
     Args:

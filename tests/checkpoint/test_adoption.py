@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.handover import copied, unfit
+from headrace.checkpoint.handover import copy_checkpoint, unfit
 from headrace.checkpoint.state_schema import schema_differences, state_schema
 from headrace.errors import CheckpointError
 from tests.run.former_jobs import digests, unchanged
@@ -40,7 +40,7 @@ def test_sources_without_names_get_theirs_in_the_copy(tmp_path: Path) -> None:
     old, place = numbered(tmp_path), tmp_path / "home" / "checkpoint"
     with unchanged(old.root):
         for _ in range(2):
-            made = copied(old, tmp_path / "copy", place, {"0": ("clicks", "clicks__2"), "1": ("ticks",)})
+            made = copy_checkpoint(old, tmp_path / "copy", place, {"0": ("clicks", "clicks__2"), "1": ("ticks",)})
     assert made.source_names() == ("clicks", "clicks__2", "ticks")
     assert made.source_log("clicks__2") == old.source_log("0")
     for batch, entry in old.offsets().items():
@@ -56,7 +56,7 @@ def test_sources_without_names_get_theirs_in_the_copy(tmp_path: Path) -> None:
 def test_state_and_checksums_are_copied_as_they_are(old: Checkpoint, tmp_path: Path) -> None:
     (old.root / "offsets" / ".3.crc.tmp").write_text("half")
     (old.root / "state" / "0" / "0").chmod(0o555)
-    copied(old, tmp_path / "copy", tmp_path / "place", {"events": ("clicks",)})
+    copy_checkpoint(old, tmp_path / "copy", tmp_path / "place", {"events": ("clicks",)})
     before, after = digests(old.root), digests(tmp_path / "copy")
     assert [
         name for name in before if name.startswith("state") and after[name].split()[:2] != before[name].split()[:2]
@@ -71,7 +71,7 @@ def test_the_files_of_schemas_are_named_where_they_will_lie(old: Checkpoint, tmp
     described.parent.mkdir()
     told = {"stateSchemaFilePaths": ["file:/gone/elsewhere/state/0/_stateSchema/default/0_id"]}
     described.write_text(f"v2\n{json.dumps(told)}")
-    copied(old, tmp_path / "copy", Path("/a place/checkpoint"), {"events": ("events",)})
+    copy_checkpoint(old, tmp_path / "copy", Path("/a place/checkpoint"), {"events": ("events",)})
     changed = (tmp_path / "copy" / described.relative_to(old.root)).read_text().split("\n")[1]
     assert json.loads(changed) == {
         "stateSchemaFilePaths": ["file:/a place/checkpoint/state/0/_stateSchema/default/0_id"]
@@ -83,7 +83,7 @@ def test_offsets_that_were_written_beside_the_batches_are_completed(tmp_path: Pa
     for log in ("offsets", "commits"):
         for name in ("1", "2", "3"):
             (old.root / log / name).unlink()
-    made = copied(old, tmp_path / "copy", tmp_path / "place", {"0": ("clicks",), "1": ("ticks",)})
+    made = copy_checkpoint(old, tmp_path / "copy", tmp_path / "place", {"0": ("clicks",), "1": ("ticks",)})
     before, newest = made.offset(3), old.offset(4)
     assert before is not None
     assert newest is not None
@@ -101,7 +101,7 @@ def test_a_job_that_writes_meanwhile_is_noticed(
 
     monkeypatch.setattr(shutil, "copyfile", writing)
     with pytest.raises(CheckpointError, match="HR599"):
-        copied(old, tmp_path / "copy", tmp_path / "place", {"events": ("events",)})
+        copy_checkpoint(old, tmp_path / "copy", tmp_path / "place", {"events": ("events",)})
 
 
 def without(*names: str) -> Callable[[Path], None]:

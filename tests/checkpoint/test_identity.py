@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
+from headrace.checkpoint import Checkpoint, PlannedBatch, chain_digest, planned_batch
 from headrace.checkpoint.identity import differences
 from headrace.checkpoint.sources import log_entries
 from headrace.errors import CheckpointError
@@ -158,5 +158,15 @@ def test_one_entry_of_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatc
 
 
 def test_the_chain_tells_of_all_batches_before() -> None:
-    assert chained(None, "a") == chained(None, "a")
-    assert len({chained(None, "a"), chained(None, "b"), chained(chained(None, "b"), "a"), chained("", "ab")}) == 4
+    assert chain_digest(None, "a") == chain_digest(None, "a")
+    assert (
+        len(
+            {
+                chain_digest(None, "a"),
+                chain_digest(None, "b"),
+                chain_digest(chain_digest(None, "b"), "a"),
+                chain_digest("", "ab"),
+            }
+        )
+        == 4
+    )

@@ -49,7 +49,7 @@ def test_what_a_crash_cuts_off_is_not_known_and_harms_no_other_line(tmp_path: Pa
 def test_the_files_of_a_moved_directory_are_known_at_both_places(tmp_path: Path) -> None:
     ReadFiles(tmp_path).keep({"/p/in/a": NEW, "/pp/in/b": OLD})
     for _ in range(2):
-        ReadFiles(tmp_path).moved("/p", "/q")
+        ReadFiles(tmp_path).note_move("/p", "/q")
     assert ReadFiles(tmp_path).read() == {"/p/in/a": NEW, "/pp/in/b": OLD, "/q/in/a": NEW}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, planned_batch
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.checkpoint.restore import restorable, restore
 
 from .test_damage import unpacked
@@ -41,13 +41,13 @@ def tree(root: Path, *logs: str) -> dict[str, str]:
 
 
 def take(root: Path, log: str, first: int) -> None:
-    for number, file in numbered(root / log).items():
+    for number, file in numbered_files(root / log).items():
         if number >= first:
             file.unlink()
 
 
 def empty(root: Path, log: str, first: int) -> None:
-    for number, file in numbered(root / log).items():
+    for number, file in numbered_files(root / log).items():
         if number >= first:
             file.write_text("")
 
@@ -87,7 +87,7 @@ def test_a_checkpoint_without_state_is_whole_again(written: Written, lose: Calla
     assert (found.first, found.last) == (BATCHES - 1, BATCHES - 1)
     restore(checkpoint, found)
     assert tree(checkpoint.root, "offsets", "sources/events") == before
-    assert max(numbered(checkpoint.root / "commits"), default=-1) < BATCHES - 1
+    assert max(numbered_files(checkpoint.root / "commits"), default=-1) < BATCHES - 1
     assert restorable(checkpoint, BATCHES - 1, kept.get) is None
 
 

@@ -156,7 +156,7 @@ def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
                 ("http://127.0.0.1:9", {}, "HR831", "(at http://127.0.0.1:9) cannot be reached: Connection refused"),
                 (old, {}, "HR833", "The provided token has expired (ExpiredToken)"),
                 (careless, {"keys": "none"}, "HR833", "no credentials are found"),
-                (careless, {}, "HR837", "both are told that they were the first"),
+                (careless, {}, "HR837", "both get the answer that they were the first"),
                 (careless, off, "HR837", "spark.hadoop.fs.s3a.create.conditional.enabled is switched off"),
             )
         ):

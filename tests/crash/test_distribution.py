@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, verify_each
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.cluster import control
 from headrace.queries.layout import QueryLayout
 from tests.conftest import CONNECTORS, Sessions
@@ -191,7 +191,7 @@ class Scene(ClusterScene):
 
     def committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
-        last = max(numbered(QueryLayout(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
+        last = max(numbered_files(QueryLayout(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
         with suppress(Exception):
             return 0 if last < 0 else len(committed_files(self.root, last, query))
         return -1

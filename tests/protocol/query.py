@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.connectors.sql.staging import Content, Stage
 from headrace.contract import Source, SourceFacts
 from headrace.storage.remote import at
@@ -264,7 +264,7 @@ class Execution:
         return newest
 
     def _log(self, name: str) -> list[int]:
-        return list(numbered(self.root / name))
+        return list(numbered_files(self.root / name))
 
     def _offset(self, batch: int) -> int:
         line = (self.root / "offsets" / str(batch)).read_text().split("\n")[2]

@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.handover import fill_gap, move
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.errors import CheckpointError
 from tests.run.test_continuous import running
 from tests.servers import Topics
@@ -53,18 +53,18 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     sent: list[str] = []
 
     def has_gap() -> bool:
-        found = numbered(offsets)
+        found = numbered_files(offsets)
         return len(found) > 1 and max(found) - 1 not in found
 
     with running(root, "copied", spark) as copied:
         ends = time.monotonic() + 60
         while not has_gap():
-            assert time.monotonic() < ends, sorted(numbered(offsets))
+            assert time.monotonic() < ends, sorted(numbered_files(offsets))
             sent.append(f"w{len(sent)}")
             kafka.send(source, sent[-1])
             copied.handle.processAllAvailable()
         batches = copied.handle.lastProgress["batchId"] + 1
-    assert len(numbered(offsets)) < batches
+    assert len(numbered_files(offsets)) < batches
     assert "as many as async_progress has not recorded" in (
         hr.check(hr.load(root), spark=spark).guarantees["copied"].sentence
     )
@@ -124,7 +124,7 @@ def test_a_gap_that_async_progress_did_not_leave_is_refused(
     with pytest.raises(CheckpointError) as caught:
         list(fill_gap(checkpoint, Archive(tmp_path / "archive.jsonl"), written_async=recorded))
     assert [finding.code for finding in caught.value.findings] == ["HR514"]
-    assert sorted(numbered(tmp_path / "offsets")) == [0, 1, 3]
+    assert sorted(numbered_files(tmp_path / "offsets")) == [0, 1, 3]
 
 
 @pytest.mark.plain
@@ -154,7 +154,7 @@ def test_a_move_between_ways_of_execution_that_was_cut_off_is_done_again(tmp_pat
 
 
 def texts(checkpoint: Checkpoint) -> dict[int, str]:
-    return {number: file.read_text() for number, file in numbered(checkpoint.root / "offsets").items()}
+    return {number: file.read_text() for number, file in numbered_files(checkpoint.root / "offsets").items()}
 
 
 @pytest.mark.services

@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.checkpoint.state_files import version_of
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
@@ -102,7 +102,7 @@ def newest(checkpoint: Path, lost: int, *logs: str) -> Iterator[Path]:
                 if (version_of(file.name) or 0) > BATCHES - lost:
                     yield file
         else:
-            yield from (file for number, file in numbered(folder).items() if number >= BATCHES - lost)
+            yield from (file for number, file in numbered_files(folder).items() if number >= BATCHES - lost)
 
 
 ALL = ("commits", "offsets", "sources/events", "state")

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from headrace.checkpoint.archive import close, segments
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.errors import LeaseLost, PlatformError
 from headrace.queries import lease
 from headrace.storage import hdfs, json_lines, location, remote, s3
@@ -85,10 +85,10 @@ def test_a_remote_path_is_spelled_as_spark_spells_it() -> None:
 
 @EACH
 def test_files_are_put_and_listed_as_on_a_disk(root: RemotePath) -> None:
-    assert numbered(root / "offsets") == {}
+    assert numbered_files(root / "offsets") == {}
     for name in ("10", "9", ".9.crc", "sub/x"):
         replace_file(root / "offsets" / name, name)
-    assert list(numbered(root / "offsets")) == [9, 10]
+    assert list(numbered_files(root / "offsets")) == [9, 10]
     assert [each.name for each in root.glob("off*/[0-9]*")] == ["10", "9"]
     assert sorted(each.name for each in root.rglob("*")) == [".9.crc", "10", "9", "offsets", "sub", "x"]
     assert [(root / name).is_dir() for name in ("offsets", "offsets/9", "gone")] == [True, False, False]

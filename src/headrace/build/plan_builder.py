@@ -113,7 +113,8 @@ class _Builder:
         except HeadraceError as error:
             # A connector does not know where it was declared.
             findings = [
-                finding.but(where=source.where) if finding.where == NOWHERE else finding for finding in error.findings
+                finding.reword(where=source.where) if finding.where == NOWHERE else finding
+                for finding in error.findings
             ]
             raise type(error)(findings) from error
         except Exception as error:

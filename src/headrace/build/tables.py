@@ -106,7 +106,7 @@ class Tables:
                 if name not in last or self.missing_versions({name: last[name]}):
                     raise
                 versions[name] = last[name]
-                self.faults[name] = error.findings[0].weighed("warning")
+                self.faults[name] = error.findings[0].with_severity("warning")
         return versions, (*notes, *self.faults.values())
 
     def compute(self, name: str, versions: Mapping[str, int], *, same_schema: bool = False) -> int:

@@ -18,7 +18,7 @@ from headrace.build.project_session import borrowed
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
-from headrace.checkpoint.handover import EVOLUTION, copied, listing, unfit
+from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.checks.analysed import check_analysed
@@ -165,7 +165,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             AdoptionRecord.begun(self.old, plan.batch, keys).begin(layout, self._require_alone)
         reached("recorded")
         with writing_to(layout.home):
-            made = copied(self.old, layout.staged.checkpoint, layout.checkpoint, built.names)
+            made = copy_checkpoint(self.old, layout.staged.checkpoint, layout.checkpoint, built.names)
         if errors := [problem for problem in made.problems() if problem.severity == "error"]:
             raise CheckpointError(errors)
         reached("copied")

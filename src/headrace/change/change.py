@@ -175,7 +175,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             with suppress(CheckpointError):  # A record that cannot be read has a finding of its own.
                 if (status := self.status) is not None and status.is_cut_off:
                     end = f"then end the {self.name}: {self._then('resume')}"
-                    error.findings = tuple(finding.but(fix=f"{finding.fix}; {end}") for finding in error.findings)
+                    error.findings = tuple(finding.reword(fix=f"{finding.fix}; {end}") for finding in error.findings)
             raise
 
     @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.change.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.logs import Part, numbered
+from headrace.checkpoint.logs import Part, numbered_files
 from headrace.contract import Held
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
@@ -311,7 +311,7 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
     """What the storage keeps of a generation, counted."""
     checkpoint = layout.checkpoint
     try:
-        batches: Mapping[str, int] = {name: len(numbered(checkpoint / name)) for name in _FOLDERS}
+        batches: Mapping[str, int] = {name: len(numbered_files(checkpoint / name)) for name in _FOLDERS}
     except CheckpointError:
         # Of a directory that cannot be read nothing is told but that it is there.
         batches = {}

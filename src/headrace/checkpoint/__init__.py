@@ -7,10 +7,10 @@ from headrace.checkpoint.entries import CommitEntry as CommitEntry
 from headrace.checkpoint.entries import OffsetEntry as OffsetEntry
 from headrace.checkpoint.entries import StateOperator as StateOperator
 from headrace.checkpoint.identity import PlannedBatch as PlannedBatch
-from headrace.checkpoint.identity import chained as chained
+from headrace.checkpoint.identity import chain_digest as chain_digest
 from headrace.checkpoint.identity import planned_batch as planned_batch
 from headrace.checkpoint.prefix import BatchWatermarks as BatchWatermarks
 from headrace.checkpoint.prefix import committed_prefix as committed_prefix
-from headrace.checkpoint.prefix import planned as planned
+from headrace.checkpoint.prefix import planned_offsets as planned_offsets
 from headrace.checkpoint.prefix import planned_prefix as planned_prefix
 from headrace.checkpoint.prefix import watermarks as watermarks

@@ -17,8 +17,8 @@ from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import Part, numbered
-from headrace.checkpoint.sources import renamed
+from headrace.checkpoint.logs import Part, numbered_files
+from headrace.checkpoint.sources import rename_use
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, replace_file
@@ -26,12 +26,12 @@ from headrace.storage.private import writing_to
 from headrace.storage.remembered import remembering
 from headrace.storage.remote import store_at
 
-# What the machine loses with its power is taken from Spark's own files again, and those reach back 100 batches.
+# Lines that a power failure loses are taken from Spark's own files again, which reach back 100 batches.
 _SYNC_EVERY = 16
 OPEN_LINES = 10_000
 """With so many lines the open file is closed. A start reads it whole, which takes a tenth of a second."""
 REWRITTEN_LINES = 1_000
-"""Where each line that is added puts the open file anew."""
+"""The same limit in stores, where each added line puts the whole file again."""
 KEPT_OPEN = 200
 """Twice what Spark keeps of its own: what a start compares with the checkpoint is in the open file."""
 _FACTS = ("batch", "watermark_ms", "timestamp_ms", "offsets")
@@ -51,8 +51,8 @@ class Archive:
 
     A line is whole when it ends; what a crash leaves of a line is cut off before the next one is written. After a
     rewind a line says from which batch on the earlier ones are void, and after a rename of sources which names the
-    earlier ones have now. Once the file is long, its older lines go into a closed file in the directory beside it, so
-    that a start reads the newest batches alone. One process writes; any may read.
+    earlier ones have now. Once the file is long, its older lines go into a closed file in the directory next to it, so
+    that a start reads only the newest batches. One process writes; any may read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,9 +69,9 @@ class Archive:
         return tuple(self._gaps)
 
     def catch_up(self, checkpoint: Checkpoint) -> int:
-        """Append what is committed and not yet here; the number of batches appended.
+        """Append the committed batches that are missing here; return how many.
 
-        The first call compares with all that the checkpoint still has; later ones look for the next batch alone.
+        The first call compares with everything that the checkpoint still has; later ones look only for the next batch.
         """
         with writing_to(self.path, called="archive of batches"):
             if self._next is None:
@@ -96,30 +96,33 @@ class Archive:
 
         Only the files that hold them are read.
         """
-        return {batch: archived for batch, archived in sorted(self._known(since).items()) if batch >= since}
+        return {batch: archived for batch, archived in sorted(self._read_files(since).items()) if batch >= since}
 
     def size(self) -> int:
         """How many batches are archived, nearly: those that a rewind has made void count as well. Raises OSError."""
-        return sum(each.last - each.first + 1 for each in segments(self.folder)) + lines_of(self.path)
+        return sum(segment.last - segment.first + 1 for segment in segments(self.folder)) + lines_of(self.path)
 
-    def _known(self, since: int) -> dict[int, ArchivedBatch]:
-        """All batches of the files that are needed for those from `since` on."""
-        known: dict[int, ArchivedBatch] = {}
+    def _read_files(self, since: int) -> dict[int, ArchivedBatch]:
+        """Read all batches of the files that hold those from `since` on."""
+        batches: dict[int, ArchivedBatch] = {}
         # The open file comes first: what is closed afterwards is in it as well, and has no smaller number.
         with _readable(self.path):
             current = json_lines.read(self.path)
             closed = segments(self.folder, current[0].get("segment", 1) if current else None)
-        for file, lines in (*((each.file, each.lines()) for each in needed(closed, since)), (self.path, current)):
+        for file, lines in (
+            *((segment.file, segment.lines()) for segment in needed(closed, since)),
+            (self.path, current),
+        ):
             with _readable(file):
-                known = _folded(known, file, lines)
-        return known
+                batches = _apply_lines(batches, file, lines)
+        return batches
 
     def rename_sources(self, names: Mapping[str, str]) -> None:
-        """Let the batches so far name their sources by new names, given by the old ones. Raises OSError."""
+        """Rename the sources of all batches so far, old names to new ones. Raises OSError."""
         self.note({"renamed": dict(names)})
 
     def void_after(self, batch: int) -> None:
-        """Let the batches after `batch` be no longer known. Raises OSError."""
+        """Declare the batches after `batch` void. Raises OSError."""
         self.note({"void_after": batch})
 
     def note(self, line: Mapping[str, Any]) -> None:
@@ -132,15 +135,16 @@ class Archive:
         if done is None:
             return 0
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        reachable = [batch for batch in numbered(checkpoint.root / Part.OFFSETS) if batch <= done]
-        known = self._known(min(reachable, default=done))
-        if not any(batch <= done for batch in known):
-            known = self._known(0)
+        reachable = [batch for batch in numbered_files(checkpoint.root / Part.OFFSETS) if batch <= done]
+        archived = self._read_files(min(reachable, default=done))
+        if not any(batch <= done for batch in archived):
+            archived = self._read_files(0)
         lines = []
-        if max(known, default=-1) > done:
+        if max(archived, default=-1) > done:
             lines.append({"void_after": done})
-        fresh = [found for batch in reachable if (found := _read(checkpoint, batch)) and found != known.get(batch)]
-        newest = max((batch for batch in known if batch <= done), default=-1)
+        read = (_read(checkpoint, batch) for batch in reachable)
+        fresh = [batch for batch in read if batch and batch != archived.get(batch.entry.batch)]
+        newest = max((batch for batch in archived if batch <= done), default=-1)
         self._miss(newest + 1, min(reachable, default=done + 1))
         self._conf = {}
         self._write(lines, fresh)
@@ -152,10 +156,10 @@ class Archive:
         fresh: list[ArchivedBatch] = []
         commits = checkpoint.root / Part.COMMITS
         while (commits / str(batch)).exists():
-            found = _read(checkpoint, batch)
-            if found is None:
+            archived = _read(checkpoint, batch)
+            if archived is None:
                 break
-            fresh.append(found)
+            fresh.append(archived)
             batch += 1
         if not fresh and not (commits / str(batch - 1)).exists():
             return None
@@ -216,26 +220,26 @@ def _readable(file: Path) -> Iterator[None]:
         raise damaged(file, getattr(error, "number", 0), error) from error
 
 
-def _folded(known: dict[int, ArchivedBatch], file: Path, lines: Iterable[Any]) -> dict[int, ArchivedBatch]:
-    """What is known after further lines; each file tells the settings of its first batch."""
+def _apply_lines(batches: dict[int, ArchivedBatch], file: Path, lines: Iterable[Any]) -> dict[int, ArchivedBatch]:
+    """The batches after further lines; each file has the settings of its first batch."""
     conf: Mapping[str, str] = {}
     for number, line in enumerate(lines, start=1):
         try:
             if "void_after" in line:
-                known = {batch: old for batch, old in known.items() if batch <= line["void_after"]}
+                batches = {batch: old for batch, old in batches.items() if batch <= line["void_after"]}
             elif "renamed" in line:
-                known = {batch: _called(old, line["renamed"]) for batch, old in known.items()}
+                batches = {batch: _rename(old, line["renamed"]) for batch, old in batches.items()}
             elif "segment" not in line:
                 conf = line.get("conf", conf)
                 entry = OffsetEntry(**{name: line[name] for name in _FACTS}, conf=conf)
-                known[entry.batch] = ArchivedBatch(entry=entry, next_watermark_ms=line["next_watermark_ms"])
+                batches[entry.batch] = ArchivedBatch(entry=entry, next_watermark_ms=line["next_watermark_ms"])
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged(file, number, error) from error
-    return known
+    return batches
 
 
-def _called(archived: ArchivedBatch, names: Mapping[str, str]) -> ArchivedBatch:
-    offsets = {renamed(name, names): offset for name, offset in archived.entry.offsets.items()}
+def _rename(archived: ArchivedBatch, names: Mapping[str, str]) -> ArchivedBatch:
+    offsets = {rename_use(name, names): offset for name, offset in archived.entry.offsets.items()}
     return replace(archived, entry=replace(archived.entry, offsets=offsets))
 
 
@@ -254,7 +258,7 @@ def _line(archived: ArchivedBatch, conf: Mapping[str, str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One closed file. first, last: the smallest and the greatest batch that it tells of."""
+    """One closed file. first, last: the smallest and the greatest batch in it."""
 
     number: int
     first: int
@@ -275,18 +279,18 @@ class Segment:
 
 def segments(folder: Path, before: int | None = None) -> list[Segment]:
     """The closed files, oldest first; with `before`, those with smaller numbers."""
-    found = []
+    closed = []
     for file in folder.iterdir() if folder.is_dir() else ():
         if match := _NAME.fullmatch(file.name):
             number, first, last = map(int, match.groups())
             if before is None or number < before:
-                found.append(Segment(number=number, first=first, last=last, file=file))
-    return sorted(found, key=lambda each: each.number)
+                closed.append(Segment(number=number, first=first, last=last, file=file))
+    return sorted(closed, key=lambda segment: segment.number)
 
 
 def needed(closed: list[Segment], since: int) -> list[Segment]:
-    """Those that tell of a batch from `since` on, with all that follow: these may make void what is before them."""
-    at = next((at for at, each in enumerate(closed) if each.last >= since), len(closed))
+    """The files with batches from `since` on, and all that follow: a later line may make earlier ones void."""
+    at = next((at for at, segment in enumerate(closed) if segment.last >= since), len(closed))
     return closed[at:]
 
 
@@ -300,10 +304,10 @@ def lines_of(file: Path) -> int:
 
 
 def close(file: Path, folder: Path, count: int) -> int:
-    """Bring all of the `count` lines of `file` but the newest into a closed file; how many stay. Raises OSError.
+    """Move all of the `count` lines of `file` but the newest into a closed file; return how many stay. Raises OSError.
 
-    Until the last step the open file has all lines and a number that is not greater than that of the closed one, which
-    is so much as not there.
+    Until the last step the open file has all lines and a number that is not greater than that of the closed one, so
+    that readers ignore the closed one.
     """
     with file.open("rb") as opened:
         head = _parsed(file, 1, opened.readline())
@@ -325,15 +329,15 @@ def close(file: Path, folder: Path, count: int) -> int:
                     conf = facts.get("conf", conf)
                     batches = (min(batches[0], facts["batch"]), max(batches[1], facts["batch"]))
                 packed.write(line)
-        kept = list(opened)
+        rest = list(opened)
     draft.write_bytes(whole.getvalue())
     publish(draft, folder / f"{number:06d}-{min(batches)}-{max(batches)}.jsonl.gz")
-    replace_file(file, json_lines.text_of([{"segment": number + 1}]) + b"".join(_with_conf(kept, conf)).decode())
-    return len(kept) + 1
+    replace_file(file, json_lines.text_of([{"segment": number + 1}]) + b"".join(_with_conf(rest, conf)).decode())
+    return len(rest) + 1
 
 
 def _with_conf(lines: Sequence[bytes], conf: Mapping[str, str]) -> Iterable[bytes]:
-    """The lines, of which the first about a batch tells its settings, which the line before has told."""
+    """The lines; the first one about a batch gets the settings, which a line before it held."""
     for at, line in enumerate(lines):
         try:
             facts = json.loads(line)

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import COMPACT, RESTORE, Part, body, broken, lacking, numbered, text_of, unreadable
+from headrace.checkpoint.logs import (
+    COMPACT,
+    RESTORE,
+    Part,
+    body,
+    broken_file,
+    missing_entry,
+    numbered_files,
+    text_of,
+    unreadable_directory,
+)
 from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
 from headrace.errors import CheckpointError, Finding, Where
 
@@ -35,25 +45,25 @@ class Checkpoint:
         try:
             return str(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError) as error:
-            raise broken(file, "it does not hold the query's id") from error
+            raise broken_file(file, "it does not hold the query's id") from error
 
     @property
     def last_batch(self) -> int | None:
         """The newest batch that was planned, done or not."""
-        return max(numbered(self.root / Part.OFFSETS), default=None)
+        return max(numbered_files(self.root / Part.OFFSETS), default=None)
 
     @property
     def last_committed(self) -> int | None:
         """The newest batch that Spark has marked as done."""
-        return max(numbered(self.root / Part.COMMITS), default=None)
+        return max(numbered_files(self.root / Part.COMMITS), default=None)
 
     def offset_numbers(self) -> tuple[int, ...]:
         """The batches whose plans Spark still keeps, in order."""
-        return tuple(numbered(self.root / Part.OFFSETS))
+        return tuple(numbered_files(self.root / Part.OFFSETS))
 
     def commit_numbers(self) -> tuple[int, ...]:
         """The batches whose marks that they are done Spark still keeps, in order."""
-        return tuple(numbered(self.root / Part.COMMITS))
+        return tuple(numbered_files(self.root / Part.COMMITS))
 
     def offset(self, batch: int) -> OffsetEntry | None:
         """What was planned for one batch, or None."""
@@ -68,14 +78,14 @@ class Checkpoint:
         return None if text is None else CommitEntry.parse(batch, text, file)
 
     def offsets(self) -> dict[int, OffsetEntry]:
-        """What was planned for each batch that Spark still keeps, in order."""
-        found = ((batch, self.offset(batch)) for batch in numbered(self.root / Part.OFFSETS))
-        return {batch: entry for batch, entry in found if entry is not None}
+        """The offsets of each batch that Spark still keeps, in order."""
+        entries = ((batch, self.offset(batch)) for batch in numbered_files(self.root / Part.OFFSETS))
+        return {batch: entry for batch, entry in entries if entry is not None}
 
     def commits(self) -> dict[int, CommitEntry]:
         """The marks of the batches that are done, as far as Spark still keeps them, in order."""
-        found = ((batch, self.commit(batch)) for batch in numbered(self.root / Part.COMMITS))
-        return {batch: entry for batch, entry in found if entry is not None}
+        entries = ((batch, self.commit(batch)) for batch in numbered_files(self.root / Part.COMMITS))
+        return {batch: entry for batch, entry in entries if entry is not None}
 
     def source_names(self) -> tuple[str, ...]:
         """The sources that keep a log of their own here."""
@@ -89,7 +99,7 @@ class Checkpoint:
         """
         folder = self.root / Part.SOURCES / name
         for _ in range(_LISTINGS):
-            log = _unfolded(numbered(folder))
+            log = _unfolded(numbered_files(folder))
             if log is not None:
                 return log
         raise CheckpointError(
@@ -106,8 +116,8 @@ class Checkpoint:
     def state_operators(self) -> tuple[StateOperator, ...]:
         """The query's stateful operators; none before the first batch, or for a query without state."""
         folder = self.root / Part.STATE
-        found = (state_operator(folder / str(number)) for number in numbered(folder))
-        return tuple(operator for operator in found if operator is not None)
+        operators = (state_operator(folder / str(number)) for number in numbered_files(folder))
+        return tuple(operator for operator in operators if operator is not None)
 
     def state_partitions(self) -> int | None:
         """The number of partitions that the state was written with, or None without state."""
@@ -123,8 +133,8 @@ class Checkpoint:
         try:
             if not root.exists():
                 return
-            offsets, commits = numbered(root / Part.OFFSETS), numbered(root / Part.COMMITS)
-            numbered(root)
+            offsets, commits = numbered_files(root / Part.OFFSETS), numbered_files(root / Part.COMMITS)
+            numbered_files(root)
         except (CheckpointError, OSError) as error:
             yield from _findings(error, root)
             return
@@ -164,23 +174,23 @@ def _batch_of(file: Path, line: str, otherwise: int) -> int:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise broken(file, f"a line is no JSON: {line[:40]!r}") from error
+        raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
     batch = value.get("batchId", otherwise) if isinstance(value, dict) else otherwise
     return batch if isinstance(batch, int) else otherwise
 
 
 def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, ...]:
-    return error.findings if isinstance(error, CheckpointError) else (unreadable(place, error),)
+    return error.findings if isinstance(error, CheckpointError) else (unreadable_directory(place, error),)
 
 
 def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
     file = root / Part.ID_FILE
     try:
         text = text_of(file)
-        known = text is not None and bool(json.loads(text)["id"])
+        has_id = text is not None and bool(json.loads(text)["id"])
     except (CheckpointError, ValueError, KeyError, TypeError):
-        known = False
-    if started and not known:
+        has_id = False
+    if started and not has_id:
         yield Finding(
             code="HR503",
             where=Where(file=str(file)),
@@ -197,7 +207,7 @@ def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) 
                 continue
             parse(batch, text, file)
             if (wrong := fault_of(file)) is not None:
-                raise broken(file, wrong)
+                raise broken_file(file, wrong)
         except (CheckpointError, OSError) as error:
             yield from _findings(error, file)
 
@@ -209,7 +219,7 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
             code="HR504",
             where=Where(file=str(root / Part.OFFSETS / str(batch))),
             what=f"the offsets of batch {batch} are missing between those of its neighbours",
-            fix="restore the file from a backup, if progress was not written beside the batches; verify takes it from "
+            fix="restore the file from a backup, if progress was not written in the background; verify takes it from "
             "the archive, and Spark itself needs those of the last two batches only",
         )
     if not offsets:
@@ -272,7 +282,7 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
     for name in sorted(logs | {name for name, end in ends.items() if end >= 0}):
         log = folder / name
         try:
-            files = numbered(log)
+            files = numbered_files(log)
         except CheckpointError as error:
             yield from error.findings
             continue
@@ -282,7 +292,7 @@ def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
         through = max(ends.get(name, -1), max(files, default=-1))
         missing = sorted(set(range(compacted, through + 1)) - set(files))
         if missing:
-            yield lacking(log, missing[0], len(missing) - 1)
+            yield missing_entry(log, missing[0], len(missing) - 1)
 
 
 def _file_entries(_: int, text: str, file: Path) -> None:
@@ -291,6 +301,6 @@ def _file_entries(_: int, text: str, file: Path) -> None:
     for line in lines if len(text) <= WHOLE_BYTES else ():
         try:
             if line and "path" not in json.loads(line):
-                raise broken(file, f"a line names no file: {line[:40]!r}")
+                raise broken_file(file, f"a line names no file: {line[:40]!r}")
         except (ValueError, TypeError) as error:
-            raise broken(file, f"a line is no JSON: {line[:40]!r}") from error
+            raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error

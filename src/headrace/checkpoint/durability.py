@@ -1,4 +1,4 @@
-"""The checkpoint's files of a batch brought to the disk before a sink commits it, which Spark leaves to the machine."""
+"""Bring a batch's files of the checkpoint to the disk before a sink commits the batch; Spark does not sync them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import CommitEntry
-from headrace.checkpoint.logs import COMPACT, Part, checksum_of, numbered
+from headrace.checkpoint.logs import COMPACT, Part, checksum_of, numbered_files
 from headrace.storage.durable import files_below, sync
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
@@ -23,7 +23,7 @@ class Durability:
     """Syncs what a start after a power cut needs, so that the checkpoint is never behind the sink.
 
     That is, for batch N: its offsets and entries of source logs, the commit of batch N-1, and the state that N begins
-    with. The first batch of a driver syncs all that is there; later ones what is new.
+    with. The first batch of a driver syncs all files; later ones the new files.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -36,7 +36,7 @@ class Durability:
         """Return when all that batch `batch` is made from is on the disk. Raises OSError."""
         begun, self._begun = self._begun, True
         if not begun:
-            self._entries = {folder: max(numbered(folder), default=-1) for folder in self._logs()}
+            self._entries = {folder: max(numbered_files(folder), default=-1) for folder in self._logs()}
         files = list(self._files(batch) if begun else files_below(self.checkpoint.root))
         folders = {file.parent for file in files}
         if not begun:
@@ -46,8 +46,8 @@ class Durability:
             folders = {at for file in files for at in file.parents if at.is_relative_to(root) or at in made}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             # A file that Spark has removed or replaced meanwhile is not needed any more.
-            list(pool.map(_synced, files))
-            list(pool.map(_synced, folders))
+            list(pool.map(_sync, files))
+            list(pool.map(_sync, folders))
 
     def _logs(self) -> tuple[Path, ...]:
         return tuple(self.checkpoint.root / Part.SOURCES / name for name in self.checkpoint.source_names())
@@ -80,8 +80,7 @@ def _entry(folder: Path, number: int) -> Path | None:
 
 def _stores(root: Path) -> tuple[Path, ...]:
     """The directories in which stores keep their versions; none before the first state is written."""
-    found = {file.parent for kind in _KINDS for file in (root / Part.STATE).glob(f"*/*/**/*.{kind}")}
-    return tuple(sorted(found))
+    return tuple(sorted({file.parent for kind in _KINDS for file in (root / Part.STATE).glob(f"*/*/**/*.{kind}")}))
 
 
 def _names(commit: CommitEntry | None, version: int, store: Path) -> Iterator[str]:
@@ -95,11 +94,11 @@ def _names(commit: CommitEntry | None, version: int, store: Path) -> Iterator[st
 
 
 def _with_checksum(file: Path) -> Iterator[Path]:
-    for each in (file, checksum_of(file)):
-        if each.exists():
-            yield each
+    for path in (file, checksum_of(file)):
+        if path.exists():
+            yield path
 
 
-def _synced(path: Path) -> None:
+def _sync(path: Path) -> None:
     with suppress(FileNotFoundError):
         sync(path)

@@ -1,4 +1,4 @@
-"""What a file of the offsets log and of the commits log says, and what is kept of each stateful operator."""
+"""The files of the offsets log and of the commits log as values, and the description of each stateful operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.logs import body, broken, numbered, text_of
+from headrace.checkpoint.logs import body, broken_file, numbered_files, text_of
 from headrace.errors import reason
 from headrace.units import instant
 
@@ -51,18 +51,18 @@ class OffsetEntry:
         """Read what Spark wrote; raises CheckpointError naming `file`."""
         version, lines = body(file, text, versions=_VERSIONS)
         if not lines:
-            raise broken(file, "it ends after its first line")
+            raise broken_file(file, "it ends after its first line")
         # Continuous processing leaves the line empty.
         facts = {} if version == 1 and not lines[0] else _json_object(file, lines[0])
         offsets: dict[str, str | None] = {}
         for position, line in enumerate(lines[1:]):
             name, colon, offset = (str(position), ":", line) if version == 1 else line.partition(":")
             if not colon or not offset:
-                raise broken(file, f"line {position + 3} holds no offset")
+                raise broken_file(file, f"line {position + 3} holds no offset")
             _complete(file, offset)
             offsets[name] = None if offset == _NO_OFFSET else offset
         if not offsets:
-            raise broken(file, "it ends before the first source's offset")
+            raise broken_file(file, "it ends before the first source's offset")
         return cls(
             batch=batch,
             watermark_ms=_whole(file, facts, "batchWatermarkMs"),
@@ -112,7 +112,7 @@ class CommitEntry:
             named = (facts.get("stateUniqueIds") or {}).items()
             ids = {int(operator): tuple(map(frozenset, partitions)) for operator, partitions in named}
         except (ValueError, TypeError, AttributeError) as error:
-            raise broken(file, "it does not name the files of the state") from error
+            raise broken_file(file, "it does not name the files of the state") from error
         watermark_ms = _whole(file, facts, "nextBatchWatermarkMs")
         return cls(batch=batch, next_watermark_ms=watermark_ms, version=version, state_ids=ids)
 
@@ -123,16 +123,16 @@ def _json_object(file: Path, line: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise broken(file, f"its second line: {reason(error)}") from error
+        raise broken_file(file, f"its second line: {reason(error)}") from error
     if not isinstance(value, dict):
-        raise broken(file, "its second line is no JSON object")
+        raise broken_file(file, "its second line is no JSON object")
     return value
 
 
 def _whole(file: Path, facts: Mapping[str, Any], key: str) -> int:
     value = facts.get(key, 0)
     if not isinstance(value, int):
-        raise broken(file, f"{key} is {value!r} in place of a whole number")
+        raise broken_file(file, f"{key} is {value!r} in place of a whole number")
     return value
 
 
@@ -142,7 +142,7 @@ def _complete(file: Path, offset: str) -> None:
         try:
             json.loads(offset)
         except ValueError as error:
-            raise broken(file, f"an offset is cut off: {offset[-40:]!r}") from error
+            raise broken_file(file, f"an offset is cut off: {offset[-40:]!r}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ class StateOperator:
 def state_operator(folder: Path) -> StateOperator | None:
     """The operator whose state is in `folder`, state/N; None without metadata. Raises CheckpointError."""
     metadata = folder / "_metadata"
-    newest = max(numbered(metadata / "v2").items(), default=None)
+    newest = max(numbered_files(metadata / "v2").items(), default=None)
     file = newest[1] if newest else metadata / "metadata"
     text = text_of(file)
     if text is None:
@@ -179,12 +179,12 @@ def state_operator(folder: Path) -> StateOperator | None:
             variables=tuple(_variables(facts)),
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise broken(file, "it does not describe a state operator") from error
+        raise broken_file(file, "it does not describe a state operator") from error
 
 
 def _variables(facts: Mapping[str, Any]) -> Iterator[str]:
     """The names of a processor's variables; Spark keeps its timers among them, by names that begin with `$`."""
-    told = json.loads(facts.get("operatorPropertiesJson") or "{}")
-    for each in told.get("stateVariables", ()):
-        if not (name := str(each["stateName"])).startswith("$"):
+    properties = json.loads(facts.get("operatorPropertiesJson") or "{}")
+    for variable in properties.get("stateVariables", ()):
+        if not (name := str(variable["stateName"])).startswith("$"):
             yield name

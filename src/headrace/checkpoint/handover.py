@@ -1,4 +1,4 @@
-"""A checkpoint handed from one way of execution to another, or from plain PySpark to a query of Headrace.
+"""Hand a checkpoint from one way of execution to another, or from plain PySpark to a query of Headrace.
 
 Source: MicroBatchExecution (OffsetMap) and ContinuousExecution (OffsetSeq) of Spark 4.2, each of which cannot read the
 other's offsets; and the guide's "Asynchronous Progress Tracking", whose gaps batches alone do not start over.
@@ -25,9 +25,9 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import (
     Part,
-    broken,
+    broken_file,
     checksum_of,
-    numbered,
+    numbered_files,
     operator_descriptions,
     remove_file,
     replace_file,
@@ -65,12 +65,12 @@ def remove_drafts(checkpoint: Checkpoint) -> None:
 def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> None:
     """Bring the offsets of the last two batches into the form that the next execution reads; `names`: of the sources.
 
-    What is planned and not committed is taken back, as continuous processing does itself: it comes again. A checkpoint
-    that is in the right form, or new, stays as it is. The newest committed batch is written last, as it tells whether
-    all this is done: after a crash in between, the next start does the rest.
+    Planned batches that are not committed are removed, as continuous processing does itself: they come again. A
+    checkpoint that is new or has the right form stays as it is. The newest committed batch is written last, because
+    its form says that everything is done: after a crash in between, the next start does the rest.
     """
     last = checkpoint.last_committed
-    files = numbered(checkpoint.root / Part.OFFSETS)
+    files = numbered_files(checkpoint.root / Part.OFFSETS)
     newest = None if last is None else checkpoint.offset(last)
     if last is None or newest is None or newest.is_continuous is continuous:
         return
@@ -122,17 +122,17 @@ def gap_before_newest(
     written_async: whether progress was written asynchronously; None where no record has it, as for a checkpoint of
     Headrace 0.1.0 whose sink may have done so.
     """
-    offsets, commits = numbered(checkpoint.root / Part.OFFSETS), numbered(checkpoint.root / Part.COMMITS)
+    offsets, commits = numbered_files(checkpoint.root / Part.OFFSETS), numbered_files(checkpoint.root / Part.COMMITS)
     newest, committed = max(offsets, default=None), max(commits, default=None)
     if not newest or newest - 1 in offsets:
         return None
     missing = newest - 1
     file = offsets[newest].with_name(str(missing))
-    known = _archived(archive, missing)
-    if known is not None:
-        what = f"the offsets of batch {missing} were missing, and are written again as the archive has them"
-        note = Finding(code="HR459", where=Where(file=str(file)), what=what)
-        return Gap(file=file, text=known, note=note)
+    archived = _archived(archive, missing)
+    if archived is not None:
+        fault = f"the offsets of batch {missing} were missing, and are written again as the archive has them"
+        note = Finding(code="HR459", where=Where(file=str(file)), what=fault)
+        return Gap(file=file, text=archived, note=note)
     # Async progress writes a commit only where it wrote the offsets, and Spark refuses it for a query with state.
     lost = set(commits) - set(offsets) - set(range(min(offsets)))
     proven = written_async is not False and not lost and not checkpoint.is_stateful
@@ -195,17 +195,17 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
 
 def listing(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
     """The size and the time of each entry of its logs, by which a driver that still writes is seen."""
-    found: dict[str, tuple[int, int]] = {}
+    files: dict[str, tuple[int, int]] = {}
     for log in (Part.OFFSETS, Part.COMMITS):
         with remembering(checkpoint.root / log):
-            for number, file in numbered(checkpoint.root / log).items():
+            for number, file in numbered_files(checkpoint.root / log).items():
                 seen = file.stat()
-                found[f"{log}/{number}"] = (seen.st_size, seen.st_mtime_ns)
-    return found
+                files[f"{log}/{number}"] = (seen.st_size, seen.st_mtime_ns)
+    return files
 
 
-def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequence[str]]) -> Checkpoint:
-    """A copy of `old` in the directory `copy`, which is made anew, to be moved to `place`. Raises OSError.
+def copy_checkpoint(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequence[str]]) -> Checkpoint:
+    """Copy `old` into the directory `copy`, which is made again, to be moved to `place`. Raises OSError.
 
     names: those of each source by what `old` calls it; several where the query reads it in several places.
     """
@@ -221,10 +221,10 @@ def copied(old: Checkpoint, copy: Path, place: Path, names: Mapping[str, Sequenc
                 (copy / target).chmod(0o600)
     gap = gap_before_newest(old, None, written_async=None)
     if isinstance(gap, Gap):
-        # Progress was written beside the batches, which Headrace does with few sinks.
+        # Progress was written in the background, which Headrace does with few sinks.
         _write(copy / Part.OFFSETS / gap.file.name, gap.text)
     made = Checkpoint(copy)
-    for file in numbered(copy / Part.OFFSETS).values():
+    for file in numbered_files(copy / Part.OFFSETS).values():
         _rename(file, names)
     for file in operator_descriptions(copy):
         _place(file, place)
@@ -248,7 +248,7 @@ def _targets(inside: Path, names: Mapping[str, Sequence[str]]) -> list[Path]:
 def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:
     text = text_of(file)
     if text is None:
-        raise broken(file, "it is gone")
+        raise broken_file(file, "it is gone")
     entry = OffsetEntry.parse(int(file.name), text, file)
     offsets = {name: offset for key, offset in entry.offsets.items() for name in names[key]}
     conf = {**entry.conf, EVOLUTION: "true"}
@@ -256,7 +256,7 @@ def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:
 
 
 def _place(file: Path, place: Path) -> None:
-    """Let the description of an operator name the schemas that lie beside it."""
+    """Rewrite the paths of schemas in an operator's description: they lie next to it."""
     text = text_of(file) or ""
     changed = _SCHEMA_FILE.sub(lambda _: described(place), text)
     if changed != text:
@@ -264,6 +264,6 @@ def _place(file: Path, place: Path) -> None:
 
 
 def _write(file: Path, text: str) -> None:
-    """In the copy, which nobody reads before it is whole."""
+    """Write a file of the copy, which has no readers before it is whole."""
     checksum_of(file).unlink(missing_ok=True)
     file.write_text(text, encoding="utf-8")

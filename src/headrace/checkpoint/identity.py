@@ -14,8 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import Part, broken, text_of
-from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, renamed, renamed_text
+from headrace.checkpoint.logs import Part, broken_file, text_of
+from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, rename_in_offsets, rename_use
 from headrace.errors import reason
 
 
@@ -57,13 +57,13 @@ class PlannedBatch:
                 yield name, sorted(_file(json.loads(line), places) for line in lines)
             else:
                 # One text for all ways to write the same JSON.
-                end = json.dumps(None if offset is None else _parsed(offset), sort_keys=True, separators=(",", ":"))
+                end = json.dumps(None if offset is None else _parse(offset), sort_keys=True, separators=(",", ":"))
                 yield name, [end, lines]
 
-    def called(self, names: Mapping[str, str]) -> PlannedBatch:
-        """The same with other names of sources, by their old ones."""
-        logs = {renamed(name, names): log for name, log in self.logs.items()}
-        return replace(self, offsets=renamed_text(self.offsets, names), logs=logs)
+    def with_names(self, names: Mapping[str, str]) -> PlannedBatch:
+        """The same batch with other names of sources, old names to new ones."""
+        logs = {rename_use(name, names): log for name, log in self.logs.items()}
+        return replace(self, offsets=rename_in_offsets(self.offsets, names), logs=logs)
 
     def dumps(self) -> str:
         """The batch as a short text, which `loads` reads."""
@@ -91,9 +91,9 @@ class PlannedBatch:
 
 
 def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
-    """What the checkpoint plans for `batch`; None when it does not, or has no batch before it to tell where it begins.
+    """What the checkpoint plans for `batch`; None when it does not, or has no batch before it from which it begins.
 
-    Reads only the files that tell of this batch. Raises CheckpointError when one of them is damaged.
+    Reads only the files of this batch. Raises CheckpointError when one of them is damaged.
     """
     file = checkpoint.root / Part.OFFSETS / str(batch)
     text = text_of(file)
@@ -105,15 +105,15 @@ def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
         folder, start, end = checkpoint.root / Part.SOURCES / name, before.offsets.get(name), log_offset(offset)
         if end is not None:
             begin = log_offset(start)
-            found = log_entries(folder, -1 if begin is None else begin, end)
-            _require_files(found, folder)
-            logs[name] = found
+            entries = log_entries(folder, -1 if begin is None else begin, end)
+            _require_files(entries, folder)
+            logs[name] = entries
         elif start is None and (first := first_entry(folder)) is not None:
             logs[name] = {0: first}
-    return PlannedBatch(batch=batch, offsets=text, logs=logs).called(ledger_names(checkpoint.root))
+    return PlannedBatch(batch=batch, offsets=text, logs=logs).with_names(ledger_names(checkpoint.root))
 
 
-def chained(previous: str | None, digest: str) -> str:
+def chain_digest(previous: str | None, digest: str) -> str:
     """The digest of all batches up to this one, from that of the batches before; None: there is none before."""
     return hashlib.sha256(f"{previous or ''}\n{digest}".encode()).hexdigest()
 
@@ -121,17 +121,17 @@ def chained(previous: str | None, digest: str) -> str:
 def differences(ours: PlannedBatch, theirs: PlannedBatch, roots: Sequence[Path] = ()) -> list[str]:
     """Where two plans of one batch differ, in words: the files or offsets of each source."""
     here, there = dict(ours.content(roots)), dict(theirs.content(roots))
-    found = []
+    sentences = []
     for name in sorted({*here, *there}):
         if here.get(name) == there.get(name):
             continue
-        found.append(f"source '{name}': {_described(here.get(name))} against {_described(there.get(name))}")
-    if not found and ours.entry.watermark_ms != theirs.entry.watermark_ms:
-        found.append(f"watermark {ours.entry.watermark_ms} against {theirs.entry.watermark_ms}")
-    return found
+        sentences.append(f"source '{name}': {_describe(here.get(name))} against {_describe(there.get(name))}")
+    if not sentences and ours.entry.watermark_ms != theirs.entry.watermark_ms:
+        sentences.append(f"watermark {ours.entry.watermark_ms} against {theirs.entry.watermark_ms}")
+    return sentences
 
 
-def _described(content: Any) -> str:
+def _describe(content: Any) -> str:
     if content is None:
         return "nothing"
     if content and isinstance(content[0], str):
@@ -147,17 +147,17 @@ def _require_files(entries: Mapping[int, LogEntry], folder: Path) -> None:
                 facts = json.loads(line)
                 str(facts["path"]), int(facts["timestamp"])
             except (ValueError, KeyError, TypeError) as error:
-                raise broken(folder / str(number), f"a line names no file: {line[:40]!r}") from error
+                raise broken_file(folder / str(number), f"a line names no file: {line[:40]!r}") from error
 
 
 def log_offset(offset: str | None) -> int | None:
     """The number of the log's entry where the offset is that of a file source."""
-    value = None if offset is None else _parsed(offset)
-    found = value.get("logOffset") if isinstance(value, dict) and len(value) == 1 else None
-    return found if isinstance(found, int) else None
+    value = None if offset is None else _parse(offset)
+    number = value.get("logOffset") if isinstance(value, dict) and len(value) == 1 else None
+    return number if isinstance(number, int) else None
 
 
-def _parsed(offset: str) -> Any:
+def _parse(offset: str) -> Any:
     try:
         return json.loads(offset)
     except ValueError:

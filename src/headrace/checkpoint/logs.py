@@ -1,4 +1,4 @@
-"""Where Spark keeps what in a checkpoint, and its logs, directories of numbered files: read, and written again."""
+"""The places of a checkpoint's parts, and its logs, which are directories of numbered files."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ RESTORE = "restore it from a backup, or reset the query (headrace reset QUERY)"
 
 
 class Part:
-    """What a checkpoint holds, by its names there."""
+    """The names of the parts of a checkpoint."""
 
     ID_FILE = "metadata"
     OFFSETS, COMMITS = "offsets", "commits"  # A file for each batch, planned or done.
     SOURCES = "sources"  # The sources' own logs, by their names.
     STATE = "state"  # The state of each stateful operator, by its number.
-    DESCRIPTIONS = ("_metadata", "v2")  # In an operator's directory, what Spark says of it.
+    DESCRIPTIONS = ("_metadata", "v2")  # Spark's descriptions in an operator's directory.
 
 
-def numbered(folder: Path) -> dict[int, Path]:
+def numbered_files(folder: Path) -> dict[int, Path]:
     """The batch files of a log by number, in order; checksums, temporary and other files are left out.
 
     A missing folder is an empty log. Where both N and N.compact are there, N.compact is meant, as it holds N too.
     """
-    found: dict[int, Path] = {}
+    files: dict[int, Path] = {}
     try:
         names = durable.names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
-        return found
+        return files
     except OSError as error:
-        raise CheckpointError(unreadable(folder, error)) from error
+        raise CheckpointError(unreadable_directory(folder, error)) from error
     for name in sorted(names):
         number = name.removesuffix(COMPACT)
         if number.isascii() and number.isdigit():
-            found[int(number)] = folder / name
-    return dict(sorted(found.items()))
+            files[int(number)] = folder / name
+    return dict(sorted(files.items()))
 
 
 def operator_descriptions(root: Path) -> Iterator[Path]:
@@ -48,12 +48,12 @@ def operator_descriptions(root: Path) -> Iterator[Path]:
 
 
 def is_description(inside: Path) -> bool:
-    """Whether a path within a checkpoint lies where those files do."""
+    """Whether a path within a checkpoint is one of those files."""
     return inside.parts[:1] == (Part.STATE,) and inside.parts[2:4] == Part.DESCRIPTIONS
 
 
-def unreadable(place: Path, error: OSError) -> Finding:
-    """That the system does not let a part of the checkpoint be read."""
+def unreadable_directory(place: Path, error: OSError) -> Finding:
+    """The finding for a directory that the system does not let us read."""
     return Finding(
         code="HR540",
         where=Where(file=str(place)),
@@ -62,11 +62,11 @@ def unreadable(place: Path, error: OSError) -> Finding:
     )
 
 
-def lacking(log: Path, number: int, more: int = 0) -> Finding:
-    """That the log of a source has a gap."""
+def missing_entry(log: Path, number: int, more: int = 0) -> Finding:
+    """The finding for a gap in the log of a source."""
     others = f" and {more} more" if more else ""
-    what = f"the log of source '{log.name}' lacks entry {number}{others}: Spark cannot know which files it has read"
-    return Finding(code="HR509", where=Where(file=str(log / str(number))), what=what, fix=RESTORE)
+    fault = f"the log of source '{log.name}' lacks entry {number}{others}: Spark cannot know which files it has read"
+    return Finding(code="HR509", where=Where(file=str(log / str(number))), what=fault, fix=RESTORE)
 
 
 def text_of(file: Path) -> str | None:
@@ -76,7 +76,7 @@ def text_of(file: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise broken(file, f"it cannot be read: {reason(error)}") from error
+        raise broken_file(file, f"it cannot be read: {reason(error)}") from error
 
 
 def body(file: Path, text: str, *, versions: tuple[int, ...] = (1,)) -> tuple[int, list[str]]:
@@ -85,10 +85,10 @@ def body(file: Path, text: str, *, versions: tuple[int, ...] = (1,)) -> tuple[in
     # Before the version, Kafka's log has a zero byte, which Spark 2.1 asked for.
     first, *lines = text.removeprefix("\0").split("\n")
     if not text.strip("\0 \n\r\t"):
-        raise broken(file, "it is empty")
+        raise broken_file(file, "it is empty")
     digits = first.strip().removeprefix("v")
     if not (first.startswith("v") and digits.isascii() and digits.isdigit()):
-        raise broken(file, f"its first line is {first[:40]!r} in place of a version")
+        raise broken_file(file, f"its first line is {first[:40]!r} in place of a version")
     if int(digits) not in versions:
         raise CheckpointError(
             code="HR507",
@@ -100,8 +100,8 @@ def body(file: Path, text: str, *, versions: tuple[int, ...] = (1,)) -> tuple[in
     return int(digits), lines
 
 
-def broken(file: Path, why: str) -> CheckpointError:
-    """The fault of a file that a crash of the machine or another hand has damaged."""
+def broken_file(file: Path, why: str) -> CheckpointError:
+    """The error for a file that a crash of the machine, or a person, has damaged."""
     folder, name = file.parent.name, file.name
     if folder == Part.OFFSETS:
         fix = (
@@ -110,7 +110,7 @@ def broken(file: Path, why: str) -> CheckpointError:
             "QUERY)"
         )
     elif folder == Part.COMMITS:
-        fix = f"delete it and .{name}.crc beside it: Spark then runs the batch again, and the sink skips what it has"
+        fix = f"delete it and .{name}.crc next to it: Spark then runs the batch again, and the sink skips what it has"
     else:
         fix = RESTORE
     return CheckpointError(
@@ -119,24 +119,24 @@ def broken(file: Path, why: str) -> CheckpointError:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Let `file` hold `text`, or what it held before; never a part of either. Raises OSError.
+    """Replace a file by `text`, whole: a crash leaves the former text or the new one. Raises OSError.
 
-    Hadoop's checksum beside it, which is that of the old text, goes first: a file without one is read as it is, a file
-    with a wrong one not at all. The directory is synced between the two, so that no power cut brings it back later.
+    Hadoop's checksum of the old text goes first: Hadoop reads a file without a checksum, and refuses one with a wrong
+    checksum. The directory is synced between the two, so that no power cut brings the checksum back.
     """
     _remove_checksum(file)
     durable.replace_file(file, text)
 
 
 def remove_file(file: Path) -> None:
-    """Remove `file` and its checksum; one that is gone already is no fault. Raises OSError."""
+    """Remove a file and its checksum; a missing one is no fault. Raises OSError."""
     _remove_checksum(file)
     file.unlink(missing_ok=True)
     durable.sync(file.parent)
 
 
 def checksum_of(file: Path) -> Path:
-    """Where Hadoop keeps the checksums of a local file."""
+    """The file in which Hadoop keeps the checksums of a local file."""
     return file.with_name(f".{file.name}.crc")
 
 

@@ -15,7 +15,7 @@ from headrace.checkpoint.sources import further_uses, source_of
 from headrace.errors import CheckpointError, Where
 from headrace.storage import json_record
 
-# Beside the archive of a query that was adopted, as `QueryLayout.adoption` names it.
+# The record next to the archive of an adopted query, as `QueryLayout.adoption` names it.
 ADOPTED = "adopted.json"
 
 
@@ -33,7 +33,7 @@ class SourceBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class SourcePrefix:
-    """A committed prefix of one source, as Spark's checkpoint tells it.
+    """A committed prefix of one source, as Spark's checkpoint has it.
 
     batches: in order of their ids, without gaps as far as the checkpoint and its archive reach.
     log: the source's own metadata log (`<checkpoint>/sources/<name>/<id>`), id to lines, version line left out;
@@ -62,7 +62,9 @@ class BatchWatermarks:
     evict_ms: int
 
 
-def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0) -> dict[int, OffsetEntry]:
+def planned_offsets(
+    checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0
+) -> dict[int, OffsetEntry]:
     """The offsets of the batches `since` to `through`, from the checkpoint and, if purged there, from the archive.
 
     Raises CheckpointError when one of them is in neither. The archive is read only where the checkpoint has not all.
@@ -76,8 +78,8 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
             fix="if the checkpoint was replaced by a copy, restore the sink's copy of the same time",
         )
     wanted = range(since, through + 1)
-    known = kept if all(batch in kept for batch in wanted) else {**archive.entries(since), **kept}
-    missing = [batch for batch in wanted if batch not in known]
+    entries = kept if all(batch in kept for batch in wanted) else {**archive.entries(since), **kept}
+    missing = [batch for batch in wanted if batch not in entries]
     if missing:
         raise CheckpointError(
             code="HR511",
@@ -85,7 +87,7 @@ def planned(checkpoint: Checkpoint, archive: Archive, through: int, *, since: in
             what=f"the batches from {since} to {through} are known without a gap only from batch {missing[-1] + 1} on",
             fix=_fix_of_gap(archive, missing[-1]),
         )
-    return {batch: known[batch] for batch in wanted}
+    return {batch: entries[batch] for batch in wanted}
 
 
 def _fix_of_gap(archive: Archive, last: int) -> str:
@@ -99,7 +101,7 @@ def _fix_of_gap(archive: Archive, last: int) -> str:
     adopted = json_record.read(damaged.file, lambda facts: facts["committed"], damaged)
     if adopted is not None and last <= int(adopted):
         return (
-            "nothing: Spark had purged them before the query was adopted, and nobody kept them. The query runs on; a "
+            "nothing: Spark had purged them before the query was adopted. The query runs on; a "
             "rebuilt result (headrace rebuild) can be verified"
         )
     return (
@@ -116,7 +118,7 @@ def committed_prefix(
     A source that was added later has neither start nor end in the batches before. Further uses of a source are there
     under the names that the checkpoint has for them.
     """
-    entries = planned(checkpoint, archive, through, since=max(since - 1, 0))
+    entries = planned_offsets(checkpoint, archive, through, since=max(since - 1, 0))
     before = entries.pop(since - 1, None)
     return _prefixes(checkpoint, before, entries, source_names)
 
@@ -124,7 +126,7 @@ def committed_prefix(
 def planned_prefix(checkpoint: Checkpoint, source_names: Sequence[str]) -> dict[str, SourcePrefix] | None:
     """What each named source is to give again in the batches that are planned and not committed; None without one.
 
-    The checkpoint alone tells, as Spark itself needs no more of it.
+    It reads the checkpoint alone, as Spark does.
     """
     entries, committed = checkpoint.offsets(), checkpoint.last_committed
     done = -1 if committed is None else committed
@@ -161,26 +163,26 @@ def batches_of(key: str, entries: Mapping[int, OffsetEntry], start: str | None =
 
 def watermarks(checkpoint: Checkpoint, archive: Archive, through: int, *, since: int = 0) -> dict[int, BatchWatermarks]:
     """The watermarks of the batches `since` to `through`."""
-    entries = planned(checkpoint, archive, through, since=max(since - 1, 0))
-    found, before = {}, entries.pop(since - 1).watermark_ms if since else 0
+    entries = planned_offsets(checkpoint, archive, through, since=max(since - 1, 0))
+    marks, before = {}, entries.pop(since - 1).watermark_ms if since else 0
     for batch, entry in entries.items():
-        found[batch] = BatchWatermarks(late_ms=before, evict_ms=entry.watermark_ms)
+        marks[batch] = BatchWatermarks(late_ms=before, evict_ms=entry.watermark_ms)
         before = entry.watermark_ms
-    return found
+    return marks
 
 
 def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequence[str]) -> dict[str, str]:
-    """What each source is called in the checkpoint: its name, or its number in the first format."""
-    known = {key for entry in entries.values() for key in entry.offsets}
-    if known == {"0"} and len(names) == 1:
+    """The key of each source in the checkpoint: its name, or its number in the first format."""
+    keys = {key for entry in entries.values() for key in entry.offsets}
+    if keys == {"0"} and len(names) == 1:
         return {names[0]: "0"}
-    names = [*names, *further_uses(names, known)]
-    strangers = [name for name in names if name not in known]
-    if known and strangers and all(key.isdigit() for key in known):
+    names = [*names, *further_uses(names, keys)]
+    strangers = [name for name in names if name not in keys]
+    if keys and strangers and all(key.isdigit() for key in keys):
         raise CheckpointError(
             code="HR512",
             where=Where(file=str(checkpoint.root)),
-            what=f"the checkpoint numbers its {len(known)} sources, so it cannot be "
+            what=f"the checkpoint numbers its {len(keys)} sources, so it cannot be "
             f"determined which is '{strangers[0]}'",
             fix="reset the query (headrace reset QUERY), with named sources",
         )

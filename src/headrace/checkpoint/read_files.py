@@ -1,7 +1,7 @@
 """What the files of a query's sources were when they were read.
 
 Spark's log of a file source keeps the path of each file, and the time of modification that it had when a batch was
-planned over it for the first time. What it was when a batch was planned over it last stands beside the archive: one
+planned over it for the first time. What it was when a batch was planned over it last stands next to the archive: one
 JSON line for each file, in parts, because a store beyond this machine takes a file as a whole only.
 """
 
@@ -23,7 +23,7 @@ _PART_LINES, _REWRITTEN_LINES = 1_000_000, 5_000
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFile:
-    """What tells one content of a file from another, as far as it is known; digest: of a small file on a disk."""
+    """The known marks of a file's content; digest: of a small file on a disk."""
 
     modified_ms: int
     size_bytes: int | None = None
@@ -33,8 +33,7 @@ class ReadFile:
     def is_same(self, other: ReadFile) -> bool:
         """Whether both are of one content: by the ETag, the digest, else by the size and the time of modification.
 
-        A store may tell whole seconds where it is asked for one object, and milliseconds in a list; what rounds is off
-        by one.
+        A store may give whole seconds for one object, and milliseconds in a listing; a rounded time is off by one.
         """
         if self.etag and other.etag:
             return self.etag == other.etag
@@ -72,19 +71,19 @@ class ReadFiles:
 
     def read(self) -> dict[str, ReadFile]:
         """What each file was when a batch was planned over it last. Raises CheckpointError."""
-        found = {}
+        files = {}
         part = self.home
         try:
             for part in _parts(self.home):
                 for line in json_lines.read(part, skip="any"):
                     path = line.pop("path")
-                    found[path] = ReadFile(**line)
+                    files[path] = ReadFile(**line)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise damaged(part, 0, error) from error
-        return found
+        return files
 
-    def moved(self, old: str, new: str) -> None:
-        """Know the files below the directory `old` by their paths below `new` as well. Raises OSError."""
+    def note_move(self, old: str, new: str) -> None:
+        """Keep the files below the directory `old` under their paths below `new` as well. Raises OSError."""
         below = {path: file for path, file in self.read().items() if path.startswith(f"{old}/")}
         self.keep({new + path.removeprefix(old): file for path, file in below.items()})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.checkpoint.logs import body, broken, numbered, replace_file, text_of
+from headrace.checkpoint.logs import body, broken_file, numbered_files, replace_file, text_of
 
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
@@ -36,30 +36,30 @@ def logged_files(log: Path) -> Iterator[LoggedFile]:
 
 
 def rewrite(log: Path, old: str, new: str, home: str = "") -> int:
-    """Let the files below the directory `old` that `log` names lie below `new`; how many there were.
+    """Rewrite the paths below the directory `old` in a log to lie below `new`; return how many.
 
     home: the directory of the log's source; files below it are named as they should be, also if it has stayed in `old`.
     Each file of the log is replaced as a whole. Done again after a crash, it finds what is left.
     """
     changed = 0
     for file, lines in _logs(log):
-        found = 0
+        rewritten = 0
         for facts in lines:
             path = _local(facts)
             if path is None or (home and below(path, home)):
                 continue
             if path.startswith(f"{old}/") and not (below(new, old) and path.startswith(f"{new}/")):
                 facts["path"] = f"file://{encoded(new + path.removeprefix(old))}"
-                found += 1
-        if found:
+                rewritten += 1
+        if rewritten:
             text = ["v1", *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
             replace_file(file, "\n".join(text))
-            changed += found
+            changed += rewritten
     return changed
 
 
 def rewrite_text(file: Path, old: str, new: str) -> None:
-    """Let a description of state that names files below `old` name them below `new`; both are paths or URLs."""
+    """Rewrite the paths below `old` in a description of state to lie below `new`; both are paths or URLs."""
     text = text_of(file)
     if text is None:
         return
@@ -103,14 +103,14 @@ def _is_url(path: str) -> bool:
 
 def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
     """Each file of the log, with the lines behind its version."""
-    for file in numbered(log).values():
+    for file in numbered_files(log).values():
         text = text_of(file)
         if text is None:
             continue
         try:
             lines = [json.loads(line) for line in body(file, text)[1] if line]
         except ValueError as error:
-            raise broken(file, "a line is no JSON") from error
+            raise broken_file(file, "a line is no JSON") from error
         yield file, [line for line in lines if isinstance(line, dict)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.logs import RESTORE, Part, broken, replace_file
+from headrace.checkpoint.logs import RESTORE, Part, broken_file, replace_file
 from headrace.errors import CheckpointError, Where, reason
 from headrace.storage import durable, json_lines
 from headrace.storage.private import writing_to
@@ -70,9 +70,9 @@ class Repartitions:
 
     def forget_unbegun(self, checkpoint: Checkpoint) -> None:
         """Leave out the changes that Spark never began, before their batches are used for data."""
-        known = self.all()
-        begun = _up_to(known, checkpoint.last_batch)
-        if len(begun) < len(known):
+        entered = self.all()
+        begun = _up_to(entered, checkpoint.last_batch)
+        if len(begun) < len(entered):
             self._write(begun)
 
     def _write(self, changes: Sequence[PartitionChange]) -> None:
@@ -81,13 +81,13 @@ class Repartitions:
 
 
 def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None:
-    """Let the plan of `batch` say how many partitions its state has, where Spark left that out.
+    """Write the number of state partitions into the plan of `batch`, where Spark left it out.
 
     Spark 4.2 writes the number into plans with named sources only sometimes, and fails without it (None.get).
     """
     file, entry = checkpoint.root / Part.OFFSETS / str(batch), checkpoint.offset(batch)
     if entry is None:
-        raise broken(file, "it is gone")
+        raise broken_file(file, "it is gone")
     if PARTITIONS not in entry.conf:
         with writing_to(file.parent):
             replace_file(file, replace(entry, conf={**entry.conf, PARTITIONS: str(partitions)}).format())

@@ -15,7 +15,16 @@ from headrace.checkpoint.archive import Archive, ArchivedBatch
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry, state_operator
 from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
-from headrace.checkpoint.logs import COMPACT, Part, body, is_description, numbered, remove_file, replace_file, text_of
+from headrace.checkpoint.logs import (
+    COMPACT,
+    Part,
+    body,
+    is_description,
+    numbered_files,
+    remove_file,
+    replace_file,
+    text_of,
+)
 from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
 from headrace.checkpoint.state_files import Attempts, StateStoreFiles, stores_in, version_of
 from headrace.errors import CheckpointError
@@ -57,9 +66,9 @@ def restorable(
 ) -> Restorable | None:
     """How a checkpoint that has lost entries is brought to batch `last`, the sink's newest.
 
-    None where nothing is lost, and where it cannot be brought there: then a look at the whole checkpoint tells why.
+    None where nothing is lost, and where it cannot be restored: then a look at the whole checkpoint says why.
     """
-    newest = max(numbered(checkpoint.root / Part.OFFSETS), default=-1)
+    newest = max(numbered_files(checkpoint.root / Part.OFFSETS), default=-1)
     if any(batch in empty for batch in range(last + 1, newest + 1)):
         # The partitions of the state were changed since: it has no versions that the sink's batches began with.
         return None
@@ -94,33 +103,33 @@ def restorable(
     return Restorable(first=first, last=last, plans=dict(sorted(plans.items())), stores=tuple(stores))
 
 
-def restore(checkpoint: Checkpoint, found: Restorable) -> None:
-    """Let the checkpoint plan batch `found.first` as its newest, and nothing of what follows. Raises OSError.
+def restore(checkpoint: Checkpoint, lost: Restorable) -> None:
+    """Make batch `lost.first` the newest planned one of the checkpoint, and remove what follows. Raises OSError.
 
     After a crash in the middle the checkpoint is behind the sink still, and the next start does it again.
     """
-    root, first = checkpoint.root, found.first
-    here = {known: name for name, known in ledger_names(root).items()}
-    found = replace(found, plans={batch: plan.called(here) for batch, plan in found.plans.items()})
+    root, first = checkpoint.root, lost.first
+    here = {former: name for name, former in ledger_names(root).items()}
+    lost = replace(lost, plans={batch: plan.with_names(here) for batch, plan in lost.plans.items()})
     # The commits go first: Spark would resume from a batch that is marked as done.
-    for batch, file in sorted(numbered(root / Part.COMMITS).items(), reverse=True):
+    for batch, file in sorted(numbered_files(root / Part.COMMITS).items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):
             remove_file(file)
-    for batch, file in sorted(numbered(root / Part.OFFSETS).items(), reverse=True):
+    for batch, file in sorted(numbered_files(root / Part.OFFSETS).items(), reverse=True):
         if batch > first:
             remove_file(file)
-    for store in found.stores:
+    for store in lost.stores:
         for versions in (store.snapshots, store.changes):
             for version, files in versions.items():
                 if version > first:
                     for file in files:
                         remove_file(file)
-    # Entries that the sink's batches did not take are planned by nobody: what they name is found again.
-    for name in sorted({name for plan in found.plans.values() for name in plan.logs}):
-        entries = {number: entry for plan in found.plans.values() for number, entry in plan.logs.get(name, {}).items()}
-        end = log_offset(found.plans[found.last].entry.offsets.get(name))
+    # Entries that the sink's batches did not take are in no plan: Spark finds the files that they name again.
+    for name in sorted({name for plan in lost.plans.values() for name in plan.logs}):
+        entries = {number: entry for plan in lost.plans.values() for number, entry in plan.logs.get(name, {}).items()}
+        end = log_offset(lost.plans[lost.last].entry.offsets.get(name))
         restore_log(root / Part.SOURCES / name, entries, max(entries, default=-1) if end is None else end)
-    for batch, plan in found.plans.items():
+    for batch, plan in lost.plans.items():
         file = root / Part.OFFSETS / str(batch)
         if batch <= first and text_of_sound(file) != plan.offsets:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -136,9 +145,9 @@ def text_of_sound(file: Path) -> str | None:
 
 
 def restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None:
-    """Let a source's log hold `entries`, and nothing behind the number `end`."""
+    """Write `entries` into a source's log, and remove what follows the number `end`."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, file in sorted(numbered(folder).items(), reverse=True):
+    for number, file in sorted(numbered_files(folder).items(), reverse=True):
         if number > end:
             if file.name.endswith(COMPACT):
                 _uncompact(folder, file, end)
@@ -153,7 +162,7 @@ def restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None
 
 def _unfolded(folder: Path, before: int) -> Iterator[str]:
     """The lines of all entries before one, in their order: of the newest compacted file, and of those after it."""
-    files = {number: file for number, file in numbered(folder).items() if number < before}
+    files = {number: file for number, file in numbered_files(folder).items() if number < before}
     base = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=-1)
     if base >= 0:
         yield from _lines(files[base])
@@ -164,7 +173,7 @@ def _unfolded(folder: Path, before: int) -> Iterator[str]:
 def _uncompact(folder: Path, file: Path, end: int) -> None:
     """Write single entries again that only a compacted file holds, which is to be removed."""
     base = max(
-        (number for number, other in numbered(folder).items() if number <= end and other.name.endswith(COMPACT)),
+        (number for number, other in numbered_files(folder).items() if number <= end and other.name.endswith(COMPACT)),
         default=-1,
     )
     try:
@@ -174,9 +183,9 @@ def _uncompact(folder: Path, file: Path, end: int) -> None:
     entries: dict[int, list[str]] = {}
     for line in lines:
         entries.setdefault(int(json.loads(line)["batchId"]), []).append(line)
-    for number, found in entries.items():
+    for number, texts in entries.items():
         if base < number <= end and not (folder / str(number)).exists():
-            replace_file(folder / str(number), "\n".join(["v1", *found]))
+            replace_file(folder / str(number), "\n".join(["v1", *texts]))
 
 
 def _lines(file: Path) -> list[str]:
@@ -185,7 +194,7 @@ def _lines(file: Path) -> list[str]:
 
 def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
     """Whether the checkpoint has what it planned for `batch` and for all that it planned later."""
-    newest = max(numbered(checkpoint.root / Part.OFFSETS), default=-1)
+    newest = max(numbered_files(checkpoint.root / Part.OFFSETS), default=-1)
     return newest >= batch and all(_planned(checkpoint, number) is not None for number in {batch, newest})
 
 
@@ -202,7 +211,7 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
     The state that such a batch has left behind may be another than what the sink's rows were computed with, as where a
     copy of this checkpoint has planned the batch over other files.
     """
-    oldest = min(numbered(checkpoint.root / Part.OFFSETS), default=0)
+    oldest = min(numbered_files(checkpoint.root / Part.OFFSETS), default=0)
     for batch in range(oldest + 1 if oldest else 0, last + 1):
         theirs = kept(batch)
         if theirs is None:
@@ -223,7 +232,7 @@ def stores_of(root: Path, partitions: int | None) -> list[StateStoreFiles] | Non
     """Every store of every partition; none for a query without state, None where it is not known how many there are."""
     stores: list[StateStoreFiles] = []
     attempts = Attempts(root)
-    for number in sorted(numbered(root / Part.STATE)):
+    for number in sorted(numbered_files(root / Part.STATE)):
         folder = root / Part.STATE / str(number)
         try:
             operator = state_operator(folder)
@@ -274,7 +283,7 @@ class Past:
             if self.text(number) is None:
                 return f"neither its checkpoint nor its archive has the offsets of batch {number}"
         if self.commit_text(batch) is None:
-            return f"it is not known which watermark followed on batch {batch}"
+            return f"the watermark after batch {batch} is not known"
         if self.checkpoint.is_stateful:
             if not self.stores:
                 return "what describes its state cannot be read"
@@ -284,17 +293,17 @@ class Past:
 
     def earliest(self, first: int = 0) -> int | None:
         """The earliest batch from `first` on that the checkpoint can be brought back to, with all that follow it."""
-        found = None
+        earliest = None
         for batch in range(self.checkpoint.last_committed or 0, max(first, 0) - 1, -1):
             if self.blocker(batch):
                 break
-            found = batch
-        return found
+            earliest = batch
+        return earliest
 
     def at(self, time_ms: int) -> int | None:
         """The newest committed batch that was planned up to a time; None: every known one came after it."""
         committed = self.checkpoint.last_committed
-        entries = {**{batch: each.entry for batch, each in self.archived.items()}, **self.checkpoint.offsets()}
+        entries = {**{batch: archived.entry for batch, archived in self.archived.items()}, **self.checkpoint.offsets()}
         done = (batch for batch, entry in entries.items() if entry.timestamp_ms and entry.timestamp_ms <= time_ms)
         return max((batch for batch in done if committed is not None and batch <= committed), default=None)
 
@@ -315,8 +324,8 @@ class Past:
         text = text_of(self.checkpoint.root / Part.COMMITS / str(batch))
         if text is not None or self.checkpoint.is_stateful:
             return text
-        known = self.archived.get(batch)
-        watermark = None if known is None else known.next_watermark_ms
+        archived = self.archived.get(batch)
+        watermark = None if archived is None else archived.next_watermark_ms
         if watermark is None and (following := self.text(batch + 1)) is not None:
             watermark = OffsetEntry.parse(batch + 1, following, Path(str(batch + 1))).watermark_ms
         return None if watermark is None else f'v1\n{{"nextBatchWatermarkMs":{watermark}}}'
@@ -326,7 +335,7 @@ class Past:
 
         Spark replaces the files of a checkpoint and never changes one, so that the copy shares them with the original.
         """
-        for file in sorted(each for each in files_below(self.checkpoint.root) if not each.name.endswith(".tmp")):
+        for file in sorted(path for path in files_below(self.checkpoint.root) if not path.name.endswith(".tmp")):
             if not _is_later(file.relative_to(self.checkpoint.root), self.checkpoint.root, batch):
                 link(file, target / file.relative_to(self.checkpoint.root))
         for number in range(max(batch - 1, 0), batch + 1):
@@ -360,7 +369,7 @@ def _is_later(inside: Path, root: Path, batch: int) -> bool:
         return version is not None and version > batch + 1
     if is_description(inside) and name.isdigit():
         # The newest describes the operator; where all are later, one of them must do.
-        return int(name) > batch and any(number <= batch for number in numbered(root / inside.parent))
+        return int(name) > batch and any(number <= batch for number in numbered_files(root / inside.parent))
     return False
 
 

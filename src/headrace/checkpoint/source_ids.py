@@ -1,4 +1,4 @@
-"""The ids that other systems have drawn for what a query reads: a topic that was created again has another id.
+"""The ids that other systems drew for the objects that a query reads: a topic that was created again has another id.
 
 A checkpoint names topics by their names alone. So the id of each is kept next to the archive before its first batch.
 """
@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.checkpoint.sources import renamed
+from headrace.checkpoint.sources import rename_use
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
@@ -29,7 +29,7 @@ class SourceIds:
             what="the record of which topics and tables the query reads cannot be read",
             fix="restore it from a backup; or remove it, if none of them was created again: a new one is begun",
         )
-        return json_record.read(self.file, _parsed, damaged) or {}
+        return json_record.read(self.file, _parse, damaged) or {}
 
     def of(self, source: str) -> dict[str, str]:
         """The ids of what one source reads, by name. Raises CheckpointError."""
@@ -43,8 +43,8 @@ class SourceIds:
 
     def rename_sources(self, names: Mapping[str, str]) -> None:
         """Name the sources by new names, given by the old ones. Raises OSError."""
-        self.write({renamed(source, names): ids for source, ids in self.read().items()})
+        self.write({rename_use(source, names): ids for source, ids in self.read().items()})
 
 
-def _parsed(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+def _parse(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     return {str(source): {str(name): str(id_) for name, id_ in ids.items()} for source, ids in facts.items()}

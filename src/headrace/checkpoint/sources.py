@@ -1,6 +1,6 @@
 """The sources in a checkpoint: the names that it knows them under, and single entries of their logs.
 
-A ledger tells batches apart by digests, in which the sources have the names of that time. So the checkpoint keeps the
+A ledger distinguishes batches by digests, in which the sources have the names of that time. So the checkpoint keeps the
 name by which a ledger knows each source that was renamed.
 
 The first use has the source's own name, so that a query with one use keeps its checkpoint; the others follow the order
@@ -15,7 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.checkpoint.logs import COMPACT, Part, body, broken, lacking, numbered, replace_file, text_of
+from headrace.checkpoint.logs import (
+    COMPACT,
+    Part,
+    body,
+    broken_file,
+    missing_entry,
+    numbered_files,
+    replace_file,
+    text_of,
+)
 from headrace.errors import CheckpointError, reason
 from headrace.storage import durable
 
@@ -31,54 +40,54 @@ def ledger_names(root: Path) -> dict[str, str]:
     if text is None:
         return {}
     try:
-        return {str(name): str(known) for name, known in json.loads(text).items()}
+        return {str(name): str(former) for name, former in json.loads(text).items()}
     except (ValueError, AttributeError) as error:
-        raise broken(file, "it names no sources") from error
+        raise broken_file(file, "it names no sources") from error
 
 
 def rename_for_ledgers(root: Path, names: Mapping[str, str]) -> None:
-    """Keep by which name ledgers know the sources that `names` renames, old to new; done again, it changes nothing."""
-    known = ledger_names(root)
-    changed = dict(known)
+    """Keep the names by which ledgers know renamed sources, old names to new ones; done again, it changes nothing."""
+    former = ledger_names(root)
+    changed = dict(former)
     for old, new in names.items():
-        if new not in known:
+        if new not in former:
             changed[new] = changed.pop(old, old)
-    if changed != known:
+    if changed != former:
         durable.replace_file(root / FILE, json.dumps(changed) + "\n")
 
 
 def rename_logs(root: Path, names: Mapping[str, str]) -> None:
     """Give the sources' own logs their new names."""
     folder = root / Part.SOURCES
-    for each in sorted(folder.iterdir()) if folder.is_dir() else ():
-        new = folder / renamed(each.name, names)
-        if new != each:
-            durable.move(each, new)
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        new = folder / rename_use(path.name, names)
+        if new != path:
+            durable.move(path, new)
 
 
 def rename_offsets(root: Path, names: Mapping[str, str]) -> None:
-    """Let each batch's offsets name the sources by their new names; the newest last, as it tells that all is done."""
-    for file in numbered(root / Part.OFFSETS).values():
+    """Rename the sources in the offsets of each batch; the newest last, as the mark that all is done."""
+    for file in numbered_files(root / Part.OFFSETS).values():
         text = text_of(file)
-        changed = None if text is None else renamed_text(text, names)
+        changed = None if text is None else rename_in_offsets(text, names)
         if changed is not None and changed != text:
             replace_file(file, changed)
 
 
-def renamed(use: str, names: Mapping[str, str]) -> str:
+def rename_use(use: str, names: Mapping[str, str]) -> str:
     """The new name of a source, or of a further use of it."""
     source = source_of(use)
     return names.get(source, source) + use.removeprefix(source)
 
 
-def renamed_text(text: str, names: Mapping[str, str]) -> str:
+def rename_in_offsets(text: str, names: Mapping[str, str]) -> str:
     """The offsets of a batch, as Spark writes them by the sources' names, with other names."""
     version, _, rest = text.partition("\n")
     if not names or version != "v2":
         return text
     facts, *lines = rest.split("\n")
     parts = (line.partition(":") for line in lines)
-    return "\n".join([version, facts, *(f"{renamed(name, names)}{colon}{offset}" for name, colon, offset in parts)])
+    return "\n".join([version, facts, *(f"{rename_use(name, names)}{colon}{offset}" for name, colon, offset in parts)])
 
 
 def use_name(source: str, number: int) -> str:
@@ -129,28 +138,28 @@ def _entry(folder: Path, number: int) -> LogEntry:
         return LogEntry(lines=tuple(filter(None, body(file, text)[1])))
     compact = folder / f"{number}{COMPACT}"
     if compact.exists():
-        return LogEntry(lines=_compacted(compact, number), compacted=True)
+        return LogEntry(lines=_read_compacted(compact, number), compacted=True)
     # Spark removes single files some minutes after their entries were compacted.
-    later = [file for other, file in numbered(folder).items() if other > number and file.name.endswith(COMPACT)]
-    found = _compacted(later[0], number) if later else ()
-    if not found:
-        raise CheckpointError(lacking(folder, number))
-    return LogEntry(lines=found)
+    later = [file for other, file in numbered_files(folder).items() if other > number and file.name.endswith(COMPACT)]
+    compacted = _read_compacted(later[0], number) if later else ()
+    if not compacted:
+        raise CheckpointError(missing_entry(folder, number))
+    return LogEntry(lines=compacted)
 
 
-def _compacted(file: Path, number: int) -> tuple[str, ...]:
+def _read_compacted(file: Path, number: int) -> tuple[str, ...]:
     """The lines of one entry in a compacted file, which repeats the entries in their order: the newest are last."""
-    found: list[str] = []
+    lines: list[str] = []
     for line in _lines_from_the_end(file):
         try:
             batch = json.loads(line)["batchId"]
         except (ValueError, KeyError, TypeError) as error:
-            raise broken(file, f"a line is no JSON: {line[:40]!r}") from error
+            raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
         if batch == number:
-            found.append(line)
+            lines.append(line)
         elif batch < number:
             break
-    return tuple(reversed(found))
+    return tuple(reversed(lines))
 
 
 def _lines_from_the_end(file: Path) -> Iterator[str]:
@@ -172,4 +181,4 @@ def _lines_from_the_end(file: Path) -> Iterator[str]:
             if rest:
                 yield rest.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise broken(file, f"it cannot be read: {reason(error)}") from error
+        raise broken_file(file, f"it cannot be read: {reason(error)}") from error

@@ -1,4 +1,4 @@
-"""Whether a checkpoint's files, those of its state above all, are there and what was written into them."""
+"""Whether the files of a checkpoint exist and hold what was written, above all those of its state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import RESTORE, Part, checksum_of, numbered, text_of
+from headrace.checkpoint.logs import RESTORE, Part, checksum_of, numbered_files, text_of
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage.remote import store_at
 
@@ -29,26 +29,26 @@ _SNAPSHOTS = {"changelog": "zip", "delta": "snapshot"}
 
 
 def fault_of(file: Path) -> str | None:
-    """What is wrong with `file`, which is there; None if nothing can be found."""
+    """What is wrong with an existing file; None if it looks whole."""
     if store_at(file).is_safe:
         return None
     size = file.stat().st_size
     if size == 0:
         return "it is empty"
-    told = _checksums_of(file)
-    if told is not None and len(range(0, size, told[0])) != len(told[1]):
+    checksums = _checksums_of(file)
+    if checksums is not None and len(range(0, size, checksums[0])) != len(checksums[1]):
         return f"its {size} bytes are not as many as were written"
     if size <= WHOLE_BYTES:
         data = file.read_bytes()
-        if told is not None:
-            chunks = (data[start : start + told[0]] for start in range(0, len(data), told[0]))
-            if not all(zlib.crc32(chunk) == wanted for chunk, wanted in zip(chunks, told[1], strict=True)):
-                return "its content is not what was written, as the checksum beside it shows"
+        if checksums is not None:
+            chunks = (data[start : start + checksums[0]] for start in range(0, len(data), checksums[0]))
+            if not all(zlib.crc32(chunk) == wanted for chunk, wanted in zip(chunks, checksums[1], strict=True)):
+                return "its content is not what was written, as the checksum next to it shows"
     return None
 
 
 def _checksums_of(file: Path) -> tuple[int, tuple[int, ...]] | None:
-    """Hadoop's checksums beside a local file: the bytes of a chunk, and the CRC-32 of each; None without such."""
+    """Hadoop's checksums of a local file: the bytes of a chunk, and the CRC-32 of each; None without such."""
     try:
         data = checksum_of(file).read_bytes()
     except OSError:
@@ -102,7 +102,7 @@ def _zip_fault(file: Path) -> str | None:
 
 
 def version_of(name: str) -> int | None:
-    """The version of the state that a file of this name, or the checksum beside it, belongs to; None: to none."""
+    """The version of the state that a file of this name, or its checksum, belongs to; None: to none."""
     match = _FILE.fullmatch(name.removeprefix(".").removesuffix(".crc"))
     return None if match is None else int(match["version"])
 
@@ -137,7 +137,7 @@ class Attempts:
         return partitions[partition] if partition < len(partitions) else frozenset()
 
     def _read(self, file: Path) -> CommitEntry | None:
-        # One that is damaged is told by the look at the commits.
+        # The look at the commits reports a damaged one.
         with suppress(CheckpointError):
             text = text_of(file)
             return None if text is None else CommitEntry.parse(int(file.name), text, file)
@@ -210,9 +210,11 @@ class StateStoreFiles:
 def state_problems(root: Path, version: int, committed: int | None, partitions: int | None) -> Iterator[Finding]:
     """What is wrong with the state of the checkpoint `root` that batch `version` begins with.
 
-    partitions: how many there are, where Spark's own metadata no longer tells.
+    partitions: how many there are, where Spark's own metadata no longer says it.
     """
-    folders = [root / Part.STATE / str(number) for number in sorted(numbered(root / Part.STATE))] if version else []
+    folders = (
+        [root / Part.STATE / str(number) for number in sorted(numbered_files(root / Part.STATE))] if version else []
+    )
     stores: list[tuple[StateOperator, StateStoreFiles]] = []
     attempts = Attempts(root)
     for folder in folders:
@@ -232,11 +234,11 @@ def state_problems(root: Path, version: int, committed: int | None, partitions: 
             continue
         stores += [(operator, store) for store in stores_in(folder, operator, partitions, attempts)]
         yield from _schemas(folder)
-    told: set[Path] = set()
+    reported: set[Path] = set()
     for operator, store in stores:
         bad = store.bad(version)
-        if bad is not None and bad.file not in told:
-            told.add(bad.file)
+        if bad is not None and bad.file not in reported:
+            reported.add(bad.file)
             yield Finding(
                 code="HR516",
                 where=Where(file=str(bad.file)),
@@ -259,7 +261,7 @@ def stores_in(
 
 def _fix(bad: Bad, version: int, committed: int | None, stores: list[tuple[StateOperator, StateStoreFiles]]) -> str:
     if bad.without:
-        return f"delete it and .{bad.file.name}.crc beside it: the files before and after it hold the same state"
+        return f"delete it and .{bad.file.name}.crc next to it: the files before and after it hold the same state"
     # Made again from the state before, the newest committed batch writes the same state once more.
     again = committed is not None and version == committed + 1
     if again and version > 1 and all(store.bad(version - 1) is None for _, store in stores):

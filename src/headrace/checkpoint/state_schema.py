@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import DEFAULT_STORE
-from headrace.checkpoint.logs import Part, broken
+from headrace.checkpoint.logs import Part, broken_file
 from headrace.errors import CheckpointError, Where, reason
 
 _VERSIONS = (1, 2, 3)
@@ -53,11 +53,11 @@ class OperatorSchema:
 
 def state_schema(checkpoint: Checkpoint) -> dict[int, OperatorSchema]:
     """The schema of each stateful operator by its number; raises CheckpointError where one cannot be read."""
-    found = {}
+    schemas = {}
     for operator in checkpoint.state_operators():
         stores = dict(_stores(checkpoint.root / Part.STATE / str(operator.number)))
-        found[operator.number] = OperatorSchema(name=operator.name, stores=stores)
-    return found
+        schemas[operator.number] = OperatorSchema(name=operator.name, stores=stores)
+    return schemas
 
 
 def schema_differences(old: Mapping[int, OperatorSchema], new: Mapping[int, OperatorSchema]) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _stores(folder: Path) -> Iterator[tuple[str, StoreSchema]]:
     for file in sorted((folder / "0").glob("**/_metadata/schema")):
         home = file.parent.parent
         yield from _read(file, DEFAULT_STORE if home == folder / "0" else home.name)
-    for home in sorted(each for each in folder.glob("_stateSchema/*") if each.is_dir()):
+    for home in sorted(path for path in folder.glob("_stateSchema/*") if path.is_dir()):
         files = [file for file in home.iterdir() if not file.name.startswith(".")]
         if files:
             # Named by the batch that it holds from, and an id.
@@ -124,7 +124,7 @@ def _read(file: Path, store: str) -> Iterator[tuple[str, StoreSchema]]:
         data = _Data(file.read_bytes())
         version = data.text()
     except (OSError, ValueError, struct.error) as error:
-        raise broken(file, f"it cannot be read: {reason(error)}") from error
+        raise broken_file(file, f"it cannot be read: {reason(error)}") from error
     if version not in {f"v{number}" for number in _VERSIONS}:
         raise CheckpointError(
             code="HR507",
@@ -140,17 +140,17 @@ def _read(file: Path, store: str) -> Iterator[tuple[str, StoreSchema]]:
             key, value = (data.text(), data.text()) if version == "v1" else (data.chunks(), data.chunks())
             yield store, _schema(key, value)
     except (ValueError, KeyError, TypeError, struct.error) as error:
-        raise broken(file, f"it does not hold a schema: {reason(error)}") from error
+        raise broken_file(file, f"it does not hold a schema: {reason(error)}") from error
 
 
 class _Data:
-    """What java.io.DataOutputStream has written."""
+    """Reads the output of java.io.DataOutputStream."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self._at = content, 0
 
     def text(self) -> str:
-        """What writeUTF has written; texts beyond the basic plane are written in two halves."""
+        """A text of writeUTF; texts beyond the basic plane are written in two halves."""
         (length,) = self._take(">H")
         part = self._content[self._at : self._at + length]
         if len(part) < length:
@@ -185,9 +185,9 @@ class _Data:
             self._at += 2
 
     def _take(self, form: str) -> tuple[int, ...]:
-        found = struct.unpack_from(form, self._content, self._at)
+        values = struct.unpack_from(form, self._content, self._at)
         self._at += struct.calcsize(form)
-        return found
+        return values
 
 
 def _schema(key: str, value: str) -> StoreSchema:
@@ -196,20 +196,20 @@ def _schema(key: str, value: str) -> StoreSchema:
 
 def _fields(text: str) -> tuple[Field, ...]:
     return tuple(
-        Field(name=str(each["name"]), type=_type(each["type"]), delay_ms=(each.get("metadata") or {}).get(_DELAY))
-        for each in json.loads(text)["fields"]
+        Field(name=str(column["name"]), type=_type(column["type"]), delay_ms=(column.get("metadata") or {}).get(_DELAY))
+        for column in json.loads(text)["fields"]
     )
 
 
-def _type(told: Any) -> str:
+def _type(facts: Any) -> str:
     """Spark's JSON of a type, in short; whether a value may be NULL is left out, as readers of files say yes to all."""
-    if isinstance(told, str):
-        return told
-    if told["type"] == "struct":
-        fields = [f"{each['name']} {_type(each['type'])}" for each in told["fields"]]
+    if isinstance(facts, str):
+        return facts
+    if facts["type"] == "struct":
+        fields = [f"{column['name']} {_type(column['type'])}" for column in facts["fields"]]
         return f"struct<{', '.join(fields)}>"
-    if told["type"] == "array":
-        return f"array<{_type(told['elementType'])}>"
-    if told["type"] == "map":
-        return f"map<{_type(told['keyType'])}, {_type(told['valueType'])}>"
-    return _type(told["sqlType"]) if "sqlType" in told else str(told["type"])
+    if facts["type"] == "array":
+        return f"array<{_type(facts['elementType'])}>"
+    if facts["type"] == "map":
+        return f"map<{_type(facts['keyType'])}, {_type(facts['valueType'])}>"
+    return _type(facts["sqlType"]) if "sqlType" in facts else str(facts["type"])

@@ -53,7 +53,7 @@ def check_storage(project: Project) -> Iterator[Finding]:
             project.storage.exists()
             store.require_conditional(inside)
     except PlatformError as error:
-        yield from (finding.but(where=where) for finding in error.findings)
+        yield from (finding.reword(where=where) for finding in error.findings)
 
 
 def check_permissions(project: Project, *, storage: bool) -> Iterator[Finding]:
@@ -124,10 +124,10 @@ def check_remote_paths(project: Project) -> Iterator[Finding]:
             # Spark may reach its own data there in ways that Headrace does not have, such as Kerberos.
             may_reach = isinstance(error, StoreNotAsked) and not named_path.keeps_log
             for finding in error.findings:
-                named = finding.but(
+                named = finding.reword(
                     what=f"{named_path.whose} has the path {named_path.path}: {finding.what}", where=named_path.where
                 )
-                yield named.weighed("warning") if may_reach else named
+                yield named.with_severity("warning") if may_reach else named
 
 
 class _NamedPath(NamedTuple):

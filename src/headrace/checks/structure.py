@@ -25,7 +25,7 @@ from headrace.checks.triggers import check_intervals, check_live_sources, check_
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, Transform, View
-from headrace.model.spark_settings import misspelt
+from headrace.model.spark_settings import nearest_setting
 from headrace.spark import ddl
 
 LONGEST_NAME = 120
@@ -132,7 +132,7 @@ def _check_target(project: Project) -> Iterator[Finding]:
         )
     yield from _check_hooks(project)
     for key in project.target.spark:
-        if similar := misspelt(key):
+        if similar := nearest_setting(key):
             yield Finding(
                 code="HR103",
                 what=f"the setting {key} is unknown, and {similar} is nearly its name; Spark says nothing of that",

@@ -152,6 +152,8 @@ def plan(
     project = options.project()
     names = choose_queries(project, queries)
 
+    from headrace.planner.verdict import list_refusals
+
     judgements = api.plan(project, names, connect=not no_connect, save=out)
     refused = {
         judgement.query: tuple(list_refusals(project.queries[judgement.query], judgement)) for judgement in judgements

@@ -6,7 +6,6 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field, fields
 from functools import cache
 from inspect import get_annotations, isfunction, signature
@@ -215,22 +214,22 @@ def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connec
     """Return `connector`, whose options lack values here, so that asking its system raises ProjectError."""
     members = (item for contract in _contracts(type(connector)) for item in vars(contract).items())
     named = {name for name, member in members if isinstance(member, property)}
-    abilities = {name: _guarded(type(connector), name, lacking) for name in named}
-    return _refusing(connector, lacking, {"identity": lambda _: None, "lacking": tuple(lacking), **abilities})
+    abilities = {name: _guard(type(connector), name, lacking) for name in named}
+    return _refuse_use(connector, lacking, {"identity": lambda _: None, "lacking": tuple(lacking), **abilities})
 
 
-def _guarded(cls: type, name: str, lacking: Sequence[Finding]) -> property:
+def _guard(cls: type, name: str, lacking: Sequence[Finding]) -> property:
     """The property `name` of `cls`, whose abilities refuse as well."""
 
     def value(self: Any) -> Any:
         given = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
         given = given.fget(self) if isinstance(given, property) and given.fget is not None else given
-        return _refusing(given, lacking, {}) if isinstance(given, Ability) else given
+        return _refuse_use(given, lacking, {}) if isinstance(given, Ability) else given
 
     return property(value)
 
 
-def _refusing(given: _Given, lacking: Sequence[Finding], members: Mapping[str, Any]) -> _Given:
+def _refuse_use(given: _Given, lacking: Sequence[Finding], members: Mapping[str, Any]) -> _Given:
     """A copy of `given`, of a class of its own with `members`, that raises ProjectError where it would ask a system."""
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -244,9 +243,9 @@ def _refusing(given: _Given, lacking: Sequence[Finding], members: Mapping[str, A
         if isfunction(member) and not name.startswith("_") and _ASKING & set(signature(member).parameters)
         if overrides(given, name)
     }
-    refusing = copy(given)
     made = type(cls.__name__, (cls,), {**refused, **members, "__module__": cls.__module__})
-    object.__setattr__(refusing, "__class__", made)
+    refusing: _Given = object.__new__(made)
+    vars(refusing).update(vars(given))
     return refusing
 
 

@@ -27,7 +27,7 @@ from headrace.declare.declarations import (
 )
 from headrace.declare.decorators import parse_trigger
 from headrace.declare.option_values import OptionValueError, read_option
-from headrace.declare.variables import NO_HOME, Variables, expanded
+from headrace.declare.variables import NO_HOME, Variables, expand_home
 from headrace.errors import Finding, PlatformError, ProjectError, Where, nearest
 from headrace.model import Trigger
 from headrace.model.project import paths_of
@@ -153,7 +153,7 @@ class Assembly:
         if built is None:
             return None
         try:
-            built = with_objects(absolute(built, self.root), self.modules)
+            built = with_objects(with_absolute_paths(built, self.root), self.modules)
         except ValueError as error:
             message = f"the {kind} '{declared.kind}': {error}"
             self.findings.append(Finding(code="HR113", what=message, fix=NO_HOME, where=declared.where))
@@ -194,7 +194,7 @@ def build(
     try:
         cls = registry.connector(kind, name)
     except PlatformError as error:
-        return None, [finding.but(where=where) for finding in error.findings]
+        return None, [finding.reword(where=where) for finding in error.findings]
     whose, names, lines = f"the {kind} '{name}'", registry.options_of(cls), lines or {}
     findings = unknown_options(kind, name, options, where, lines)
     # A missing option that a misspelt one was meant for is reported with that one alone.
@@ -267,7 +267,7 @@ def unknown_options(
     ]
 
 
-def absolute(connector: Any, root: Path) -> Any:
+def with_absolute_paths(connector: Any, root: Path) -> Any:
     """`connector` with its relative local paths, the options of the type ProjectPath, resolved against `root`."""
     changes = {name: _absolute(getattr(connector, name), root) for name in path_options(connector)}
     changes = {name: path for name, path in changes.items() if path != getattr(connector, name)}
@@ -278,10 +278,10 @@ def _absolute(value: Any, root: Path) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_absolute(item, root) for item in value)
     if isinstance(value, Path):
-        return root / expanded(value)
+        return root / expand_home(value)
     if not isinstance(value, str) or not value or "://" in value or value.startswith(("file:", ":memory:")):
         return value
-    return os.path.normpath(root / expanded(value))
+    return os.path.normpath(root / expand_home(value))
 
 
 def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:
@@ -290,11 +290,11 @@ def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:
     A text that names nothing stays, for the connector to say so.
     """
     given = {name: getattr(connector, name) for name in object_options(connector)}
-    objects = {name: _named(text, modules) for name, text in given.items() if isinstance(text, str)}
+    objects = {name: _look_up(text, modules) for name, text in given.items() if isinstance(text, str)}
     return replace(connector, **objects) if objects else connector
 
 
-def _named(text: str, modules: Sequence[ModuleType]) -> Any:
+def _look_up(text: str, modules: Sequence[ModuleType]) -> Any:
     module_name, _, name = text.partition(":")
     own = {re.sub(r"^headrace_project_\d+_", "", module.__name__): module for module in modules}
     try:

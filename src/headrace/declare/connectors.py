@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace import registry
 from headrace.declare.assembly import unknown_connector, unknown_options
 from headrace.declare.declarations import DeclaredSink, DeclaredSource, former_names
-from headrace.declare.faults import fault, is_collecting, name_given, of_frame, report
+from headrace.declare.faults import check_name, fault, is_collecting, report, where_of_frame
 from headrace.errors import Where
 from headrace.model import Duration, Watermark
 
@@ -43,8 +43,8 @@ def _declare_source(
     **options: Any,
 ) -> DeclaredSource:
     """Declares sources: `source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
-    where = of_frame(sys._getframe(1))
-    name = name_given(name, where)
+    where = where_of_frame(sys._getframe(1))
+    name = check_name(name, where)
     _judge("source", kind, options, where)
     return DeclaredSource(
         kind=kind,
@@ -59,7 +59,7 @@ def _declare_source(
 
 def _declare_sink(kind: str, /, *arguments: Any, **options: Any) -> DeclaredSink:
     """Declares sinks: `sink.sqlite("out.db", table="counts", key=["action"])`."""
-    where = of_frame(sys._getframe(1))
+    where = where_of_frame(sys._getframe(1))
     _judge("sink", kind, options, where)
     return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
 

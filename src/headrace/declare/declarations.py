@@ -11,7 +11,7 @@ from headrace.declare.faults import fault, is_collecting
 from headrace.errors import NOWHERE, HeadraceError, Where, nearest
 from headrace.model import Duration, Trigger, Watermark
 from headrace.model.project import QuerySettings
-from headrace.model.trigger import EXAMPLE, Restart, restart_of
+from headrace.model.trigger import EXAMPLE, Restart, parse_restart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,7 +174,7 @@ def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
     return ()
 
 
-def chosen(given: Any, words: tuple[Word, ...], says: str, where: Where, fault: Fault) -> Word:
+def choose_word(given: Any, words: tuple[Word, ...], says: str, where: Where, fault: Fault) -> Word:
     """The word of `known` that is given; the first of them for another, which is a fault that `says` begins."""
     if given not in words:
         fault("HR104", f"{says} '{given}'", nearest(str(given), words), where)
@@ -183,7 +183,7 @@ def chosen(given: Any, words: tuple[Word, ...], says: str, where: Where, fault: 
 
 def restart_policy(given: Any, whose: str, where: Where, fault: Fault) -> Restart:
     """The policy that a mapping or a word declares; what is wrong with it is a fault."""
-    policy, faults = restart_of(given)
+    policy, faults = parse_restart(given)
     for wrong in faults:
         fault("HR104", f"{whose}: {wrong}", f"write for example {EXAMPLE}", where)
     return policy

@@ -16,11 +16,11 @@ from headrace.declare.declarations import (
     DeclaredSink,
     DeclaredTable,
     DeclaredView,
-    chosen,
+    choose_word,
     former_names,
     restart_policy,
 )
-from headrace.declare.faults import fault, name_given, of_frame, of_function
+from headrace.declare.faults import check_name, fault, where_of_frame, where_of_function
 from headrace.errors import Where, nearest
 from headrace.model import TRIGGERS, AvailableNow, Continuous, Default, Duration, Every, Once, RealTime, Trigger
 from headrace.model.project import ON_CHANGE, OnChange
@@ -99,7 +99,7 @@ def _query(
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
         message = "the sink is given by position, where a decorator has the function"
-        fault("HR117", message, "write @hr.query(sink=hr.sink.console())", of_frame(frame))
+        fault("HR117", message, "write @hr.query(sink=hr.sink.console())", where_of_frame(frame))
         sink, function = function, None
 
     def declare(body: Body) -> DeclaredQuery[..., Any]:
@@ -116,8 +116,8 @@ def _query(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
             late=late if isinstance(late, DeclaredSink) else None,
-            mode=chosen(mode, OUTPUT_MODES, f"{whose} has no output mode", where, fault),
-            on_change=chosen(on_change, ON_CHANGE, f"{whose} has no on_change", where, fault),
+            mode=choose_word(mode, OUTPUT_MODES, f"{whose} has no output mode", where, fault),
+            on_change=choose_word(on_change, ON_CHANGE, f"{whose} has no on_change", where, fault),
             trigger=_read(trigger, _trigger, whose, _TRIGGER, where) or Default(),
             renamed_from=former_names(renamed_from, whose, where),
             restart=None if restart is None else restart_policy(restart, whose, where, fault),
@@ -139,14 +139,14 @@ def _no_function() -> None:
 
 def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     """What every decorated function has; its parameters are judged here."""
-    where = of_function(body, of_frame(frame))
+    where = where_of_function(body, where_of_frame(frame))
     called = str(name or getattr(body, "__name__", type(body).__name__))
-    name_given(name, where, f"write name='{called}', or a better one")
+    check_name(name, where, f"write name='{called}', or a better one")
     if inspect.isclass(body) or not callable(body):
         message = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
         fault("HR117", message, "decorate a function of its inputs: def", where)
         body = _no_function
-    if wrong := _not_plain(body):
+    if wrong := _unusual_kind(body):
         fix = "write def in place of async def" if wrong.startswith("an async") else "return the DataFrame"
         fault("HR117", f"'{called}' is {wrong}", fix, where)
     inputs = tuple(_parameters(body, called, where))
@@ -162,7 +162,7 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     }
 
 
-def _not_plain(body: Body) -> str:
+def _unusual_kind(body: Body) -> str:
     """What a function is that gives something to be awaited or gone through; empty for one that gives its value."""
     if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         return "an async function, which nothing awaits"
@@ -307,8 +307,8 @@ def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> Dec
     that is broken off and made again counts twice. param: adds values of a type of your own, by `zero(value)` and
     `addInPlace(one, other)`, as an AccumulatorParam of Spark's.
     """
-    where = of_frame(sys._getframe(1))
-    name = name_given(name, where)
+    where = where_of_frame(sys._getframe(1))
+    name = check_name(name, where)
     if param is None and (isinstance(zero, bool) or not isinstance(zero, (int, float, complex))):
         message = f"a counter that begins with a value of type {type(zero).__name__} does not know how to add to it"
         fix = "begin with a number, or give a param with zero(value) and addInPlace(one, other)"
@@ -325,21 +325,21 @@ def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> Dec
 
 def every(interval: str) -> Trigger:
     """A batch at a fixed interval: `every("5 seconds")`."""
-    return _timed("every", interval)
+    return _timed_trigger("every", interval)
 
 
 def continuous(checkpoint: str) -> Trigger:
     """No batches, but rows one by one, with a checkpoint at this interval: `continuous("1 second")`."""
-    return _timed("continuous", checkpoint)
+    return _timed_trigger("continuous", checkpoint)
 
 
 def real_time(batch: str) -> Trigger:
     """Rows one by one, in batches of this length, at least 5 seconds: `real_time("5 minutes")`."""
-    return _timed("real_time", batch)
+    return _timed_trigger("real_time", batch)
 
 
-def _timed(word: str, interval: str) -> Trigger:
-    where = of_frame(sys._getframe(2))
+def _timed_trigger(word: str, interval: str) -> Trigger:
+    where = where_of_frame(sys._getframe(2))
     try:
         return TIMED[word](Duration.parse(interval))
     except (ValueError, AttributeError, TypeError) as error:

@@ -17,7 +17,7 @@ _collected: ContextVar[list[Finding] | None] = ContextVar("headrace_declaration_
 
 
 @contextmanager
-def collecting() -> Iterator[list[Finding]]:
+def collect() -> Iterator[list[Finding]]:
     """Collect the faults of declarations made inside, so that all of a project's are reported together."""
     findings: list[Finding] = []
     token = _collected.set(findings)
@@ -49,14 +49,14 @@ def fault(code: str, what: str, fix: str, where: Where) -> None:
     report(Finding(code=code, what=what, fix=fix, where=where))
 
 
-def name_given(name: Any, where: Where, fix: str = "write it in quotes") -> str | None:
+def check_name(name: Any, where: Where, fix: str = "write it in quotes") -> str | None:
     """A name that may be given; what is no text is reported, and made one."""
     if name is not None and not isinstance(name, str):
         fault("HR117", f"the name {name!r} is no text", fix, where)
     return None if name is None else str(name)
 
 
-def shown(path: Path | str) -> str:
+def display_path(path: Path | str) -> str:
     """`path` as messages name it: relative to the working directory if it lies there, else absolute."""
     text = str(path)
     if text.startswith("<"):
@@ -65,11 +65,11 @@ def shown(path: Path | str) -> str:
     return os.path.relpath(absolute, here) if absolute.startswith(here.rstrip(os.sep) + os.sep) else absolute
 
 
-def of_frame(frame: FrameType) -> Where:
-    return Where(file=shown(frame.f_code.co_filename), line=frame.f_lineno)
+def where_of_frame(frame: FrameType) -> Where:
+    return Where(file=display_path(frame.f_code.co_filename), line=frame.f_lineno)
 
 
-def of_function(function: Callable[..., Any], otherwise: Where) -> Where:
+def where_of_function(function: Callable[..., Any], otherwise: Where) -> Where:
     """The file and line at which `function` begins, its decorators included."""
     code = getattr(unwrap(function), "__code__", None)
-    return otherwise if code is None else Where(file=shown(code.co_filename), line=code.co_firstlineno)
+    return otherwise if code is None else Where(file=display_path(code.co_filename), line=code.co_firstlineno)

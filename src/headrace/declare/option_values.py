@@ -48,14 +48,14 @@ def read_option(cls: Any, name: str, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise OptionValueError("a number that is finite", "write for example 60")
     if not _fits(hint, value):  # what fits as it is does without pydantic, whose import takes a tenth of a second
-        value = _converted(cls, name, value)
+        value = _convert(cls, name, value)
     return tuple(value) if isinstance(value, list) else value
 
 
-def _converted(cls: Any, name: str, value: Any) -> Any:
+def _convert(cls: Any, name: str, value: Any) -> Any:
     from pydantic import ValidationError
 
-    takes, fix = _expected(option_type(cls, name), value)
+    takes, fix = _describe_expected(option_type(cls, name), value)
     fix = _EXAMPLES.get(name, fix)
     if isinstance(value, bool):
         raise OptionValueError(f"{takes}, not true or false", fix)
@@ -102,11 +102,11 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, (int, float)) else value
 
 
-def _expected(hint: Any, value: Any) -> tuple[str, str]:
+def _describe_expected(hint: Any, value: Any) -> tuple[str, str]:
     """What an option of the type `hint` takes, and what to write in place of `value`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        expected = [_expected(part, value) for part in parts if part is not type(None)]
+        expected = [_describe_expected(part, value) for part in parts if part is not type(None)]
         lists = [item for item in expected if item[0].startswith("a list")]
         fits = lists if isinstance(value, str) and lists and str not in parts else expected
         return " or ".join(item[0] for item in expected), fits[0][1]

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from headrace.declare.faults import shown
+from headrace.declare.faults import display_path
 from headrace.errors import Finding, ProjectError, Where, nearest
 from headrace.redaction import remember, secrets_in
 
@@ -58,7 +58,7 @@ class Variables:
                 code="HR115",
                 what=f"the project's file of variables cannot be read: {error}",
                 fix="make it a readable UTF-8 text file of lines KEY=VALUE, or remove it",
-                where=Where(file=shown(file), line=error.line),
+                where=Where(file=display_path(file), line=error.line),
             ) from error
         return cls(
             environ=os.environ if environ is None else environ,
@@ -75,14 +75,14 @@ class Variables:
     def expand(self, value: Any, where: Where, findings: list[Finding]) -> Any:
         """`value` with every reference in its texts replaced, those in lists and mappings too."""
         if isinstance(value, str):
-            return _REFERENCE.sub(lambda match: self._resolved(match, where, findings), value)
+            return _REFERENCE.sub(lambda match: self._resolve(match, where, findings), value)
         if isinstance(value, (list, tuple)):
             return type(value)(self.expand(item, where, findings) for item in value)
         if isinstance(value, Mapping):
             return {key: self.expand(item, where, findings) for key, item in value.items()}
         return value
 
-    def _resolved(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str:
+    def _resolve(self, match: re.Match[str], where: Where, findings: list[Finding]) -> str:
         """Return what stands in place of a reference; itself, with a finding, where that is not known."""
         reference, inside = match.group(), match.group(1) or ""
         if reference == "$$":
@@ -99,7 +99,7 @@ class Variables:
         if not value and has_default:
             return default
         if value is None:
-            findings.append(self._unset(name, where))
+            findings.append(self._unset_finding(name, where))
             return reference
         if _SECRET_NAME.search(name) or any(secrets_in(value)):
             self._remember(value, name)
@@ -126,17 +126,17 @@ class Variables:
             self.secrets[value] = "${" + name + "}"
             remember(value, self.secrets[value])
 
-    def _unset(self, name: str, where: Where) -> Finding:
+    def _unset_finding(self, name: str, where: Where) -> Finding:
         searched = ["the environment"]
         if self.vars_of:
             searched.append(f"vars of target '{self.vars_of}'")
         file = self.root / ".env"
-        searched.append(f"{shown(file)}{'' if file.is_file() else ' (no such file)'}")
+        searched.append(f"{display_path(file)}{'' if file.is_file() else ' (no such file)'}")
         near = nearest(name, [*self.vars, *self.dotenv, *self.environ])
         hint = f"; {near}" if near.startswith("did you mean") else ""
         if self.dotenv_passed_over:
             lines = ", ".join(map(str, self.dotenv_passed_over[:3]))
-            hint += f"; what stands in line {lines} of {shown(file)} is not KEY=VALUE"
+            hint += f"; what stands in line {lines} of {display_path(file)} is not KEY=VALUE"
         return Finding(
             code="HR105",
             what=f"the variable '{name}' is not set; searched: {', '.join(searched)}",
@@ -164,7 +164,7 @@ def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
     return values, tuple(passed_over)
 
 
-def expanded(path: Path | str) -> Path:
+def expand_home(path: Path | str) -> Path:
     """`path` with its `~` or `~user` filled in; raises ValueError, with a sentence."""
     try:
         return Path(path).expanduser()

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from headrace.contract import BatchRecord, Columns, Observer, Outcome, QueryStart, QueryState
-from headrace.errors import Finding, PlatformError, imported
+from headrace.errors import Finding, PlatformError, import_optional
 from headrace.redaction import redacted
 
 RunState: TypeAlias = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
@@ -217,7 +217,7 @@ def _facets(name: str) -> Any:
 
 def _require(module: str) -> Any:
     problem = "OpenLineage needs the package openlineage-python, which is not installed"
-    return imported(f"openlineage.{module}", problem, "openlineage")
+    return import_optional(f"openlineage.{module}", problem, "openlineage")
 
 
 # Their schemes as OpenLineage writes them; the names have no leading slash, for they are keys and no paths.

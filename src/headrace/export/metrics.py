@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.contract import BatchRecord, Lag, Observer
 from headrace.control.board import Board
-from headrace.errors import imported
+from headrace.errors import import_optional
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -227,7 +227,9 @@ def _mismatched_rows(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[st
 
 def require(module: str) -> Any:
     """A module of the packages of metrics; raises PlatformError where it is missing."""
-    return imported(module, f"metrics need the package {module.replace('_', '-')}, which is not installed", "metrics")
+    return import_optional(
+        module, f"metrics need the package {module.replace('_', '-')}, which is not installed", "metrics"
+    )
 
 
 def _client() -> Any:

@@ -38,7 +38,7 @@ class Observers(Observer):
                 made = registry.connector("observer", name).of(observed)
             except PlatformError as error:
                 for finding in error.findings:
-                    self.report(finding.weighed("warning"))
+                    self.report(finding.with_severity("warning"))
             except (Exception, SystemExit) as error:
                 self.report(_failure(name, error))
             else:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headrace.contract import BatchRecord, Observer
-from headrace.errors import Finding, PlatformError, imported
+from headrace.errors import Finding, PlatformError, import_optional
 from headrace.export.metrics import BUCKETS_SECONDS, MetricsObserver
 
 PROTOCOL = "http/protobuf"
@@ -217,4 +217,6 @@ def _away(kind: str, endpoint: str, why: str) -> Finding:
 
 
 def _require(module: str) -> Any:
-    return imported(f"opentelemetry.{module}", "OTLP needs packages of OpenTelemetry that are not installed", "otlp")
+    return import_optional(
+        f"opentelemetry.{module}", "OTLP needs packages of OpenTelemetry that are not installed", "otlp"
+    )

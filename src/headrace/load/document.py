@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from yaml.constructor import SafeConstructor
 
-from headrace.declare.declarations import Word, chosen
+from headrace.declare.declarations import Word, choose_word
 from headrace.declare.variables import Variables
 from headrace.errors import Finding, Where, nearest
 
@@ -130,14 +130,12 @@ class DocumentReading:
         text = str(self.variables.expand(str(value), entry.where, self.findings))
         return text if len(self.findings) == before else None
 
-    def chosen(self, entry: DocumentEntry | None, label: str, words: tuple[Word, ...], says: str) -> Word:
+    def choose(self, entry: DocumentEntry | None, label: str, words: tuple[Word, ...], says: str) -> Word:
         """The word of `known` that stands there; the first of them without one, or for another, which is a fault."""
         text = self.text(entry, label)
-        return chosen(text, words, says, entry.where, self.fault) if entry and text else words[0]
+        return choose_word(text, words, says, entry.where, self.fault) if entry and text else words[0]
 
-    def parsed(
-        self, entry: DocumentEntry | None, label: str, parse: Callable[[str], Parsed], fix: str
-    ) -> Parsed | None:
+    def parse(self, entry: DocumentEntry | None, label: str, parse: Callable[[str], Parsed], fix: str) -> Parsed | None:
         """What `parse` makes of a text, which raises ValueError for one that has the wrong form."""
         text = self.text(entry, f"{label},")
         if entry is None or text is None:

@@ -20,8 +20,8 @@ from types import FrameType, ModuleType
 from typing import Any, cast
 
 from headrace.declare.declarations import DECLARED
-from headrace.declare.faults import collecting, shown
-from headrace.declare.variables import NO_HOME, NoText, expanded, read_text
+from headrace.declare.faults import collect, display_path
+from headrace.declare.variables import NO_HOME, NoText, expand_home, read_text
 from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import defer
@@ -54,20 +54,20 @@ def run(
     """
     runner = _Runner(root, files, next(_load_number))
     before = dict(sys.modules)
-    with collecting() as findings, _importing(root, runner, before), defer():
+    with collect() as findings, _import_by_plain_names(root, runner, before), defer():
         for file in files:
             try:
-                with _watched(file, root, limit):
+                with _limit_time(file, root, limit):
                     runner.module(file)
             except HeadraceError as error:
                 findings.extend(error.findings)
             except (Exception, SystemExit, _TookTooLong) as error:
                 findings.append(_finding(error, file, root))
-    return list(_declared(runner.modules.values())), findings, (*runner.modules.values(), *_below(root, before))
+    return list(_declarations(runner.modules.values())), findings, (*runner.modules.values(), *_below(root, before))
 
 
 @contextmanager
-def _watched(file: Path, root: Path, limit: Duration) -> Iterator[None]:
+def _limit_time(file: Path, root: Path, limit: Duration) -> Iterator[None]:
     """Say on stderr at which line the file is if that takes long, and end it after `limit`.
 
     Only the main thread can be ended, by a signal, also where it waits: SIGURG, which does nothing if it comes late.
@@ -80,7 +80,7 @@ def _watched(file: Path, root: Path, limit: Duration) -> Iterator[None]:
 
     def watch() -> None:
         if limit.seconds > QUIET_SECONDS and not done.wait(QUIET_SECONDS):
-            where = _line_of(thread, root) or Where(file=shown(file))
+            where = _line_of(thread, root) or Where(file=display_path(file))
             message = f"{file.name} is still being loaded after {QUIET_SECONDS:g} seconds, and is at this line"
             print(Finding(code="HR114", what=message, where=where, severity="note"), file=sys.stderr, flush=True)
         if ends and not done.wait(max(0.0, limit.seconds - QUIET_SECONDS) or limit.seconds):
@@ -103,7 +103,7 @@ def _line_of(thread: threading.Thread, root: Path) -> Where | None:
     while frame is not None:
         file = frame.f_code.co_filename
         if Path(file).is_relative_to(root) and not is_installed(file):
-            return Where(file=shown(file), line=frame.f_lineno)
+            return Where(file=display_path(file), line=frame.f_lineno)
         frame = frame.f_back
     return None
 
@@ -140,7 +140,7 @@ class _Runner:
 
 
 @contextmanager
-def _importing(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> Iterator[None]:
+def _import_by_plain_names(root: Path, runner: _Runner, before: dict[str, ModuleType]) -> Iterator[None]:
     """Let the project's files import each other, and forget what an earlier load had imported under plain names."""
     for name, module in _borrowed.items():
         if sys.modules.get(name) is module:
@@ -181,7 +181,7 @@ def _below(root: Path, before: Mapping[str, ModuleType]) -> tuple[ModuleType, ..
     return tuple(dict.fromkeys(result))
 
 
-def _declared(modules: Any) -> Iterator[tuple[str, Any]]:
+def _declarations(modules: Any) -> Iterator[tuple[str, Any]]:
     """What the modules declare, each thing once, under its own name or the first variable that holds it."""
     seen: set[int] = set()
     for module in modules:
@@ -193,11 +193,11 @@ def _declared(modules: Any) -> Iterator[tuple[str, Any]]:
 
 def _finding(error: BaseException, file: Path, root: Path) -> Finding:
     """One sentence about an exception of a user's file, at the innermost line that is the user's."""
-    where = Where(file=shown(file), line=1)
+    where = Where(file=display_path(file), line=1)
     if isinstance(error, SyntaxError) and error.filename:
-        where = Where(file=shown(error.filename), line=error.lineno)
+        where = Where(file=display_path(error.filename), line=error.lineno)
     elif place := innermost(error, lambda file: Path(file).is_relative_to(root) and not is_installed(file)):
-        where = Where(file=shown(place[0]), line=place[1])
+        where = Where(file=display_path(place[0]), line=place[1])
     text = str(error.msg if isinstance(error, SyntaxError) else error).strip().split("\n")[0]
     message, fix = f"{type(error).__name__}: {text}" if text else type(error).__name__, _fix(error)
     if isinstance(error, _TookTooLong):
@@ -265,7 +265,7 @@ class ProjectFiles:
 def find(path: str | Path) -> ProjectFiles:
     """The project at `path`: a directory, its `headrace.yml` or one Python file. Raises ProjectError if none is."""
     try:
-        given = expanded(path)
+        given = expand_home(path)
     except ValueError as error:
         problem = f"there is no project at '{path}': {error}"
         raise ProjectError(code="HR100", what=problem, fix=NO_HOME) from None
@@ -280,12 +280,12 @@ def find(path: str | Path) -> ProjectFiles:
         document = there[0] if there else None
         if len(there) > 1:
             problem = f"{' and '.join(DOCUMENTS)} are both there, and only one can be read"
-            where = Where(file=shown(there[1]), line=1)
+            where = Where(file=display_path(there[1]), line=1)
             raise ProjectError(code="HR101", what=problem, fix="keep one of the two", where=where)
         return _directory(root, document)
     problem = "is neither a directory, a headrace.yml nor a Python file" if given.exists() else "does not exist"
     fix = "give the directory of a project, or make one: headrace init NAME"
-    raise ProjectError(code="HR100", what=f"there is no project at '{shown(given)}', which {problem}", fix=fix)
+    raise ProjectError(code="HR100", what=f"there is no project at '{display_path(given)}', which {problem}", fix=fix)
 
 
 def _directory(root: Path, document: Path | None) -> ProjectFiles:
@@ -308,7 +308,7 @@ def nothing_at(place: ProjectFiles) -> Finding:
     python = f"Python files that declare a query (found: {', '.join(files)})" if files else "Python files (found: none)"
     return Finding(
         code="HR100",
-        what=f"there is no project in '{shown(place.root)}'; looked for {', '.join(DOCUMENTS)} and {python}",
+        what=f"there is no project in '{display_path(place.root)}'; looked for {', '.join(DOCUMENTS)} and {python}",
         fix="go to a project's directory, or make one: headrace init NAME",
     )
 
@@ -317,12 +317,12 @@ def _imports_headrace(file: Path) -> bool:
     """Whether the file imports headrace outside of functions; one that cannot be read is loaded, which reports it."""
     try:
         text = file.read_bytes()
-        return bool(_MENTIONS.search(text)) and any(map(_is_import, _when_loaded(ast.parse(text).body)))
+        return bool(_MENTIONS.search(text)) and any(map(_is_import, _loaded_statements(ast.parse(text).body)))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return True
 
 
-def _when_loaded(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _loaded_statements(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that a load may run, those inside of `if`, `try` and the like too."""
     for statement in statements:
         yield statement
@@ -333,7 +333,7 @@ def _when_loaded(statements: list[ast.stmt]) -> Iterator[ast.stmt]:
             parts = [statement.orelse]
         parts += [part.body for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", []))]
         for part in parts:
-            yield from _when_loaded(part)
+            yield from _loaded_statements(part)
 
 
 def _is_import(statement: ast.stmt) -> bool:

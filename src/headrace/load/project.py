@@ -12,7 +12,7 @@ from headrace import model, registry
 from headrace.checks import structure
 from headrace.declare.assembly import Assembly, transform
 from headrace.declare.declarations import Declared, DeclaredQuery, DeclaredSettings, DeclaredSource
-from headrace.declare.faults import is_collecting, of_frame, shown
+from headrace.declare.faults import display_path, is_collecting, where_of_frame
 from headrace.declare.variables import NoText, Variables, read_text
 from headrace.errors import Finding, ProjectError, Where
 from headrace.load import document, modules, sql, targets, yaml_queries
@@ -59,7 +59,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
     if is_collecting():
         message = "a file of the project loads it, while the load runs that file"
         fix = "put the loading under: if __name__ == '__main__':"
-        raise ProjectError(code="HR121", what=message, fix=fix, where=of_frame(_caller()))
+        raise ProjectError(code="HR121", what=message, fix=fix, where=where_of_frame(_caller()))
     place = find(path)
     variables = Variables.of(place.root, environ, may_lack=may_lack)
     reading = DocumentReading(variables=variables)
@@ -112,8 +112,8 @@ def _caller() -> FrameType:
 
 def _top(place: ProjectFiles, reading: DocumentReading) -> tuple[dict[str, DocumentEntry], Where]:
     if place.document is None:
-        return {}, Where(file=shown(place.root))
-    file = shown(place.document)
+        return {}, Where(file=display_path(place.root))
+    file = display_path(place.document)
     where = Where(file=file, line=1)
     try:
         text = read_text(place.document)
@@ -156,7 +156,7 @@ def _module_files(top: dict[str, DocumentEntry], place: ProjectFiles, reading: D
         if file.is_file() and file.suffix == ".py":
             files.append(file)
         else:
-            fix = f"name Python files relative to {shown(place.root)}"
+            fix = f"name Python files relative to {display_path(place.root)}"
             reading.fault("HR115", f"modules: there is no Python file '{text}'", fix, where)
     return list(dict.fromkeys(files))
 

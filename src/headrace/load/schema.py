@@ -191,14 +191,15 @@ def _connector(kind: registry.ConnectorKind, name: str) -> Schema:
     docs = option_docs(cls)
     names = registry.option_names(kind, name)
     made = {
-        option: {**_or_variable(_texts(option_schema(cls, option))), **_described(docs.get(option))} for option in names
+        option: {**_or_variable(_texts(option_schema(cls, option))), **_with_description(docs.get(option))}
+        for option in names
     }
     options: Schema = _object(names, made)
     if required := registry.required_options(cls):
         options["required"] = required
     first = [made[names[0]]] if names and not set(required) - {names[0]} else []
     nothing = [] if required else [_NOTHING]
-    return {"anyOf": [options, *first, *nothing], **_described(docs.get(""))}
+    return {"anyOf": [options, *first, *nothing], **_with_description(docs.get(""))}
 
 
 def option_docs(cls: type) -> dict[str, str]:
@@ -219,7 +220,7 @@ def _texts(value: Schema) -> Schema:
 def _object(keys: Iterable[str], made: Mapping[str, Schema]) -> Schema:
     """A mapping with these keys and no others."""
     properties = {
-        key: {**made[key], **({} if "description" in made[key] else _described(_DOCS.get(key)))} for key in keys
+        key: {**made[key], **({} if "description" in made[key] else _with_description(_DOCS.get(key)))} for key in keys
     }
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 
@@ -244,5 +245,5 @@ def _or_variable(value: Schema) -> Schema:
     return {"anyOf": [value, _VARIABLE]} if value else {}
 
 
-def _described(text: str | None) -> Schema:
+def _with_description(text: str | None) -> Schema:
     return {"description": " ".join(text.split())} if text else {}

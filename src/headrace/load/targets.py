@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from headrace.declare.variables import NO_HOME, expanded
+from headrace.declare.variables import NO_HOME, expand_home
 from headrace.errors import NOWHERE, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Target
@@ -95,7 +95,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
         state_store=MappingProxyType(
             state_store(top.get("state_store"), keys.get("state_store"), whose, spark, reading)
         ),
-        checkpoint_durability=reading.chosen(
+        checkpoint_durability=reading.choose(
             keys.get(DURABILITY) or top.get(DURABILITY), DURABILITY, DURABILITIES, f"{DURABILITY} is"
         ),
         operations=operated,
@@ -108,7 +108,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
 def _in_home(text: str, label: str, where: Where, reading: DocumentReading) -> Path | None:
     """A local path with its `~` filled in; None, with a finding, where that is no home of this machine."""
     try:
-        return expanded(text)
+        return expand_home(text)
     except ValueError as error:
         reading.fault("HR104", f"{label}: {error}", NO_HOME, where)
         return None
@@ -229,7 +229,7 @@ def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
         reading.fault("HR873", f"a webhook {wrong}", _HOOK, keys["webhook"].where)
         return None
     remember_settings({"token": url})
-    timeout = reading.parsed(keys.get("timeout"), "hooks, timeout", some_time, "write for example 10 seconds")
+    timeout = reading.parse(keys.get("timeout"), "hooks, timeout", some_time, "write for example 10 seconds")
     on = tuple(event for event in HOOK_EVENTS if event in events)
     return Hook(on=on, webhook=url, command=command, timeout=timeout or Hook.timeout, where=entry.where)
 
@@ -252,7 +252,7 @@ def _log(entry: DocumentEntry | None, reading: DocumentReading) -> Log | None:
     if entry is None or entry.value is None:
         return None
     keys = reading.mapping(entry, "log", LOG_KEYS, example="format: json")
-    form = reading.chosen(keys.get("format"), "log, format,", LOG_FORMATS, "log has no format")
+    form = reading.choose(keys.get("format"), "log, format,", LOG_FORMATS, "log has no format")
     texts = {key: reading.text(keys.get(key), f"log, {key},") for key in ("max_size", "keep")}
     base = Log()
     size = size_bytes(texts["max_size"]) if texts["max_size"] else base.max_bytes

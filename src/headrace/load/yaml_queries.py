@@ -12,7 +12,7 @@ from headrace.contract import OUTPUT_MODES
 from headrace.declare.assembly import BESIDE
 from headrace.declare.declarations import DeclaredSettings, DeclaredSink, DeclaredSource, restart_policy
 from headrace.declare.decorators import TIMED, parse_trigger
-from headrace.declare.faults import shown
+from headrace.declare.faults import display_path
 from headrace.declare.variables import NoText, read_text
 from headrace.errors import PlatformError, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
@@ -88,13 +88,13 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         select=select,
         sink=sink(whose, entry, keys.get("sink"), reading),
         late=_late(whose, entry, keys.get("late"), reading),
-        mode=reading.chosen(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode"),
+        mode=reading.choose(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode"),
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
-        on_change=reading.chosen(keys.get("on_change"), f"{whose}, on_change,", ON_CHANGE, f"{whose} has no on_change"),
+        on_change=reading.choose(keys.get("on_change"), f"{whose}, on_change,", ON_CHANGE, f"{whose} has no on_change"),
         renamed_from=former_names(whose, keys.get("renamed_from"), reading),
         restart=_restart(whose, keys.get("restart"), reading),
-        state_budget_bytes=reading.parsed(
+        state_budget_bytes=reading.parse(
             keys.get("state_budget"), f"{whose}, state_budget", parse_size, "write for example state_budget: 2g"
         ),
         where=entry.where,
@@ -131,11 +131,11 @@ def _select(
     elif (path := reading.text(entries["sql"], f"{whose}, sql,")) is None:
         return None
     else:
-        where = Where(file=shown(root / path), line=1)
+        where = Where(file=display_path(root / path), line=1)
         try:
             text = read_text(root / path)
         except NoText as error:
-            fix = "write the SELECT under select:" if " " in path else f"paths are relative to {shown(root)}"
+            fix = "write the SELECT under select:" if " " in path else f"paths are relative to {display_path(root)}"
             if (root / path).is_file():
                 fix = "make it a readable UTF-8 text file"
             reading.fault("HR115", f"{whose}: the file '{path}' cannot be read: {error}", fix, entries["sql"].where)
@@ -152,7 +152,7 @@ def _refresh(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Dura
         return None
     if isinstance(refresh.value, dict):
         refresh = reading.mapping(refresh, f"{whose}, refresh,", ("every",)).get("every")
-    return reading.parsed(refresh, f"{whose}, refresh", Duration.parse, "write for example refresh: 10 minutes")
+    return reading.parse(refresh, f"{whose}, refresh", Duration.parse, "write for example refresh: 10 minutes")
 
 
 def _restart(whose: str, entry: DocumentEntry | None, reading: DocumentReading) -> Restart | None:
@@ -185,7 +185,7 @@ def _trigger(whose: str, entry: DocumentEntry | None, reading: DocumentReading) 
     if isinstance(entry.value, list):
         reading.fault("HR104", f"{whose}, trigger, is a list", fix, where)
         return Default()
-    return reading.parsed(entry, f"{whose}, trigger", lambda text: parse_trigger(word + text), fix) or Default()
+    return reading.parse(entry, f"{whose}, trigger", lambda text: parse_trigger(word + text), fix) or Default()
 
 
 def sources(entry: DocumentEntry | None, reading: DocumentReading) -> dict[str, DeclaredSource]:
@@ -327,5 +327,5 @@ def _watermark(whose: str, entry: DocumentEntry, reading: DocumentReading) -> Wa
         if key not in keys or keys[key].value is None:
             reading.fault("HR112", f"the watermark of {whose} lacks '{key}'", fix, entry.where)
     column = reading.text(keys.get("column"), f"{whose}, watermark, column,")
-    delay = reading.parsed(keys.get("delay"), f"{whose}, watermark, delay", Duration.parse, "write for example 2 hours")
+    delay = reading.parse(keys.get("delay"), f"{whose}, watermark, delay", Duration.parse, "write for example 2 hours")
     return None if column is None or delay is None else Watermark(column=column, delay=delay)

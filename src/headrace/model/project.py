@@ -290,7 +290,7 @@ class Project:
 
     def redacted_finding(self, finding: Finding) -> Finding:
         """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""
-        return finding.but(what=self.redacted(finding.what), fix=self.redacted(finding.fix))
+        return finding.reword(what=self.redacted(finding.what), fix=self.redacted(finding.fix))
 
     @property
     def storage(self) -> Path:

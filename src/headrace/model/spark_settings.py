@@ -105,7 +105,7 @@ def _zone_fault(value: str) -> tuple[str, str] | None:
     return None
 
 
-def misspelt(key: str) -> str | None:
+def nearest_setting(key: str) -> str | None:
     """The known setting that `key` is nearly, or None; Spark takes any key, and passes over what it does not know."""
     if key in KNOWN or not key.startswith("spark."):
         return None

@@ -105,7 +105,7 @@ NEVER = "never"
 EXAMPLE = "restart: {limit: 8, pause: 1 second, longest_pause: 5 minutes, quiet: 10 minutes}, or restart: never"
 
 
-def restart_of(given: Any) -> tuple[Restart, tuple[str, ...]]:
+def parse_restart(given: Any) -> tuple[Restart, tuple[str, ...]]:
     """The policy that a mapping or a word declares, and a sentence for each thing that is wrong with it."""
     if not isinstance(given, (str, Mapping)):
         return Restart(), (f"restart is {given!r}, and takes keys and values or '{NEVER}'",)

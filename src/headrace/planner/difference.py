@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from headrace.declare.faults import shown
+from headrace.declare.faults import display_path
 from headrace.errors import NOWHERE, Where
 from headrace.model import Project, Query, Table
 from headrace.planner.code.meaning import compare_meanings as python_differences
@@ -178,7 +178,7 @@ def place_of_code(project: Project, name: str) -> Where | None:
         ]
     except (OSError, SyntaxError, ValueError):
         return None
-    return Where(file=shown(file), line=lines[0]) if len(lines) == 1 else None
+    return Where(file=display_path(file), line=lines[0]) if len(lines) == 1 else None
 
 
 def _definitions(node: ast.AST, inside: str) -> Iterator[tuple[str, int]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint.sources import renamed, source_of
+from headrace.checkpoint.sources import rename_use, source_of
 from headrace.model import Project, PythonTransform, Query, Table
 from headrace.planner.code.meaning import libraries_in, read_meaning
 from headrace.planner.code.objects import BY_SESSION
@@ -75,7 +75,7 @@ def form_of(
     # What a connector puts on a source is not the query's.
     plan = with_source_leaves(frame, streams, source_of)
     tree = plan_tree(frame.sparkSession, plan)
-    inputs = {key: renamed(entry, called) if isinstance(entry, str) else entry for key, entry in tree.inputs.items()}
+    inputs = {key: rename_use(entry, called) if isinstance(entry, str) else entry for key, entry in tree.inputs.items()}
     tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
     static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"

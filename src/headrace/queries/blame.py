@@ -33,7 +33,7 @@ def named(whose: str, where: Where) -> Iterator[None]:
         yield
     except HeadraceError as error:
         error.findings = tuple(
-            each.but(
+            each.reword(
                 what=each.what if "query '" in each.what else f"{whose}: {each.what}",
                 where=where if each.where == NOWHERE else each.where,
             )
@@ -45,7 +45,7 @@ def named(whose: str, where: Where) -> Iterator[None]:
 def with_command(query: Query, finding: Finding) -> Finding:
     """The finding about `query`, with the command to type in place of its pattern."""
     fix = finding.fix.replace(_RESET, reset_command(query))
-    return finding.but(fix=fix.replace(_REWIND, f"headrace rewind {query.name}"))
+    return finding.reword(fix=fix.replace(_REWIND, f"headrace rewind {query.name}"))
 
 
 @contextmanager

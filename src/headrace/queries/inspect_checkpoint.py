@@ -119,7 +119,7 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue
         if finding.where.file == str(checkpoint.root / Part.ID_FILE) and (id_ := _id_in_sink(project, query, layout)):
-            finding = finding.but(fix=f'restore it from a backup, or write {{"id":"{id_}"}} into it')
+            finding = finding.reword(fix=f'restore it from a backup, or write {{"id":"{id_}"}} into it')
         yield with_command(query, finding)
     if isinstance(gap, Finding):
         yield with_command(query, gap)
@@ -147,7 +147,7 @@ def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
     try:
         Archive(layout.archive).entries()
     except CheckpointError as error:
-        yield from (finding.weighed("warning") for finding in error.findings)
+        yield from (finding.with_severity("warning") for finding in error.findings)
 
 
 # The first and the last of batches that follow each other.

@@ -38,7 +38,7 @@ class RenameRecord(ChangeRecord):
 
     @classmethod
     def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
-        return (finding.weighed("error") for finding in unfinished(layout))
+        return (finding.with_severity("error") for finding in unfinished(layout))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,7 @@ def unfinished(layout: QueryLayout) -> Iterator[Finding]:
     if record is not None:
         what = f"the renaming of query '{record.former}' to '{layout.query}' was cut off"
         fix = f"start it, which ends it: headrace run {layout.query}"
-        yield was_cut_off(RenameRecord.file(layout), what, fix).weighed("warning")
+        yield was_cut_off(RenameRecord.file(layout), what, fix).with_severity("warning")
     for file in sorted((layout.storage / "queries").glob(f"*/{_FILE}")):
         other = file.parent.name
         taken = RenameRecord.of(QueryLayout(layout.storage, other))
@@ -234,7 +234,7 @@ def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
     for old, new in (record(layout) or {}).items():
         what = f"the renaming of source '{old}' to '{new}' in the checkpoint of query '{layout.query}' was cut off"
         fix = f"start the query, which ends it: headrace run {layout.query}"
-        yield was_cut_off(layout.source_rename, what, fix).weighed("warning")
+        yield was_cut_off(layout.source_rename, what, fix).with_severity("warning")
 
 
 def _renamed(project: Project, query: Query) -> list[NamedSource]:

@@ -89,7 +89,7 @@ class Notes:
             now = time.monotonic()
             if now - self._warned_at.get(finding, -math.inf) >= WARN_AGAIN_SECONDS:
                 self._warned_at[finding] = now
-                self.tell(finding.weighed("warning"))
+                self.tell(finding.with_severity("warning"))
 
 
 WARN_AGAIN_SECONDS = 600.0

@@ -22,7 +22,7 @@ from headrace.checks.result import CheckResult, HeldState, check_memory, check_s
 from headrace.checks.state_bounds import StateBound
 from headrace.checks.structure import check_structure, check_structure_of
 from headrace.checks.user_functions import Asked, check_calls, find_calls, is_users
-from headrace.declare.faults import shown
+from headrace.declare.faults import display_path
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
@@ -195,7 +195,7 @@ def _of_functions(
 
 
 def _shown(where: Where) -> Where:
-    return replace(where, file=shown(where.file)) if where.file else where
+    return replace(where, file=display_path(where.file)) if where.file else where
 
 
 def _set_back(spark: SparkSession, seen: Watched) -> None:

@@ -181,6 +181,6 @@ class Refresher:
                 try:
                     work.versions[name] = self._tables.compute(name, work.versions, same_schema=True)
                 except CheckFailed as error:
-                    work.faults[name] = error.findings[0].weighed("warning")
+                    work.faults[name] = error.findings[0].with_severity("warning")
         finally:
             work.done = True

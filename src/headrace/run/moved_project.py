@@ -115,7 +115,7 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
         rename_schemas(layout, move)
         _bring_archives(project, query, move)
         with writing_to(layout.home):
-            ReadFiles(layout.home).moved(*move)
+            ReadFiles(layout.home).note_move(*move)
     if changed:
         yield Finding(
             code="HR524",

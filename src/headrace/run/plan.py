@@ -162,7 +162,7 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
             yield from _compare_with_read(query, source, kept, now, reached, spark)
         except HeadraceError as error:
             for finding in error.findings:
-                yield (finding if finding.where.file else finding.but(where=source.where)).weighed("warning")
+                yield (finding if finding.where.file else finding.reword(where=source.where)).with_severity("warning")
 
 
 def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bool) -> Iterator[Finding]:

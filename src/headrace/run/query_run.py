@@ -136,7 +136,7 @@ class Reports:
 
     def note(self, finding: Finding) -> None:
         """Tell a finding, or keep it until it is taken."""
-        (self.tell or self.news.put)(finding.but(where=self.query.where))
+        (self.tell or self.news.put)(finding.reword(where=self.query.where))
 
     def retry(self, batch: int, cause: Finding | None) -> None:
         """Keep that the sink tries a batch again, and why."""

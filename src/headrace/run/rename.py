@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, renamed
+from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, rename_use
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.history import History
 from headrace.model import Project, Query
@@ -234,7 +234,7 @@ def _rename_history(storage: Path, former: str, name: str) -> Iterator[Finding]:
         with History.open(history_file(storage)) as history:
             history.rename(former, name)
     except HeadraceError as error:
-        yield from (finding.weighed("warning") for finding in error.findings)
+        yield from (finding.with_severity("warning") for finding in error.findings)
 
 
 def _move_generations(old: Path, new: Path) -> None:
@@ -320,7 +320,7 @@ def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[st
         SourceIds(layout.home).rename_sources(names)
         reached("source ids")
         for folder in sorted(layout.quarantine.iterdir()) if layout.quarantine.is_dir() else ():
-            new = folder.with_name(renamed(folder.name, names))
+            new = folder.with_name(rename_use(folder.name, names))
             if folder.is_dir() and new != folder:
                 move_directory(folder, new)
         reached("quarantine")

@@ -83,7 +83,7 @@ def of_sink(project: Project, query: Query, frame: DataFrame, *, connect: bool) 
         yield from error.findings
         return
     for finding in found:
-        yield finding if finding.where.file else finding.but(where=query.where)
+        yield finding if finding.where.file else finding.reword(where=query.where)
 
 
 def require_stopped(project: Project, query: Query, *, code: str = "HR526", fix: str = STOP_FIRST) -> None:

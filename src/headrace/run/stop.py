@@ -254,7 +254,7 @@ class OrderDesk:
 
     def not_started(self, query: str, finding: Finding) -> None:
         if (order := self._taken(query)) is not None:
-            order.failed(finding.but(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
+            order.failed(finding.reword(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
 
     def take(self) -> None:
         """Carry out what was ordered; what is ordered of a query that is being started waits for that."""

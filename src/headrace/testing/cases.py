@@ -110,7 +110,7 @@ def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseRes
             result = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
         except HeadraceError as error:
             placed = [
-                finding.but(where=case.where) if finding.where == NOWHERE else finding for finding in error.findings
+                finding.reword(where=case.where) if finding.where == NOWHERE else finding for finding in error.findings
             ]
             result = CaseResult(case=case, error=project.redacted("\n".join(map(str, placed))))
         except AssertionError as error:

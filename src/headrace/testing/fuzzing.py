@@ -11,7 +11,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.arguments import judge_arguments
-from headrace.errors import CheckFailed, HeadraceError, imported
+from headrace.errors import CheckFailed, HeadraceError, import_optional
 from headrace.model import Project
 from headrace.testing.batch_answer import describe_sources
 from headrace.testing.events import Refresh
@@ -303,7 +303,7 @@ def _draw_candidates(
     given: Mapping[str, Sequence[Row]], made: Mapping[str, Inlet], runs: int, seed: int, trials: _Trials
 ) -> Iterator[Schedule]:
     """Yield one batch first, which decides how results are compared, and then what is drawn."""
-    imported("hypothesis", "Hypothesis, which draws the batches, is not installed", "test")
+    import_optional("hypothesis", "Hypothesis, which draws the batches, is not installed", "test")
     from hypothesis import strategies as st
 
     rows: SearchStrategy[Any] = st.just(given) if given else generate_rows(made)

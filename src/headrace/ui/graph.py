@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from headrace.checks.result import compute_guarantee
 from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
 from headrace.queries.layout import QueryLayout

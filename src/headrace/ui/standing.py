@@ -79,7 +79,7 @@ def _findings(
     # That of an earlier process is over.
     if status.error is not None and (status.error_pid == status.pid or status.fenced):
         finding = status.now.finding() or status.error
-        yield finding.weighed("error") if status.in_trouble else finding
+        yield finding.with_severity("error") if status.in_trouble else finding
     if status.state == "killed":
         yield Finding(
             code="HR893",

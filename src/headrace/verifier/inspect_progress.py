@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from headrace.checkpoint import Archive, Checkpoint, planned
+from headrace.checkpoint import Archive, Checkpoint, planned_offsets
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.prefix import committed_prefix
@@ -89,7 +89,7 @@ def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Wat
         layout = layout_of(project, query)
         checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
         first, newest = known_batches(query, checkpoint, archive)
-        entries = planned(checkpoint, archive, newest, since=first)
+        entries = planned_offsets(checkpoint, archive, newest, since=first)
         commit = checkpoint.commit(newest)
         following_ms = entries[newest].watermark_ms if commit is None else commit.next_watermark_ms
         moved = [now.batch for before, now in pairwise(entries.values()) if now.watermark_ms != before.watermark_ms]
@@ -210,7 +210,7 @@ def inspect_offsets(project: Project, query: Query, batch: int | None = None) ->
                 fix="name one of those",
                 where=query.where,
             )
-        entries = planned(checkpoint, archive, number, since=max(number - 1, first))
+        entries = planned_offsets(checkpoint, archive, number, since=max(number - 1, first))
         entry = entries[number]
         before: Mapping[str, str | None] = {} if number == first else entries[number - 1].offsets
         lags = _lags(project, query, checkpoint, archive)

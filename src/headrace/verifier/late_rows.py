@@ -106,7 +106,7 @@ def _prepared_session(
 
 def _findings(query: Query, answer: BatchAnswer) -> Iterator[Finding]:
     for finding in answer.incomplete:
-        yield finding.weighed("error")
+        yield finding.with_severity("error")
     if not answer.incomplete and not answer.late:
         why = "no state of it is bounded by a watermark" if answer.operators else "it keeps no state"
         if answer.operators and query.mode == "complete":
@@ -120,7 +120,7 @@ def _last_replayed(project: Project, query: Query, layout: QueryLayout) -> tuple
     try:
         return None if query.sink.corrections is None else query.sink.corrections.last(run), ()
     except HeadraceError as error:
-        return None, tuple(finding.weighed("warning") for finding in error.findings)
+        return None, tuple(finding.with_severity("warning") for finding in error.findings)
 
 
 def create_late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:

@@ -166,7 +166,7 @@ def find_blockers(project: Project, query: Query, layout: QueryLayout) -> Iterat
         yield from not_brought_along(project, query)
         for finding in waiting_renames(project, query):
             # Until then there is nothing under the new names.
-            yield finding.but(fix=f"run it first, which renames it: headrace run {query.name}")
+            yield finding.reword(fix=f"run it first, which renames it: headrace run {query.name}")
 
 
 def report_uncommitted(query: Query) -> Finding:
@@ -247,5 +247,5 @@ def _with_advice(query: Query, frame: DataFrame, findings: Iterable[Finding]) ->
     for finding in findings:
         if faults:
             problem = f"{finding.what}; {faults[0].what}"
-            finding = finding.but(what=problem, fix=f"{faults[0].fix}; then reset the query (headrace reset QUERY)")
+            finding = finding.reword(what=problem, fix=f"{faults[0].fix}; then reset the query (headrace reset QUERY)")
         yield finding

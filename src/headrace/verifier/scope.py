@@ -67,7 +67,7 @@ class RowScope:
                 filters.append(self._later_filter(batch_query, answer, columns))
             except UntraceableError as node:
                 raise CheckFailed(
-                    report_untraceable(batch_query.query, node).but(fix="verify the whole result")
+                    report_untraceable(batch_query.query, node).reword(fix="verify the whole result")
                 ) from None
         return lambda rows: reduce(lambda taken, take: take(taken), filters, rows)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.checkpoint import chained
+from headrace.checkpoint import chain_digest
 from headrace.connectors.exactly_once.acceptance import (
     Acceptance,
     Ahead,
@@ -30,7 +30,7 @@ def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[KeptLine]:
     """Lines with these digests; None makes a line without a digest."""
     lines, chain = [], None
     for batch, digest in enumerate(digests, start=first):
-        chain = None if digest is None else chained(chain, digest)
+        chain = None if digest is None else chain_digest(chain, digest)
         facts = {"checkpoint": "c", "planned": None if digest is None else "plan", **more}
         lines.append(KeptLine(batch=batch, digest=digest, chain=chain, **facts))
     return lines
@@ -59,7 +59,9 @@ CASES: dict[str, tuple[list[KeptLine], CheckpointView, Acceptance]] = {
     "several ahead, one given to no sink": (
         [
             *ledger("a"),
-            KeptLine(batch=2, checkpoint="c", digest="c", chain=chained(ledger("a")[0].chain, "c"), planned="plan"),
+            KeptLine(
+                batch=2, checkpoint="c", digest="c", chain=chain_digest(ledger("a")[0].chain, "c"), planned="plan"
+            ),
         ],
         checkpoint(0, 0, "a", empty=frozenset({1})),
         Ahead((2,)),

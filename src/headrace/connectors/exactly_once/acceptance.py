@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
-from headrace.checkpoint import Checkpoint, PlannedBatch, chained, planned_batch
+from headrace.checkpoint import Checkpoint, PlannedBatch, chain_digest, planned_batch
 from headrace.checkpoint.identity import differences
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
@@ -50,7 +50,7 @@ class KeptLine:
         """Return the line chained to the one before it; without a digest there is nothing to chain."""
         if self.digest is None:
             return self
-        return replace(self, chain=chained(before.chain if before else None, self.digest))
+        return replace(self, chain=chain_digest(before.chain if before else None, self.digest))
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> KeptLine:
@@ -141,7 +141,7 @@ def judge(lines: Sequence[KeptLine], here: CheckpointView, *, begun: bool = True
     if lines and here.id != lines[-1].checkpoint:
         return OtherCheckpoint(here.id)
     for before, line in pairwise(lines):
-        if line.digest is not None and line.chain != chained(before.chain, line.digest):
+        if line.digest is not None and line.chain != chain_digest(before.chain, line.digest):
             return BrokenChain(line.batch)
     for line in lines:
         if line.digest is not None and here.digests.get(line.batch, line.digest) != line.digest:
@@ -167,7 +167,7 @@ def is_same_batch(line: KeptLine, before: KeptLine | None, digest: str | None) -
     """
     if line.digest is None:
         return True
-    return line.digest == digest and (before is None or line.chain == chained(before.chain, digest))
+    return line.digest == digest and (before is None or line.chain == chain_digest(before.chain, digest))
 
 
 def require_own_generation(place: str, context: SinkContext, generation: int, *, kind: str = "table") -> None:

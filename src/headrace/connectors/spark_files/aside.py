@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.checkpoint.logs import COMPACT, body, broken, checksum_of, numbered, text_of
+from headrace.checkpoint.logs import COMPACT, body, broken_file, checksum_of, numbered_files, text_of
 from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
 from headrace.errors import CheckpointError, NothingChanged
 from headrace.storage.durable import move, remove_tree, replace_file, swap
@@ -151,11 +151,11 @@ class WrittenFiles:
 
     @property
     def last(self) -> int | None:
-        return max(numbered(self.log), default=None)
+        return max(numbered_files(self.log), default=None)
 
     def reaches(self, batch: int) -> bool:
         """Whether the log still says what was there after `batch`."""
-        entries = numbered(self.log)
+        entries = numbered_files(self.log)
         return batch in entries and all(number in entries for number in range(_base(entries, batch), batch + 1))
 
     def earliest(self, first: int = 0) -> int | None:
@@ -170,7 +170,7 @@ class WrittenFiles:
         return [] if newest is None else sorted(set(self._files_through(newest)) - then)
 
     def _files_through(self, batch: int) -> Iterator[str]:
-        entries = numbered(self.log)
+        entries = numbered_files(self.log)
         for number in range(_base(entries, batch), batch + 1):
             if (file := entries.get(number)) is not None:
                 yield from self._files(file)
@@ -181,7 +181,7 @@ class WrittenFiles:
             try:
                 path = unquote(urlsplit(json.loads(line)["path"]).path) if line else ""
             except (ValueError, KeyError, TypeError) as error:
-                raise broken(file, f"a line names no file: {line[:40]!r}") from error
+                raise broken_file(file, f"a line names no file: {line[:40]!r}") from error
             if path:
                 yield os.path.relpath(path, self.directory)
 
@@ -217,7 +217,7 @@ class FilesRewind(SinkRewind):
             if record is not None and last is not None and (record["batch"] != batch or _came_again(kept, last)):
                 remove_tree(kept)
                 record = None
-            if last is not None and last > batch and not (record and numbered(kept / _LOG)):
+            if last is not None and last > batch and not (record and numbered_files(kept / _LOG)):
                 if not files.reaches(batch):
                     fault = f"Spark's log in '{directory}' no longer says what was there after batch {batch}"
                     fix = f"go back to batch {files.earliest(batch)} at most; or recompute the result: "
@@ -227,7 +227,7 @@ class FilesRewind(SinkRewind):
                 replace_file(kept / _RECORD, json.dumps(record))
             if record is None:
                 return
-            for number, file in sorted(numbered(files.log).items(), reverse=True):
+            for number, file in sorted(numbered_files(files.log).items(), reverse=True):
                 if number > batch:
                     _move(file, kept / _LOG / file.name)
                     # The single entry may lie next to a compacted one.
@@ -248,7 +248,7 @@ class FilesRewind(SinkRewind):
         with moving(directory):
             for place in record["files"]:
                 _move(kept / place, directory / place)
-            for number, file in sorted(numbered(kept / _LOG).items()):
+            for number, file in sorted(numbered_files(kept / _LOG).items()):
                 _move(kept / _LOG / str(number), files.log / str(number))
                 _move(file, files.log / file.name)
             remove_tree(kept)
@@ -266,7 +266,7 @@ def _rewound(directory: Path, context: SinkContext) -> Path:
 
 def _came_again(kept: Path, last: int) -> bool:
     """Whether a batch was written since, whose number is set aside too."""
-    return any(number <= last for number in numbered(kept / _LOG))
+    return any(number <= last for number in numbered_files(kept / _LOG))
 
 
 def _record(kept: Path) -> dict[str, Any] | None:
@@ -276,7 +276,7 @@ def _record(kept: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise CheckpointError(broken(kept / _RECORD, "it is no record of a rewind").findings) from error
+        raise CheckpointError(broken_file(kept / _RECORD, "it is no record of a rewind").findings) from error
 
 
 def _base(entries: dict[int, Path], batch: int) -> int:

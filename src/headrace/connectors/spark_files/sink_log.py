@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace import contract
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered
+from headrace.checkpoint.logs import numbered_files
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.errors import CheckpointError, SinkError, reason
@@ -63,7 +63,7 @@ class CommittedFiles:
     @property
     def last_batch(self) -> int | None:
         """The last batch in Spark's log of this directory, in a store too."""
-        return max(numbered(place(self.path) / "_spark_metadata"), default=None)
+        return max(numbered_files(place(self.path) / "_spark_metadata"), default=None)
 
     @property
     def is_prepared(self) -> bool:

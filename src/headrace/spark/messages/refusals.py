@@ -201,7 +201,7 @@ _PARSER = ("PARSE_SYNTAX_ERROR", "PARSE_EMPTY_STATEMENT")
 # Such settings (spark.sql.legacy..., ANSI off) change values silently, so a finding must not pass them on.
 _WRONG_ADVICE = re.compile(r"(?<![\w.])spark\.(sql|databricks)\.|^Use `try_")
 # Sentences behind the first one that name the choices; the others advise what our fix says better.
-_PROPOSAL = re.compile(r"Did you mean |The |Supported ")
+_PROPOSAL = re.compile(r"Did you mean |Need |The |Supported ")
 
 
 def finding_of(
@@ -283,7 +283,7 @@ def with_directories(finding: Finding, error: BaseException, root: Path, of_spar
     else:
         return finding
     starts = f"a relative path here starts from '{here}', one of a source or a sink from '{root}'"
-    return finding if here == root else finding.but(fix=f"{finding.fix}; {starts}")
+    return finding if here == root else finding.reword(fix=f"{finding.fix}; {starts}")
 
 
 def condition_of(error: BaseException) -> str | None:

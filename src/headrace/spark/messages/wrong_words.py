@@ -188,11 +188,17 @@ def _fixes(place: Stop, last: str) -> Iterator[str]:
             yield f"did you mean {meant} in place of {text}?"
     if (word in ("FROM", "WHERE") and "WHERE" in before) or (word in ("BY", "GROUP", "HAVING") and "ORDER" in before):
         yield f"{_ORDER}, each once"
+    if word in ("IS", "NOT") and [text.upper() for text in place.behind[:1]] == ["NONE"]:
+        yield "write IS NULL, or IS NOT NULL"
     if "TOP" in before[-2:]:
         yield "a stream has no first rows: leave TOP out; in a table write LIMIT at the end"
+    if before.count("CASE") > before.count("END"):
+        yield "close CASE WHEN ... THEN ... ELSE ... with END"
     if not word:
         yield f"the text ends too early: write what belongs behind {last or 'it'}"
-    yield f"write a comma, an operator or AND between {last or 'it'} and {place.word}"
+    if before[-2:-1] == ["AS"]:
+        yield f"put a name of two words in backticks: `{last} {place.word}`; else a comma is missing"
+    yield f"write what is missing between {last or 'it'} and {place.word}, as a comma or an operator; or remove one"
 
 
 def _comma_fixes(place: Stop, word: str, last: str, before: Sequence[str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.logs import Part, numbered
+from headrace.checkpoint.logs import Part, numbered_files
 from headrace.checkpoint.prefix import committed_prefix
 from headrace.contract import OutputMode, Sink, SinkContext, Source, SourcePrefix
 
@@ -174,7 +174,7 @@ class SinkTriggers(ABC):
                 time.sleep(0.05)
         finally:
             query.stop()
-        assert (len(numbered(context.checkpoint / Part.OFFSETS)) < made) is sink.facts.async_progress
+        assert (len(numbered_files(context.checkpoint / Part.OFFSETS)) < made) is sink.facts.async_progress
 
     def prepared(
         self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
