@@ -149,7 +149,7 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
 
 
 def _shown(value: Any) -> str:
-    """A value as Python writes it, if that is short, or its type."""
+    """Return a value as Python writes it, if that is short, or its type."""
     try:
         text = repr(value)
     except Exception:
@@ -158,6 +158,6 @@ def _shown(value: Any) -> str:
 
 
 def _caller(frame: FrameType | None) -> Where:
-    """The line that called, unless the package itself did."""
+    """Return the line that called, unless the package itself did."""
     is_own = frame is None or str(frame.f_globals.get("__name__", "")).partition(".")[0] == "headrace"
     return NOWHERE if frame is None or is_own else where_of_frame(frame)
