@@ -129,7 +129,7 @@ def no_input(root: Path) -> Seen:
 def no_reading_back(root: Path) -> Seen:
     from headrace.verifier import proof
 
-    return list(proof._unreadable_sink(project(root).queries["shown"]))
+    return list(proof._check_sink(project(root).queries["shown"]))
 
 
 def no_second_read(root: Path) -> Seen:
