@@ -404,11 +404,11 @@ def _row_of_the_epoch_made_late(let: Let) -> None:
     run_one = Ledger.run
 
     def without(self: Ledger, statement: str, *values: Any) -> None:
-        if EPOCHS not in statement or not statement.startswith("INSERT"):
+        if EPOCHS.name not in statement or not statement.startswith("INSERT"):
             run_one(self, statement, *values)
 
     def enter(self: Ledger, epoch: int) -> None:
-        made = self.dialect.insert_into(EPOCHS, ("application", "query", "epoch"))
+        made = self.dialect.insert_into(EPOCHS.name, ("application", "query", "epoch"))
         then = "VALUES (?, ?, ?) ON CONFLICT (application, query) DO UPDATE SET epoch = excluded.epoch"
         run_one(self, f"{made} {then}", *self._driver, epoch)
 

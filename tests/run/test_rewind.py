@@ -32,7 +32,7 @@ from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.connectors.sql.staging import Content, Stage
-from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS_FORM, make_all
+from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS, make_all
 from headrace.connectors.sql.takeover import TableRename
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
@@ -517,7 +517,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     correction = Correction(snapshot=Snapshot(rows=frame, batch=2), rows=frame, deletes=frame, late=3)
     connection = dialect.connect()
     ledger = Ledger(connection, dialect, context, table.name)
-    make_all(connection, dialect, [REPLAYS_FORM])
+    make_all(connection, dialect, [REPLAYS])
     images = BeforeImages.of(ledger, table)
     content = Content(table=pa.table({"name": ["a", "y"], "total": pa.array([8, 9], pa.int32())}))
     corrections._transact(ledger, table, content, correction, images, Transaction(), keeps=True)

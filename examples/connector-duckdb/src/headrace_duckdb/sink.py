@@ -36,9 +36,9 @@ class DuckDb(Sink):
             connection.execute("INSERT OR IGNORE INTO headrace_ledgers VALUES (?, NULL)", [self.table])
             if (text := store.ledger(connection)) is None:  # A table that somebody else has made makes it fail.
                 connection.execute(f"CREATE TABLE {quoted(self.table)} AS FROM batch")
-            begun = TextLedger.begun(text, context, self.table, frame.schema.json())
-            store.enter(connection, begun.dumps())
-            store.epoch = begun.epoch
+            ledger = TextLedger.start(text, context, self.table, frame.schema.json())
+            store.enter(connection, ledger.dumps())
+            store.epoch = ledger.epoch
         return BatchWriter(store=store)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:

@@ -16,7 +16,6 @@ from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import (
     BEFORE,
-    BEFORE_FORM,
     MINE,
     OWN_PREFIX,
     QUARANTINE,
@@ -73,7 +72,7 @@ class BeforeImages(OwnLines):
 
     def make(self) -> None:
         """Make what is missing; of several drivers that start at once, one does."""
-        make_all(self.connection, self.dialect, [BEFORE_FORM])
+        make_all(self.connection, self.dialect, [BEFORE])
         if self.has_table(self.name) and not list(self._widen()):
             return
         with exclusive(self.connection, self.dialect):
@@ -87,7 +86,7 @@ class BeforeImages(OwnLines):
         [(newest,)] = self.select(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?", self.name)
         step = int(newest) + 1
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self.enter(BEFORE_FORM, *self.mine, self.name, step, batch, kind, int(whole), 0, at)
+        self.enter(BEFORE, *self.mine, self.name, step, batch, kind, int(whole), 0, at)
         return step
 
     def keep_batch(self, batch: int, content: Content) -> None:

@@ -15,7 +15,7 @@ from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.rewind import Rewinding
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.staging import Content, RowError, Stage, staging_prefix
-from headrace.connectors.sql.system_tables import REPLAYS_FORM, make_all
+from headrace.connectors.sql.system_tables import REPLAYS, make_all
 from headrace.connectors.sql.transactions import Transaction, open_reader, open_writer
 from headrace.connectors.sql.types import flatten, rows
 from headrace.contract import Correction, SinkContext, SinkCorrections, SinkRepair
@@ -56,7 +56,7 @@ class TableCorrections(SinkTable, SinkCorrections):
                 table = table.with_real_name(ledger)
                 ledger.create()
                 if late is not None:
-                    make_all(connection, dialect, [REPLAYS_FORM])
+                    make_all(connection, dialect, [REPLAYS])
                 before = BeforeImages.of(ledger, table)
                 if self.rewindable:
                     before.make()
@@ -133,7 +133,7 @@ def _transact(
         context.on_boundary("inside-transaction", batch)
         if correction.late is not None:
             whose = (*ledger.mine, Checkpoint(context.checkpoint).id or "", batch)
-            ledger.enter(REPLAYS_FORM, *whose, correction.late, content.rows, len(gone), bad, now())
+            ledger.enter(REPLAYS, *whose, correction.late, content.rows, len(gone), bad, now())
     context.on_boundary("after-transaction", batch)
 
 

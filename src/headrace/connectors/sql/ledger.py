@@ -14,14 +14,12 @@ from headrace.connectors.sql.system_tables import (
     EPOCHS,
     FORMS,
     LEDGER,
-    LEDGER_FORM,
     MINE,
     QUARANTINE,
     REPLAYS,
-    REPLAYS_FORM,
     TABLES,
-    TABLES_FORM,
     OwnLines,
+    OwnTable,
     make_all,
 )
 from headrace.contract import SinkContext
@@ -62,14 +60,14 @@ class Ledger(OwnLines):
 
     def create(self) -> None:
         """Bring the ledger's tables to their form, and enter the rows that are locked later."""
-        forms = (*FORMS, REPLAYS_FORM) if self.has_table(REPLAYS) else FORMS
+        forms = (*FORMS, REPLAYS) if self.has_table(REPLAYS) else FORMS
         make_all(self.connection, self.dialect, forms)
         if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
-            insert = self.dialect.insert_new(EPOCHS, ("application", "query", "epoch"), ("application", "query"))
+            insert = self.dialect.insert_new(EPOCHS.name, ("application", "query", "epoch"), ("application", "query"))
             self.run(insert, *self._driver, 0)
         if not self.select(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
-            names = tuple(column.name for column in TABLES_FORM.columns)
-            self.run(self.dialect.insert_new(TABLES, names, ("table_name",)), self.table, "", "", "", 0, "")
+            names = tuple(column.name for column in TABLES.columns)
+            self.run(self.dialect.insert_new(TABLES.name, names, ("table_name",)), self.table, "", "", "", 0, "")
 
     # ------------------------------------------------------------------------------------------------ batches
 
@@ -107,7 +105,7 @@ class Ledger(OwnLines):
         """Enter a batch; it becomes visible with its rows, at the commit."""
         line, batch = entry.line, entry.line.batch
         self.enter(
-            LEDGER_FORM,
+            LEDGER,
             *(*self.mine, batch, epoch, line.checkpoint, rows, quarantined, entry.watermark),
             *(self.context.fingerprint, now(), line.digest, line.chain, line.planned),
         )
@@ -191,14 +189,14 @@ class Ledger(OwnLines):
 
     # ------------------------------------------------------------------------------------------- generations
 
-    def count(self, table: str) -> int:
+    def count(self, table: OwnTable) -> int:
         """How many rows of one of Headrace's own tables are the generation's."""
         return int(self.select(f"SELECT COUNT(*) FROM {table} WHERE {MINE}", *self.mine)[0][0])
 
     def enter_owner(self, name: str, owner: Owner) -> None:
         """Enter the owner of the table called `name`."""
         self.forget_owner(name)
-        self.enter(TABLES_FORM, name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
+        self.enter(TABLES, name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
 
     def forget_owner(self, name: str) -> None:
         """Delete the entry of the owner of the table called `name`."""
@@ -240,10 +238,12 @@ class Ledger(OwnLines):
             for (number,) in self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
         ]
 
-    def move_lines(self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: str = "") -> None:
+    def move_lines(
+        self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: OwnTable | None = None
+    ) -> None:
         """Enter another name in the lines that have the name `former`, of all own tables or the one in `of`."""
         for table in (LEDGER, QUARANTINE, REPLAYS):
-            if table in self._tables() and of in ("", table):
+            if table in self._tables() and of in (None, table):
                 moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
                 self.run(moved, name, *self.mine[:3], former, first, last)
 
@@ -252,7 +252,7 @@ class Ledger(OwnLines):
             if table in self._tables():
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
-    def _tables(self) -> tuple[str, ...]:
+    def _tables(self) -> tuple[OwnTable, ...]:
         """Headrace's own tables with lines of the query's batches; the last two are made when they are first needed."""
         return (LEDGER, QUARANTINE, *filter(self.has_table, (REPLAYS, BEFORE)))
 

@@ -19,7 +19,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.staging import drop_staged
-from headrace.connectors.sql.system_tables import LEDGER_FORM, TABLES_FORM, OwnLines
+from headrace.connectors.sql.system_tables import LEDGER, TABLES, OwnLines
 from headrace.connectors.sql.transactions import Transaction, explain_failure
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
@@ -183,15 +183,15 @@ def incompatibilities(
             require_settings(ledger, table)
             there = ledger.describe_table(table.name)
             if context.application:
-                is_kept = not LEDGER_FORM.missing_columns(connection, dialect)
+                is_kept = not LEDGER.missing_columns(connection, dialect)
                 with suppress(CheckpointBehind):  # A start repairs it.
                     _require_lines(ledger, table, there is not None, is_kept=is_kept)
             if there is None:
                 return
-            missing = TABLES_FORM.missing_columns(connection, dialect)
+            missing = TABLES.missing_columns(connection, dialect)
             owner = table.owner(ledger) if not missing else None
             list(table.changes(ledger, there, owner, adds=adds))
-            if not missing or missing == TABLES_FORM.columns:
+            if not missing or missing == TABLES.columns:
                 table.require_ours(ledger, owner, there.elsewhere)
                 table.require_same_key(ledger, owner)
     except (CheckpointError, SinkError) as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.sql.dialect import StagedTable, WriteTarget, rows_of
 from headrace.connectors.sql.limits import BadRow, bad_rows, shared
 from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
-from headrace.connectors.sql.system_tables import MINE, QUARANTINE, QUARANTINE_FORM, OwnLines
+from headrace.connectors.sql.system_tables import MINE, QUARANTINE, OwnLines
 from headrace.connectors.sql.types import ResultColumn, rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class QuarantineTable(OwnLines):
 
     def add(self, batch: int, bad: Iterable[BadRow]) -> int:
         """Set rows aside; returns how many."""
-        statement = self.dialect.own(QUARANTINE_FORM.insert)
+        statement = self.dialect.own(QUARANTINE.insert)
         head = self._head(batch)
         count, rows = 0, iter(bad)
         while some := list(islice(rows, _AT_ONCE)):
@@ -42,7 +42,7 @@ class QuarantineTable(OwnLines):
             source = (
                 f"SELECT ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
             )
-            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE_FORM.names}) {source}", *self._head(batch))
+            self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:

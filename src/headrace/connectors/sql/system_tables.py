@@ -14,12 +14,6 @@ from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
 OWN_PREFIX = "_headrace_"
-LEDGER = "_headrace_ledger"
-EPOCHS = "_headrace_epochs"
-TABLES = "_headrace_tables"
-REPLAYS = "_headrace_replays"
-QUARANTINE = "_headrace_quarantine"
-BEFORE = "_headrace_before"
 
 
 @dataclass(frozen=True)
@@ -33,11 +27,14 @@ class OwnColumn:
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A table's name, columns and primary key."""
+    """A table's name, columns and primary key; as text it is its name."""
 
     name: str
     columns: tuple[OwnColumn, ...]
     key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def names(self) -> str:
@@ -105,9 +102,11 @@ def own_name(kind: str, context: SinkContext, table: str) -> str:
 # Whose life a line is of.
 _LIFE = (*_texts("application", "query"), *_numbers("generation"))
 _LIFE_KEY = ("application", "query", "generation", "table_name")
-EPOCHS_FORM = OwnTable(EPOCHS, (*_texts("application", "query"), *_numbers("epoch")), key=("application", "query"))
-LEDGER_FORM = OwnTable(
-    LEDGER,
+EPOCHS = OwnTable(
+    "_headrace_epochs", (*_texts("application", "query"), *_numbers("epoch")), key=("application", "query")
+)
+LEDGER = OwnTable(
+    "_headrace_ledger",
     (
         *(*_LIFE, *_texts("table_name"), *_numbers("batch", "epoch"), *_texts("checkpoint"), *_numbers("row_count")),
         OwnColumn("quarantined", "number", nullable=True),
@@ -119,8 +118,8 @@ LEDGER_FORM = OwnTable(
     ),
     key=(*_LIFE_KEY, "batch"),
 )
-TABLES_FORM = OwnTable(
-    TABLES,
+TABLES = OwnTable(
+    "_headrace_tables",
     (
         *_texts("table_name", "application", "project", "query"),
         *_numbers("generation"),
@@ -128,8 +127,8 @@ TABLES_FORM = OwnTable(
     ),
     key=("table_name",),
 )
-QUARANTINE_FORM = OwnTable(
-    QUARANTINE,
+QUARANTINE = OwnTable(
+    "_headrace_quarantine",
     (
         *(*_LIFE, *_numbers("batch"), *_texts("table_name")),
         OwnColumn("reason", "long text"),
@@ -139,8 +138,8 @@ QUARANTINE_FORM = OwnTable(
     key=(),
 )
 # Made when late rows are brought back for the first time; most results never have any.
-REPLAYS_FORM = OwnTable(
-    REPLAYS,
+REPLAYS = OwnTable(
+    "_headrace_replays",
     (
         *(*_LIFE, *_texts("table_name", "checkpoint")),
         *_numbers("batch", "late_rows", "rows_written", "rows_deleted", "quarantined"),
@@ -149,8 +148,8 @@ REPLAYS_FORM = OwnTable(
     key=(*_LIFE_KEY, "checkpoint", "batch"),
 )
 # Made for the first sink that keeps what a rewind needs. images: the table of the rows that were there before.
-BEFORE_FORM = OwnTable(
-    BEFORE,
+BEFORE = OwnTable(
+    "_headrace_before",
     (
         *(*_LIFE, *_texts("table_name", "images"), *_numbers("step", "batch")),
         *(*_texts("kind"), *_numbers("whole", "void"), *_texts("at")),
@@ -158,7 +157,7 @@ BEFORE_FORM = OwnTable(
     key=(*_LIFE_KEY, "step"),
 )
 # The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.
-FORMS = (EPOCHS_FORM, LEDGER_FORM, TABLES_FORM, QUARANTINE_FORM)
+FORMS = (EPOCHS, LEDGER, TABLES, QUARANTINE)
 
 
 # The lines of one life and its table, by `OwnLines.mine`.
@@ -190,8 +189,8 @@ class OwnLines:
     def describe_table(self, name: str) -> ExistingTable | None:
         return self.dialect.describe_table(self.connection, name)
 
-    def has_table(self, name: str) -> bool:
-        return self.describe_table(name) is not None
+    def has_table(self, table: str | OwnTable) -> bool:
+        return self.describe_table(str(table)) is not None
 
     def quote(self, name: str) -> str:
         return self.dialect.quote(name)
@@ -207,8 +206,8 @@ class OwnLines:
         """Run a statement; question marks stand for the values."""
         run(self.connection, self.dialect.own(statement) if values else statement, values)
 
-    def enter(self, form: OwnTable, *values: object) -> None:
-        self.run(form.insert, *values)
+    def enter(self, table: OwnTable, *values: object) -> None:
+        self.run(table.insert, *values)
 
 
 def make_all(connection: Connection, dialect: Dialect, tables: Sequence[OwnTable]) -> None:

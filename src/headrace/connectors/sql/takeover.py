@@ -15,7 +15,7 @@ from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.staging import drop_staged
-from headrace.connectors.sql.system_tables import LEDGER, LEDGER_FORM, TABLES_FORM
+from headrace.connectors.sql.system_tables import LEDGER, TABLES
 from headrace.connectors.sql.transactions import open_writer
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename
 from headrace.errors import Finding, NothingChanged, SinkError
@@ -32,9 +32,9 @@ class TableAdoption(SinkTable, SinkAdoption):
         table = result_table(self.table, self.key, frame.schema, context)
         with self.open_ledger(context) as ledger:
             table = table.with_real_name(ledger)
-            is_kept = not TABLES_FORM.missing_columns(ledger.connection, ledger.dialect)
+            is_kept = not TABLES.missing_columns(ledger.connection, ledger.dialect)
             _require_fit(ledger, table, self.system, table.owner(ledger) if is_kept else None)
-            _require_free(ledger, is_kept=not LEDGER_FORM.missing_columns(ledger.connection, ledger.dialect))
+            _require_free(ledger, is_kept=not LEDGER.missing_columns(ledger.connection, ledger.dialect))
             return (Held(count=ledger.count_rows(table.name), what=f"rows of table '{table.name}' in {self.system}"),)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
@@ -127,7 +127,7 @@ class TableRename(SinkTable, SinkRename):
         dialect, ledger = self.dialect(), f"the ledger of query '{former}'"
         cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
         with open_writer(dialect, cannot, done) as (connection, transaction):
-            if dialect.describe_table(connection, LEDGER) is None:
+            if dialect.describe_table(connection, LEDGER.name) is None:
                 return
             new = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
             old = replace(new, context=replace(context, query=former))
