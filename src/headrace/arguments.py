@@ -133,7 +133,7 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
         return
     is_right, wanted = _FORMS[form]
     if not is_right(value):
-        problem = f"{function}: {name} is {_show(value)}"
+        problem = f"{function}: {name} is {_shown(value)}"
         yield Finding(code="HR104", what=problem, fix=f"give {wanted}")
     elif name in _LEAST and value < _LEAST[name]:
         yield Finding(code="HR113", what=f"{function}: {name} is {value}", fix=f"give {_LEAST[name]} or more")
@@ -148,8 +148,8 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
                 yield Finding(code="HR091", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
 
 
-def _show(value: Any) -> str:
-    """A value as Python writes it, if that is short, or its type."""
+def _shown(value: Any) -> str:
+    """Return a value as Python writes it, if that is short, or its type."""
     try:
         text = repr(value)
     except Exception:
@@ -158,6 +158,6 @@ def _show(value: Any) -> str:
 
 
 def _caller(frame: FrameType | None) -> Where:
-    """The line that called, unless the package itself did."""
+    """Return the line that called, unless the package itself did."""
     is_own = frame is None or str(frame.f_globals.get("__name__", "")).partition(".")[0] == "headrace"
     return NOWHERE if frame is None or is_own else where_of_frame(frame)

@@ -185,7 +185,7 @@ CODES = (
     Code("HR411", "a batch is tried again", WARNING, passes=ALWAYS),
     Code("HR412", "rows were rejected into the sink's quarantine", WARNING),
     Code("HR414", "the database refuses the user, a right or the connection"),
-    Code("HR415", "what a source or a sink is to call cannot be called", refuses=True),
+    Code("HR415", "what a source or a sink is to call is not callable", refuses=True),
     Code("HR416", "an object cannot be sent to Spark's workers", refuses=True),
     Code("HR417", "the code that a foreach sink calls failed", passes=BY_WORDS),
     Code("HR419", "no table of that name can be written by a stream"),
@@ -380,12 +380,12 @@ def refuses(code: str, what: str) -> bool:
 
 
 def severity_of(code: str) -> Severity:
-    """The severity that a finding of this code has unless it says another."""
+    """Return the severity that a finding of this code has unless it says another."""
     return CATALOGUE[code].severities[0] if code in CATALOGUE else "error"
 
 
 def objection(code: str, severity: Severity) -> str | None:
-    """Why no finding may have this code and this severity, or None."""
+    """Return why no finding may have this code and this severity, or None."""
     if code not in CATALOGUE:
         return f"the catalogue has no code {code}" if OURS.fullmatch(code) else None
     severities = CATALOGUE[code].severities

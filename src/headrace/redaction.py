@@ -39,8 +39,7 @@ _USERINFO = re.compile(rf"(?P<before>{_SCHEME}[^\s:/@'\"]*:)(?P<value>[^\s/@'\"]
 
 
 def secrets_in(text: str) -> Iterator[str]:
-    """The passwords in a text that is a url or holds one: before its `@`, or as `password=`, encoded as they should be
-    or not."""
+    """Yield the passwords in a text with urls: before an `@`, or as `password=`, encoded as they should be or not."""
     for match in _URL.finditer(text):
         url = match.group()
         for userinfo in {_userinfo(url), _userinfo(url.partition("?")[0])}:
@@ -54,12 +53,12 @@ def secrets_in(text: str) -> Iterator[str]:
 
 
 def _userinfo(url: str) -> str:
-    """What stands before the last `@`: an `@`, `/` or `#` in a password that should be encoded is part of it."""
+    """Return what stands before the last `@`: an `@`, `/` or `#` in a password that should be encoded is part of it."""
     return url.partition("://")[2].rpartition("@")[0]
 
 
 def encoding_fault(url: str, *, may: str = "") -> str | None:
-    """The character of the password in `url` that must be encoded, None when all are; those in `may` need not be."""
+    """Return a character of the password in `url` that must be encoded; None if none must. `may` need not be."""
     account = _userinfo(url.partition("?")[0] if "@" in url.partition("?")[0] else url)
     password = account.partition(":")[2]
     matches = re.finditer(r"[/?#@\[\]\s]|%(?![0-9A-Fa-f]{2})", password)
@@ -105,12 +104,12 @@ class Redactor:
         """`text` without any secret that is known, or that is one by its form."""
         for pattern, shown in self._longest_first:
             text = pattern.sub(lambda _, shown=shown: shown, text)  # type: ignore[misc]
-        text = _USERINFO.sub(lambda match: match["before"] + _remembered(match["value"]), text)
-        return _PAIR.sub(lambda match: f"={_remembered(match['value'])}", text)
+        text = _USERINFO.sub(lambda match: match["before"] + _kept(match["value"]), text)
+        return _PAIR.sub(lambda match: f"={_kept(match['value'])}", text)
 
 
-def _remembered(value: str) -> str:
-    """A reference to a variable stays, and so does what is masked already, or what is advised in a message."""
+def _kept(value: str) -> str:
+    """Return a reference to a variable stays, and so does what is masked already, or what is advised in a message."""
     return value if value.startswith(("${", MASK, "...")) or value.lower() == "password" else MASK
 
 

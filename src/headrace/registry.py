@@ -24,12 +24,12 @@ def _entries(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def known(kind: Kind) -> tuple[str, ...]:
-    """The names of what is installed of a kind."""
+    """Return the names of what is installed of a kind."""
     return tuple(sorted(_entries(kind)))
 
 
 def connector(kind: Kind, name: str) -> type[Any]:
-    """The class of a connector or an observer registered as `name`; raises KeyError if there is none.
+    """Return the class of a connector or an observer registered as `name`; raises KeyError if there is none.
 
     Raises PlatformError when it is registered but cannot be imported, as when its extra is not installed, or when it
     does not extend the contract.
@@ -52,7 +52,7 @@ def connector(kind: Kind, name: str) -> type[Any]:
 
 
 def _package(entry: EntryPoint) -> str:
-    """What to install for a connector: an extra of Headrace, or the distribution that brought it along."""
+    """Return what to install for a connector: an extra of Headrace, or the distribution that brought it along."""
     distribution = None if entry.dist is None else entry.dist.name
     return f"headrace[{entry.name}]" if distribution in (None, "headrace") else str(distribution)
 
@@ -65,18 +65,18 @@ def _connectors() -> Iterator[type[Any]]:
 
 
 def declared_jars() -> dict[str, Jars]:
-    """The jars that installed connectors declare themselves, whatever their options are."""
+    """Return the jars that installed connectors declare themselves, whatever their options are."""
     declared = (kind.jars for kind in _connectors() if isinstance(kind.jars, tuple))
     return {jar.name: jar for jars in declared for jar in jars if isinstance(jar, Jars)}
 
 
 def known_failures() -> tuple[Failure, ...]:
-    """What all installed connectors know of how queries fail, each once."""
+    """Return what all installed connectors know of how queries fail, each once."""
     return tuple(dict.fromkeys(failure for kind in _connectors() for failure in kind.failures))
 
 
 def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:
-    """The options of a connector, first the one that may be given without its name.
+    """Return the options of a connector, first the one that may be given without its name.
 
     Then its own in the order of their declaration, and those that it shares with others.
 
@@ -86,12 +86,12 @@ def option_names(kind: ConnectorKind, name: str) -> tuple[str, ...]:
 
 
 def options_of(cls: type[Any]) -> tuple[str, ...]:
-    """The options of the connector `cls`, in the order of `option_names`."""
+    """Return the options of the connector `cls`, in the order of `option_names`."""
     own = get_annotations(cls)
     options = [option.name for option in fields(cls) if option.init]
     return tuple(sorted(options, key=lambda option: (option != cls.positional, option not in own)))
 
 
 def required_options(cls: Any) -> list[str]:
-    """The options of a connector that have no default."""
+    """Return the options of a connector that have no default."""
     return [field.name for field in fields(cls) if field.init and field.default is field.default_factory is MISSING]

@@ -76,15 +76,15 @@ class Duration:
 
 
 def some_time(text: str) -> Duration:
-    """The length of time that `text` is; raises ValueError, with a sentence, for none and for one of no time at all."""
+    """Read a length of time that is longer than zero; raises ValueError, with a sentence."""
     length = Duration.parse(text)
     if not length.seconds:
-        raise ValueError(f"'{text}' is no time at all")
+        raise ValueError(f"'{text}' must be longer than zero")
     return length
 
 
 def instant(seconds: float) -> datetime:
-    """The moment, in UTC, so many seconds after 1970 began; the last one that Python knows for what comes later."""
+    """Return the moment, in UTC, so many seconds after 1970 began; beyond Python's range, its last one."""
     try:
         return datetime.fromtimestamp(seconds, timezone.utc)
     except (ValueError, OverflowError):
@@ -92,12 +92,12 @@ def instant(seconds: float) -> datetime:
 
 
 def utc(milliseconds: int) -> str:
-    """The moment so many milliseconds after 1970 began, as messages show it."""
+    """Return the moment so many milliseconds after 1970 began, as messages show it."""
     return f"{instant(milliseconds / 1000):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _why(rest: str) -> str:
-    """What is wrong with `rest`, for the mistakes that are made most."""
+    """Return what is wrong with `rest`, for the mistakes that are made most."""
     if re.fullmatch(r"\d+(\.\d+)?", rest.strip()):
         return ": it has no unit"
     if rest.lstrip().startswith("-"):
@@ -108,14 +108,14 @@ def _why(rest: str) -> str:
 
 
 def spark_milliseconds(text: str, *, default_unit: str | None = None) -> float | None:
-    """The milliseconds that `7d` means to Spark (JavaUtils.timeStringAs), or None."""
+    """Return the milliseconds that `7d` means to Spark (JavaUtils.timeStringAs), or None."""
     match = _SPARK_TIME.fullmatch(text)
     unit = None if match is None else (match[2] or default_unit)
     return None if match is None or unit is None else int(match[1]) * _SPARK_MS[unit.lower()]
 
 
 def size_bytes(text: str, *, default_unit: str = "", iec: bool = False) -> int | None:
-    """The bytes that `64m` means to Spark (JavaUtils.byteStringAs), or None; `iec`: `64MiB` is understood as well."""
+    """Return the bytes that `64m` means to Spark (JavaUtils.byteStringAs), or None; `iec`: also `64MiB`."""
     match = _SIZE.fullmatch(text)
     if match is None or (match[3] and not (iec and match[2])):
         return None
@@ -124,7 +124,7 @@ def size_bytes(text: str, *, default_unit: str = "", iec: bool = False) -> int |
 
 
 def parse_size(text: str) -> int:
-    """The bytes that `64m` means; raises ValueError, with a sentence."""
+    """Return the bytes that `64m` means; raises ValueError, with a sentence."""
     size = size_bytes(text)
     if size is None:
         raise ValueError(f"'{text}' is no size")

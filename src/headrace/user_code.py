@@ -19,7 +19,7 @@ _SERVING: ContextVar[tuple[str, int | None] | None] = ContextVar("headrace_servi
 
 @contextmanager
 def serving(query: str, batch: int | None = None) -> Iterator[None]:
-    """What the user's code prints and logs inside the block belongs to this query, and to this batch."""
+    """Attribute what the user's code prints and logs in the block to this query and this batch."""
     before = _SERVING.set((query, batch))
     try:
         yield
@@ -28,12 +28,12 @@ def serving(query: str, batch: int | None = None) -> Iterator[None]:
 
 
 def current() -> tuple[str, int | None] | None:
-    """The query and the batch that the user's code runs for in this thread; None outside of it."""
+    """Return the query and the batch that the user's code runs for in this thread; None outside of it."""
     return _SERVING.get()
 
 
 def innermost(error: BaseException, is_own: Callable[[str], bool]) -> tuple[str, int | None] | None:
-    """The file and line of the innermost call in a file that `is_own`; None if the trace has no such file."""
+    """Return the file and line of the innermost call in a file that `is_own`; None if the trace has no such file."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if is_own(frame.filename):
             return frame.filename, frame.lineno
@@ -97,13 +97,13 @@ def import_as(file: str) -> Iterator[None]:
 
 
 def root_of(file: str) -> str | None:
-    """The root of the innermost project that a file belongs to; None: it belongs to none."""
+    """Return the root of the innermost project that a file belongs to; None: it belongs to none."""
     roots = [] if is_installed(file) else [root for root in _FINDER.roots if file.startswith(f"{root}/")]
     return max(roots, key=len, default=None)
 
 
 def _importing_file() -> str:
-    """The file whose statement or call imports a module."""
+    """Return the file whose statement or call imports a module."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("importlib"):
         frame = frame.f_back

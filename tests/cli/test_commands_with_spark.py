@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from headrace.api import load, run
 from headrace.cli import main
 from headrace.demo.starter import write_project
 from headrace.model import AvailableNow
+from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,16 +81,24 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(
 
 SLOW = """
 import time
+from pathlib import Path
 
 import headrace as hr
 from pyspark.sql import functions as F
 
-numbers = hr.source.rate_micro_batch(rows_per_batch=40, num_partitions=2)
+numbers = hr.source.rate_micro_batch(rows_per_batch=200, num_partitions=2)
+AT_WORK = Path(__file__).with_name("at-work")
+
+
+def slowly(value):
+    AT_WORK.touch()
+    time.sleep(1)
+    return value
 
 
 @hr.query(sink=SINK)
 def slow(numbers):
-    return numbers.select(F.udf(lambda value: time.sleep(1) or value, "LONG")("value").alias("value"))
+    return numbers.select(F.udf(slowly, "LONG")("value").alias("value"))
 """
 
 
@@ -102,21 +110,19 @@ def slow(numbers):
 def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(tmp_path: Path, sink: str) -> None:
     (tmp_path / "headrace.yml").write_text("name: slow\n")
     (tmp_path / "pipeline.py").write_text(SLOW.replace("SINK", sink))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path), "--json"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    planned = tmp_path / ".headrace/queries/slow/g1/checkpoint/offsets/0"
-    while not planned.exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    time.sleep(1.5)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    files = tmp_path / "out.log", tmp_path / "err.log"
+    with files[0].open("wb") as stdout, files[1].open("wb") as stderr:
+        command = [sys.executable, "-m", "headrace", "run", "-C", str(tmp_path), "--json"]
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr)
+    try:
+        until("row of the batch", lambda: (tmp_path / "at-work").exists() or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        until("word of the stop", lambda: '"stopping"' in files[0].read_text() or process.poll() is not None)
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    out, err = (file.read_text() for file in files)
     last = json.loads(out.splitlines()[-1])
     assert last["event"] == "result", (out, err)
     (outcome,) = last["outcomes"]

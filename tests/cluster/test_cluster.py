@@ -27,6 +27,7 @@ from headrace.cluster.daemons import Cluster, Daemon, executors_of, last_message
 from headrace.errors import CheckpointError, PlatformError
 from headrace.queries.processes import birth
 from headrace.spark.jvm.session_conf import WAITING_TIME
+from tests.waiting import until
 
 from ..run.projects import write_project
 
@@ -318,8 +319,13 @@ def test_a_driver_that_fails_is_started_again_until_it_ends_well(
     told = capsys.readouterr().err
     assert "ended with exit code 1" in told
     assert "was killed by signal 9" in told
+
     # Asked to end, it ends what it started, and starts nothing again.
-    threading.Thread(target=lambda: (time.sleep(0.5), os.kill(os.getpid(), signal.SIGTERM))).start()
+    def end() -> None:
+        until("driver", lambda: log.read_text() == "xxxxx")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end).start()
     assert submit._supervise([*command, "60"]) == -signal.SIGTERM
     assert log.read_text() == "xxxxx"
     for final in (2, 3):

@@ -911,7 +911,7 @@ class World:
             let(driver_lock, "_guard", NoLock())
             for module in (starting, planning):
                 let(module, "ONE_AT_A_TIME", NoLock())
-            let(starting, "shared", apply_settings)
+            let(starting, "share_settings", apply_settings)
             let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
@@ -928,7 +928,7 @@ class World:
             let(Rebuild, "_report", lambda *_: self._report())
             let(transactions, "ends", self.broker.ends)
             let(transactions, "as_messages", lambda frame, value, key: frame)
-            let(producer, "connected", self.broker.connected)
+            let(producer, "connect", self.broker.connected)
             for name in ("read", "ends", "partitions", "require_ledger"):
                 let(topic_ledger, name, getattr(self.broker, name))
             for owner, name, value in (*REBUILDING, *KEPT_PATHS):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 
 from headrace.run import stop
 from headrace.run.stop import Stopping, StopRequest, stop_on_signals
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.plain
 
@@ -47,33 +49,36 @@ def test_a_signal_asks_and_the_old_handler_comes_back(number: signal.Signals) ->
 
 
 @pytest.mark.parametrize(
-    ("signals", "hangs", "ended"),
-    [(1, 0.6, []), (2, 0.0, []), (2, 0.6, [signal.SIGTERM]), (3, 0.1, [signal.SIGTERM])],
+    ("signals", "grace", "ended"),
+    [(1, 0.1, []), (2, 1.0, []), (2, 0.1, [signal.SIGTERM]), (3, 60.0, [signal.SIGTERM])],
     ids=["asked once", "stops in time", "hangs", "asked a third time"],
 )
 def test_what_hangs_after_the_second_signal_is_ended(
-    monkeypatch: pytest.MonkeyPatch, signals: int, hangs: float, ended: list[int]
+    monkeypatch: pytest.MonkeyPatch, signals: int, grace: float, ended: list[int]
 ) -> None:
-    monkeypatch.setattr(stop, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(stop, "GRACE_SECONDS", grace)
     calls: list[int] = []
     with stop_on_signals(StopRequest(), end_now=calls.append):
         for _ in range(signals):
             os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(hangs)
-    time.sleep(0.3)
+        if ended:
+            eventually(lambda: calls)
+    if not ended:
+        time.sleep(grace + 0.2)
     assert calls == ended
 
 
-@pytest.mark.parametrize(("seconds", "waited"), [(0.2, True), (1.0, False)], ids=["a moment", "too long"])
+@pytest.mark.parametrize(("seconds", "settled"), [(0.2, 60.0), (60.0, 0.2)], ids=["a moment", "too long"])
 def test_a_query_that_was_broken_off_is_waited_for_until_its_thread_has_ended(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, waited: bool
+    monkeypatch: pytest.MonkeyPatch, seconds: float, settled: float
 ) -> None:
     """Spark says that it has ended before its last words to the session are out."""
-    monkeypatch.setattr(stop, "SETTLED_SECONDS", 0.5)
+    monkeypatch.setattr(stop, "SETTLED_SECONDS", settled)
     ended: list[str] = []
+    over = threading.Event()
 
     def stop_it() -> None:
-        time.sleep(seconds)
+        over.wait(seconds)
         ended.append("query")
 
     handle = SimpleNamespace(runId="1", stop=stop_it)
@@ -84,4 +89,5 @@ def test_a_query_that_was_broken_off_is_waited_for_until_its_thread_has_ended(
     stops = Stopping(ignore, request, ignore, ignore)
     stops.step([running])
     stops.settle()
-    assert ended == (["query"] if waited else [])
+    assert ended == (["query"] if seconds < settled else [])
+    over.set()

@@ -15,13 +15,15 @@ time.sleep(0.3)
 print("late", file=sys.stderr)
 """
 PARENT = f"""
-import subprocess, sys, time
+import subprocess, sys, threading
 from headrace.spark.jvm.stderr_filter import drop_lines
 with drop_lines(b"WARNING: noise", b"\\tat "):
     child = subprocess.Popen([sys.executable, "-c", {CHILD!r}])
 print("WARNING: noise of our own", file=sys.stderr, flush=True)
 child.wait()
-time.sleep(0.3)
+for thread in threading.enumerate():
+    if thread.name == "standard error":
+        thread.join(60)
 """
 
 

@@ -264,7 +264,7 @@ def test_a_browser_that_has_shown_the_token_keeps_a_cookie_that_is_not_the_token
             "short enough to be guessed",
             "characters or more, or leave it out",
         ),
-        (ServedAddress(host="0.0.0.0", token=TOKEN), "would pass the network in the clear", "--certificate and --key"),
+        (ServedAddress(host="0.0.0.0", token=TOKEN), "would pass the network unencrypted", "--certificate and --key"),
         (ServedAddress(certificate=Path("c.pem")), "TLS needs a certificate and its key", "give both"),
     ],
 )

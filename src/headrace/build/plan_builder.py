@@ -42,7 +42,7 @@ def build(
     read: Reader,
     given: Mapping[str, Any] = MappingProxyType({}),
 ) -> DataFrame:
-    """The DataFrame of `transform`, with each source given by `read` and its watermark put on.
+    """Return the DataFrame of `transform`, with each source given by `read` and its watermark put on.
 
     Views are inlined, tables and broadcasts computed, and counters do not count, but for what `given` holds. On a batch
     DataFrame a watermark has no effect (guide: "Handling Late Data and Watermarking"). A stream that is used in several
@@ -54,7 +54,7 @@ def build(
 
 
 def value_of(project: Project, table: Table, spark: SparkSession, read: Reader, given: Mapping[str, Any]) -> Any:
-    """The value of a broadcast; otherwise as `build`."""
+    """Return the value of a broadcast; otherwise as `build`."""
     send_code(project, spark)
     return _Builder(project, spark, read, given).value(table)
 
@@ -96,7 +96,7 @@ class _Builder:
         return self.apply(thing.transform, thing.name)
 
     def value(self, thing: Table) -> Any:
-        """What the function of a broadcast returns."""
+        """Return what the function of a broadcast returns."""
         value = self.apply_by(thing.transform, thing.name, self.call)
         if value is None:
             raise TableRefused(_unusable_broadcast(thing, "its function returned nothing"))
@@ -200,7 +200,7 @@ def _unusable_broadcast(thing: Table, why: str) -> Finding:
 
 
 def _user_line(error: BaseException, transform: Transform, root: Path) -> Where:
-    """The innermost line of the user's own files in the fault's trace, or where the transformation was declared."""
+    """Return the innermost line of the user's files in the trace, or where the transformation was declared."""
     if isinstance(transform, SqlTransform):
         return transform.where
     own = {transform.function.__code__.co_filename} if hasattr(transform.function, "__code__") else set[str]()
@@ -209,7 +209,7 @@ def _user_line(error: BaseException, transform: Transform, root: Path) -> Where:
 
 
 def _place(transform: Transform, line_of_file: tuple[str, int | None]) -> Where:
-    """A file and a line, with the file as it is named where the transformation was declared."""
+    """Return a file and a line, with the file as it is named where the transformation was declared."""
     file, line = line_of_file
     if transform.where.file and Path(file).name == Path(transform.where.file).name:
         file = transform.where.file
@@ -217,7 +217,7 @@ def _place(transform: Transform, line_of_file: tuple[str, int | None]) -> Where:
 
 
 def topological_order(project: Project, queries: Sequence[Query]) -> tuple[Query, ...]:
-    """`queries`, each behind those that write tables which it reads, and else in the order given."""
+    """Order queries behind those that write the tables they read; else the order stays."""
     given = {query.name: query for query in queries}
     ordered: dict[str, Query] = {}
 

@@ -58,7 +58,7 @@ def _send(contents: dict[str, bytes], spark: SparkSession) -> None:
 
 @lru_cache(maxsize=8)
 def _files_imported_in_calls(root: Path, modules: tuple[ModuleType, ...]) -> dict[str, bytes]:
-    """The files of modules below the root that functions import when they are called, and of those that these import.
+    """Read the files of modules below the root that functions import when called, and of what these modules import.
 
     `modules` themselves are sent by value. What is edited later counts from the next load of the project on, as there.
     """
@@ -76,7 +76,7 @@ def _files_imported_in_calls(root: Path, modules: tuple[ModuleType, ...]) -> dic
 
 
 def _imports(root: Path, file: Path, *, in_functions: bool) -> set[str]:
-    """The first parts of the modules that a file imports, or those of its functions alone."""
+    """Return the first parts of the modules that a file imports, or those of its functions alone."""
     try:
         tree, package = ast.parse(file.read_bytes()), file.relative_to(root).parts[0]
     except (OSError, SyntaxError, ValueError):  # The load, or the import, reports it.

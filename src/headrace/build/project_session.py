@@ -28,7 +28,7 @@ def session(
     overrides: Mapping[str, str] | None = None,
     preparing: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The session of `project`'s target, started if there is none yet; `preparing` gets each step as it begins.
+    """Return the session of `project`'s target, started if there is none yet; `preparing` gets each step as it begins.
 
     Raises PlatformError when there is no usable Java, or when a connector that the project needs is not to be had.
     """
@@ -62,12 +62,12 @@ def session(
 
 
 def worker_packages(project: Project) -> set[str]:
-    """What the tasks of the project's sources and sinks import, by the names that pip knows."""
+    """Return what the tasks of the project's sources and sinks import, by the names that pip knows."""
     return {package for connector in _connectors(project) for package in connector.worker_packages}
 
 
 def _package_settings(project: Project, master: str) -> dict[str, str]:
-    """Settings by which executors get the archive of packages, where the target names one. Raises PlatformError."""
+    """Return the settings by which executors get the target's archive of packages, if any. Raises PlatformError."""
     given = project.target.worker_packages
     if given is None or is_local(master):
         return {}
@@ -82,7 +82,7 @@ def _package_settings(project: Project, master: str) -> dict[str, str]:
 def borrow(
     project: Project, spark: SparkSession | None = None, *, much: bool = False
 ) -> AbstractContextManager[SparkSession]:
-    """A session to read with, given back as it was; one of the project's own where there is none to copy.
+    """Return a session to read with, given back as it was; one of the project's own where there is none to copy.
 
     much: it will read so many rows that the JVM's second compiler gains more than it costs.
     """
@@ -90,7 +90,7 @@ def borrow(
 
 
 def jars_of(project: Project) -> tuple[Jars, ...]:
-    """The jars that the sources and sinks of `project` ask for by their member `jars`.
+    """Return the jars that the sources and sinks of `project` ask for by their member `jars`.
 
     Raises PlatformError when one of them is unknown.
     """
@@ -108,7 +108,7 @@ def uses_s3(project: Project) -> bool:
 
 
 def listing_settings(project: Project) -> dict[str, str]:
-    """How the session lists files: on the driver where all are on a local file system, in a store as Spark does."""
+    """Return the setting by which the driver lists files, if all lie on a local file system."""
     is_local_only = all(scheme_of(path) is None for path in _paths(project))
     return {LOCAL_LISTING.key: LOCAL_LISTING.value} if is_local_only else {}
 

@@ -79,7 +79,7 @@ class Tables:
         return 0 if committed is None else committed + 1
 
     def planned_versions(self) -> dict[str, int] | None:
-        """The versions with which a batch was begun that was not committed; None if there is no such batch."""
+        """Return the versions with which a batch was begun that was not committed; None if there is no such batch."""
         last = self._checkpoint.last_batch
         if not self.declared or last is None or last == self._checkpoint.last_committed:
             return None
@@ -87,7 +87,7 @@ class Tables:
         return versions if set(versions) == set(self.declared) and not self.missing_versions(versions) else None
 
     def missing_versions(self, versions: Mapping[str, int]) -> tuple[str, ...]:
-        """The tables whose version was removed."""
+        """Return the tables whose version was removed."""
         return tuple(name for name, number in versions.items() if self.version(name, number) is None)
 
     def begin(self) -> tuple[dict[str, int], tuple[Finding, ...]]:
@@ -148,11 +148,11 @@ class Tables:
         return Version(schema="", digest=broadcasts.digest(value), at=_now())
 
     def frames(self, versions: Mapping[str, int]) -> dict[str, Any]:
-        """The tables and broadcasts in these versions."""
+        """Return the tables and broadcasts in these versions."""
         return {name: self.frame(name, number) for name, number in versions.items()}
 
     def frame(self, name: str, number: int) -> Any:
-        """A table or a broadcast in one version; raises CheckFailed if it was removed."""
+        """Return a table or a broadcast in one version; raises CheckFailed if it was removed."""
         from pyspark.sql.types import StructType
 
         version = self.version(name, number)
@@ -174,7 +174,7 @@ class Tables:
         return self._spark.read.schema(schema).parquet(escape_pattern(str(place)))
 
     def version(self, name: str, number: int) -> Version | None:
-        """What is known of a version; None if it was removed or cannot be read."""
+        """Return what is known of a version; None if it was removed or cannot be read."""
         try:
             return Version(**json.loads((self._home / name / str(number) / _FACTS).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -245,7 +245,7 @@ class Tables:
 
 
 def digest(frame: DataFrame) -> str:
-    """The same text for frames that hold the same rows, in whatever order, and another one for others."""
+    """Return the same text for frames that hold the same rows, in whatever order, and another one for others."""
     from pyspark.sql import functions as F
 
     columns = [_hashable(field) for field in frame.schema]
@@ -259,7 +259,7 @@ def digest(frame: DataFrame) -> str:
 
 
 def _hashable(field: StructField) -> Column:
-    """A column as Spark can hash it; what has parts, as text, with all its NULLs and microseconds."""
+    """Return a column as Spark can hash it; what has parts, as text, with all its NULLs and microseconds."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import AtomicType, VariantType
 
@@ -290,7 +290,7 @@ def _text(version: Version) -> str:
 
 
 def _no_source(source: NamedSource) -> DataFrame:
-    """A table reads no source; `check` says so before any start."""
+    """Return a table reads no source; `check` says so before any start."""
     raise CheckFailed(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where)
 
 
@@ -314,7 +314,7 @@ class TableVersions:
     path: Path
 
     def uses(self) -> list[Use]:
-        """Every whole line, oldest first."""
+        """Return every whole line, oldest first."""
         uses = []
         for line in json_lines.read(self.path, skip="any"):
             with suppress(TypeError):
@@ -322,11 +322,11 @@ class TableVersions:
         return uses
 
     def in_force(self, batch: int) -> dict[str, int]:
-        """The versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
+        """Return the versions that `batch` is or was made with; of two lines the later counts, as after a rewind."""
         return in_force(self.uses(), batch)
 
     def latest(self) -> dict[str, int]:
-        """The version of each table that was used last."""
+        """Return the version of each table that was used last."""
         versions: dict[str, int] = {}
         for use in self.uses():
             versions.update(use.versions)
@@ -342,5 +342,5 @@ class TableVersions:
 
 
 def in_force(uses: Sequence[Use], batch: int) -> dict[str, int]:
-    """The versions that the last of `uses` for `batch` names."""
+    """Return the versions that the last of `uses` for `batch` names."""
     return next((dict(use.versions) for use in reversed(uses) if use.from_batch <= batch), {})

@@ -81,13 +81,13 @@ class ChangeOptions(ProjectOptions):
 
 
 def ends(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a command that ends a change."""
+    """Give a command the options by which it ends a change."""
     asks = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
     return asks(with_project(json_option(as_object(ChangeOptions, command))))
 
 
 def begin_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a command that begins a change."""
+    """Give a command the options by which it begins a change."""
     return click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")(ends(command))
 
 
@@ -129,11 +129,11 @@ def _say_held(held: Sequence[Held]) -> None:
 
 @click.command()
 @click.argument("query")
-@click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside as well.")
-@click.option("--keep-result", is_flag=True, help="Let the rows stay where new ones replace them.")
+@click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside too.")
+@click.option("--keep-result", is_flag=True, help="Keep the rows, which new ones then replace.")
 @begin_options
 def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptions) -> int:
-    """Let QUERY read its sources from the beginning.
+    """Return QUERY to the beginning of its sources.
 
     The query must not be running. Its checkpoint, state and records, and with --drop-result what its sink holds, are
     counted, shown and set aside; `headrace change undo` brings them back until the query has planned a batch again.
@@ -169,7 +169,7 @@ def _say_reset(plan: ResetPlan) -> None:
 @click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
 @begin_options
 def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeOptions) -> int:
-    """Bring QUERY and its result back to an earlier batch.
+    """Return QUERY and its result to an earlier batch.
 
     The query must not be running. Checkpoint, state, records and what the sink holds go back together. What will be
     lost is counted and shown first; `headrace change undo` brings it back until the query has planned a batch again.
@@ -231,7 +231,7 @@ def adopt(
     verifies: bool,
     options: ChangeOptions,
 ) -> int:
-    """Let QUERY continue a job of plain PySpark.
+    """Continue a job of plain PySpark as QUERY.
 
     QUERY is declared and has never run; the job is stopped for good. A copy of its checkpoint becomes that of QUERY,
     and the table that it wrote by foreachBatch becomes the result of QUERY. What is there is shown first. After a
@@ -344,7 +344,7 @@ def _apply_rebuild(
 
 
 def _say_report(name: str, report: dict[str, Any]) -> None:
-    """What was found of the rebuilt result."""
+    """Print how the rebuilt result differs from the former one."""
     click.echo(f"{name}: rebuilt up to batch {report['batch']}; {report['sentence']}")
     say_below(report["notes"])
     differences = report["differences"]
@@ -431,7 +431,7 @@ def change_resume(query: str, options: ChangeOptions) -> int:
 @click.argument("query")
 @reads_project
 def change_undo(query: str, options: ProjectOptions) -> int:
-    """Bring back what QUERY was before its last change.
+    """Restore QUERY as it was before its last change.
 
     Possible until the query plans its next batch. After the undo of a rebuild, the rebuilt result is kept.
     """
@@ -445,7 +445,7 @@ def change_undo(query: str, options: ProjectOptions) -> int:
 def change_discard(query: str, options: ChangeOptions) -> int:
     """Delete for good what the last change of QUERY has set aside.
 
-    Of a rebuild that is not in place yet, what it has made.
+    For a rebuild that is not in place yet, delete its result.
     """
     project, name = options.with_query(query)
     asks = options.asks()
@@ -460,7 +460,7 @@ def change_discard(query: str, options: ChangeOptions) -> int:
 
 
 def _require_change(project: Project, query: str, verb: str) -> AnyChange:
-    """The change that is meant. Raises NothingToChange where there is none."""
+    """Return the change that is meant. Raises NothingToChange where there is none."""
     from headrace.change.change import NothingToChange
 
     pending = api.change(project, query)

@@ -1,4 +1,4 @@
-"""`headrace stop|pause|resume|restart`: what another terminal does to a running application."""
+"""`headrace stop|pause|resume|restart`: orders from another terminal to a running application."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query", required=False)
-@click.option("--now", is_flag=True, help="Break running batches off; they are made again at the next start.")
+@click.option("--now", is_flag=True, help="Cancel running batches; the next start makes them again.")
 @reads_project
 def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     """Stop the running application, or QUERY in it.
 
-    Running batches finish, as after SIGTERM, and the command waits for that; 1 when nothing runs. The other queries run
-    on when one is stopped. An application that is stopping already is waited for, and nothing else changes.
+    Running batches finish, as after SIGTERM, and the command waits for that; 1 if nothing runs. The other queries
+    continue when one is stopped. If the application is already stopping, the command only waits.
     """
     if query is not None and now:
         problem = "--now breaks off the batches of a whole application, not of one query"
@@ -44,10 +44,10 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
 @click.argument("query")
 @reads_project
 def pause(query: str, options: ProjectOptions) -> int:
-    """Let QUERY rest after its running batch.
+    """Pause QUERY after its running batch.
 
-    The application and its session run on, and keep the query until it is resumed. A query that is paused already stays
-    so, and the exit code is 0.
+    The application and its session continue, and keep the query until it is resumed. A query that is already paused
+    stays paused, and the exit code is 0.
     """
     return _order(lambda there: there.pause(query), query, options)
 
@@ -58,7 +58,7 @@ def pause(query: str, options: ProjectOptions) -> int:
 def resume(query: str, options: ProjectOptions) -> int:
     """Start a paused QUERY from its checkpoint.
 
-    All checks of a start are made; 1 when they refuse it.
+    It passes all checks of a start; 1 if they refuse it.
     """
     return _order(lambda there: there.resume(query), query, options)
 
@@ -69,8 +69,8 @@ def resume(query: str, options: ProjectOptions) -> int:
 def restart(query: str, options: ProjectOptions) -> int:
     """Stop QUERY, and start it from its checkpoint.
 
-    Its running batch finishes; a query that has failed is started as well. Nothing new is picked up: the application
-    has its files as they were when it was started. For a change of the project stop it, and run it again.
+    Its running batch finishes; a query that has failed is started too. The application keeps the files that it was
+    started with: to apply a change of the project, stop it and run it again.
     """
     return _order(lambda there: there.restart(query), query, options)
 

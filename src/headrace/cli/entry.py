@@ -85,7 +85,7 @@ class Commands(click.Group):
     """A group that lists its commands in the order in which a newcomer needs them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands, in the order in which they were added."""
+        """Return the names of the commands, in the order in which they were added."""
         return list(self.commands)
 
 

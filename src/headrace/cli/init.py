@@ -34,13 +34,13 @@ def init(name: Path, sql: bool, as_json: bool) -> int:
 
 
 def commands(directory: Path, *words: str) -> list[str]:
-    """The commands to type in the project, as they work in this shell."""
+    """Return the commands to type in the project, as they work in this shell."""
     program = _program()
     return [f"cd {shlex.quote(str(directory))}", *(f"{program} {word}" for word in words)]
 
 
 def _program() -> str:
-    """How to call headrace from any directory of this shell: by its name when it is on the path."""
+    """Return how to call headrace from any directory of this shell: by its name when it is on the path."""
     beside = Path(sys.executable).parent / "headrace"
     program = shutil.which("headrace")
     if program and Path(program).resolve() == beside.resolve():

@@ -53,18 +53,18 @@ class ProjectOptions:
     as_json: bool = False
 
     def project(self, *, may_lack_variables: bool = False) -> Project:
-        """The project; raises ProjectError."""
+        """Return the project; raises ProjectError."""
         from headrace.load import load
 
         return load(self.directory, target=self.target, may_lack_variables=may_lack_variables)
 
     def with_query(self, query: str, *, may_lack_variables: bool = False) -> tuple[Project, str]:
-        """The project and the name of one of its queries; raises HeadraceError for one that is not declared."""
+        """Return the project and the name of one of its queries; raises HeadraceError for one that is not declared."""
         project = self.project(may_lack_variables=may_lack_variables)
         return project, choose_queries(project, [query])[0]
 
     def say(self, facts: object, show: Callable[[], object]) -> None:
-        """A result: `facts` with `--json`, and what `show` writes without it."""
+        """Print `facts` as JSON with `--json`; else call `show`, which prints them for people."""
         if self.as_json:
             say_json(facts)
         else:
@@ -94,7 +94,7 @@ class PathOrUrl(str):
 
 
 def absolute_path(value: Any) -> Any:
-    """A path that starts from the working directory, wherever that is later; another value as it is."""
+    """Return a path that starts from the working directory, wherever that is later; another value as it is."""
     if isinstance(value, PathOrUrl) and scheme_of(value) is None and not value.startswith("file:"):
         return os.path.abspath(os.path.expanduser(value))
     return Path(os.path.expanduser(value)).absolute() if isinstance(value, Path) else value
@@ -119,7 +119,7 @@ def _in_directory(root: Path) -> Iterator[None]:
 
 
 def reads_project(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of `ProjectOptions`."""
+    """Give a command the options of `ProjectOptions`."""
     return with_project(json_option(as_object(ProjectOptions, command)))
 
 
@@ -138,7 +138,7 @@ def with_project(command: F) -> F:
 
 
 def choose_queries(project: Project, names: Sequence[str]) -> list[str]:
-    """The queries that were named, or all; raises HeadraceError for a name that is not declared."""
+    """Return the queries that were named, or all; raises HeadraceError for a name that is not declared."""
     if unknown := [name for name in names if name not in project.queries]:
         whats = [f"there is no query '{name}' in the project '{project.name}'" for name in unknown]
         fixes = [nearest(name, project.queries) for name in unknown]
@@ -149,7 +149,7 @@ def choose_queries(project: Project, names: Sequence[str]) -> list[str]:
 
 
 def parse_instant(text: str | None, option: str) -> datetime | None:
-    """The time that was given; one without a zone is in UTC."""
+    """Return the time that was given; one without a zone is in UTC."""
     if text is None:
         return None
     try:
@@ -171,7 +171,7 @@ class FiniteRange(click.FloatRange):
 
 
 def parse_length(text: str, option: str, fix: str = 'write for example "10 minutes"') -> Duration:
-    """The length of time that was given."""
+    """Return the length of time that was given."""
     try:
         return Duration.parse(text)
     except ValueError as error:
@@ -179,5 +179,5 @@ def parse_length(text: str, option: str, fix: str = 'write for example "10 minut
 
 
 def usage_error(what: str, fix: str) -> HeadraceError:
-    """What is raised where options are given that mean nothing."""
+    """Return what is raised where options are given that mean nothing."""
     return HeadraceError(code="HR090", what=what, fix=fix)

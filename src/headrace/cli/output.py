@@ -42,12 +42,12 @@ def _plain(value: Any) -> Any:
 
 
 def say_json(value: Any) -> None:
-    """A result as one line of JSON on stdout."""
+    """Print a result as one line of JSON on stdout."""
     write_line(redacted(json_text(value)))
 
 
 def say_finding(finding: Finding, *, err: bool = True) -> None:
-    """A finding on stderr, or on stdout where findings are the result."""
+    """Print a finding on stderr, or on stdout if findings are the result."""
     mark = "" if finding.severity == "error" else f" ({finding.severity})"
     code = click.style(f"{finding.code}{mark}", fg=_COLOUR[finding.severity], bold=True)
     # Where the terminal's encoding is none, click goes past the standard streams.
@@ -57,7 +57,7 @@ def say_finding(finding: Finding, *, err: bool = True) -> None:
 
 
 def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> None:
-    """What ended the command: on stderr, or with --json as one line on stdout."""
+    """Print what ended the command: on stderr, or with --json as one line on stdout."""
     if as_json:
         plain = [finding.as_dict() for finding in findings]
         say_json({"event": "error", "exit_code": exit_code, "findings": plain})
@@ -67,20 +67,20 @@ def say_error(findings: Iterable[Finding], *, exit_code: int, as_json: bool) -> 
 
 
 def say_below(lines: Iterable[object]) -> None:
-    """What belongs to the line before, on stdout."""
+    """Print lines that belong to the line before, indented, on stdout."""
     for line in lines:
         click.echo(f"  {line}")
 
 
 def console_of(**settings: Any) -> Console:
-    """A console that shows text as it is."""
+    """Return a console that shows text as it is."""
     from rich.console import Console
 
     return Console(markup=False, highlight=False, **settings)
 
 
 def say_table(table: Any) -> None:
-    """A table on stdout, as wide as the terminal, or as it likes where there is none."""
+    """Print a table on stdout, as wide as the terminal; without one, as wide as it needs."""
     console = console_of()
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
@@ -160,7 +160,7 @@ def write_line(line: str) -> None:
 
 
 def child_stdout() -> TextIO | None:
-    """The standard output for another `headrace` process whose lines are this command's as well."""
+    """Return the standard output for another `headrace` process whose lines are this command's as well."""
     return _own[-1] if _own else None
 
 

@@ -169,7 +169,7 @@ def plan(
 
 
 def say(judgement: Judgement, refused: Sequence[Finding]) -> None:
-    """A judgement on stdout, with what to do where it refuses a start."""
+    """Print a judgement on stdout, with a fix if it refuses a start."""
     since = f" from batch {judgement.from_batch} on" if judgement.differences else ""
     click.echo(f"{SIGNS[judgement.verdict]} {judgement.query}: {judgement.verdict}{since}")
     for difference in judgement.differences:
@@ -199,13 +199,13 @@ def restart_exit_codes() -> Iterator[None]:
 
 
 def with_operations(project: Project, **settings: Any) -> Project:
-    """The project with these settings of its operations in place of those that it declares."""
+    """Return the project with these settings of its operations in place of those that it declares."""
     operations = replace(project.target.operations, **settings)
     return replace(project, target=replace(project.target, operations=operations))
 
 
 def _trigger_of(once: bool, available_now: bool, interval: str | None) -> Trigger | None:
-    """The trigger that the options name, or None; raises HeadraceError where they name two, or none that there is."""
+    """Return the trigger that the options name, or None; raises HeadraceError for two, or for an unknown one."""
     from headrace.declare.decorators import parse_trigger
     from headrace.model import AvailableNow, Once
 

@@ -126,7 +126,7 @@ def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]
 
 
 def _token() -> str:
-    """The dashboard's token, if one is set; from here on it is never shown."""
+    """Return the dashboard's token, if one is set; from here on it is never shown."""
     from headrace.ui.server import TOKEN_VARIABLE
 
     token = os.environ.get(TOKEN_VARIABLE, "")
@@ -144,7 +144,7 @@ def _next_steps(file: Path, name: str) -> str:
 
 
 def _verify_unit(file: Path) -> int:
-    """What systemd says of it; it wants the suffix of a unit."""
+    """Return what systemd says of it; it wants the suffix of a unit."""
     if file.suffix != ".service" or shutil.which("systemd-analyze") is None:
         return 0
     command = ["systemd-analyze", "verify", str(file.resolve())]

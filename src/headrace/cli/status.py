@@ -131,7 +131,7 @@ def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOpt
 
 
 def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
-    """The rebuilds that are not done; one whose record is damaged is reported by that query's next start."""
+    """Yield the rebuilds that are not done; one whose record is damaged is reported by that query's next start."""
     from headrace.change.shadow import rebuild_status
 
     for name in project.queries:

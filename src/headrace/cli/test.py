@@ -181,7 +181,7 @@ def _say(result: CaseResult, *, as_json: bool) -> None:
 
 
 def _table(title: str, differing: Sequence[RowDifference], key: Sequence[str]) -> Table:
-    """The rows that differ, by key; of a row that is there with other values only those."""
+    """Return the rows that differ, by key; of a row that is there with other values only those."""
     from rich.text import Text
 
     def row(difference: RowDifference) -> tuple[Text | str, ...]:

@@ -87,7 +87,7 @@ def verify(
 
 
 def _key(text: str) -> dict[str, str]:
-    """The columns and values of a key; a comma in a value is one before which no name and `=` follow."""
+    """Return the columns and values of a key; a comma in a value is one before which no name and `=` follow."""
     pairs = [part.partition("=") for part in re.split(r",(?=\s*\w+=)", text)]
     if not all(name.strip() and given for name, given, _ in pairs):
         raise click.BadParameter(f"'{text}' is not COLUMN=VALUE, as action=open", param_hint="--key")
@@ -121,7 +121,7 @@ def _verdicts(
     since: int | None,
     part: tuple[int, int] | None,
 ) -> Iterator[Verdict]:
-    """Each verdict as soon as it is found."""
+    """Yield each verdict as soon as it is found."""
     with closing(api.verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
         for name in names:
             with show_waiting(f"{name}: running the batch query"):
@@ -140,14 +140,14 @@ def _say(verdict: Verdict) -> None:
 
 
 def sentence(verdict: Verdict) -> str:
-    """What was found of which query, up to which batch."""
+    """Return what was found of which query, up to which batch."""
     upto = f", {verdict.scope}" if verdict.scope else ""
     upto += "" if verdict.batch is None else f", up to batch {verdict.batch}"
     return f"{verdict.query}{upto}: {verdict.sentence}"
 
 
 def figures(verdict: Verdict) -> str:
-    """Counts, time and speed."""
+    """Format counts, time and speed."""
     counts = {
         "rows read": verdict.rows_read,
         "rows expected": verdict.rows_expected,
@@ -164,7 +164,7 @@ def figures(verdict: Verdict) -> str:
 
 
 def difference_table(verdict: Verdict) -> Table:
-    """The first rows that differ, by key."""
+    """Return the first rows that differ, by key."""
     total, shown = verdict.missing + verdict.unexpected + verdict.different, verdict.differences
     by = "another run" if verdict.rerun and verdict.exit_code else "the batch query"
     return table_of(
@@ -182,7 +182,7 @@ def difference_table(verdict: Verdict) -> Table:
 
 
 def _origin(difference: Difference) -> str:
-    """The newest input rows that the row goes back to."""
+    """Return the newest input rows that the row goes back to."""
     if difference.fed_by is None:
         return ""
     if not difference.fed_by:
@@ -252,7 +252,7 @@ def _say_late(lateness: Lateness) -> None:
 
 
 def replay_sentence(replay: Replayed) -> str:
-    """What bringing late rows back has done."""
+    """Return what bringing late rows back has done."""
     if not replay.late:
         return "no late row is missing in the result"
     written = f"{amount(replay.written, 'row')} of the result written"
@@ -261,7 +261,7 @@ def replay_sentence(replay: Replayed) -> str:
 
 
 def batch_table(lateness: Lateness) -> Table:
-    """The counts of each operator and batch."""
+    """Return the counts of each operator and batch."""
     rows = [
         (number(batch.batch), batch.operator, instant(batch.watermark), number(batch.rows))
         for batch in lateness.batches
@@ -270,7 +270,7 @@ def batch_table(lateness: Lateness) -> Table:
 
 
 def row_table(lateness: Lateness) -> Table:
-    """The first rows, each with its event time and how far behind the watermark it was."""
+    """Return the first rows, each with its event time and how far behind the watermark it was."""
     return table_of(
         ("batch", "event time", "behind the watermark", "row"),
         [(number(row.batch), instant(row.time), str(row.behind), pairs(row.row, _value)) for row in lateness.rows],

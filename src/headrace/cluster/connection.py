@@ -58,7 +58,7 @@ def is_elsewhere(master: str) -> bool:
 
 
 def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a session for `master` needs besides its `own`: the secret of a cluster started here."""
+    """Return the settings that a session for `master` needs besides its `own`: the secret of a cluster started here."""
     cluster = _local_cluster(master)
     if cluster is None:
         return {}
@@ -68,7 +68,7 @@ def settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
 
 
 def archive_settings(master: str, own: Mapping[str, str]) -> dict[str, str]:
-    """What lets executors of a cluster that was started here map the CDS archive, with the session's `own` settings."""
+    """Return the settings by which executors of a cluster that was started here map the CDS archive."""
     if _local_cluster(master) is None:
         return {}
     return cds.executor_settings(require_java(), own)
@@ -159,7 +159,7 @@ def _await_others(spark: SparkSession, master: str) -> None:
 
 
 def _started_executors(spark: SparkSession, master: str) -> list[tuple[str, int]]:
-    """The executors that workers of this machine have begun for the session, and what each has printed by now."""
+    """Return the executors that this machine's workers have begun, and how many bytes each has printed."""
     if _local_cluster(master) is None:
         return []
     started = executors_of(default_home(), spark.sparkContext.applicationId)
@@ -167,7 +167,7 @@ def _started_executors(spark: SparkSession, master: str) -> list[tuple[str, int]
 
 
 def _executors(spark: SparkSession, master: str) -> int:
-    """How many are there; raises PlatformError where the cluster has given the application up."""
+    """Return how many are there; raises PlatformError where the cluster has given the application up."""
     try:
         return executors(spark)
     except Exception as error:
@@ -213,7 +213,7 @@ def _code() -> Path:
 
 
 def _local_cluster(master: str) -> Cluster | None:
-    """The cluster that `headrace cluster start` has started, if `master` names one of its masters."""
+    """Return the cluster that `headrace cluster start` has started, if `master` names one of its masters."""
     try:
         cluster = read(default_home()) if master_hosts(master) else None
     except HeadraceError:
@@ -259,7 +259,7 @@ def require_workers(spark: SparkSession, packages: Collection[str]) -> None:
 
 
 def inspect_workers(spark: SparkSession, packages: Collection[str]) -> list[Worker]:
-    """The Python of each executor that has a free core. Raises Spark's error where none can be started."""
+    """Return the Python of each executor that has a free core. Raises Spark's error where none can be started."""
     names = tuple(packages)
 
     def describe(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
@@ -299,7 +299,7 @@ def _faults(worker: Worker, version: str) -> Iterator[Finding]:
 
 
 def _worker_refusal(message: str, own: str) -> Finding | None:
-    """Why no worker's Python came up, if the message says so."""
+    """Return why no worker's Python came up, if the message says so."""
     if (other := _OTHER_PYTHON.search(message)) is not None:
         problem = f"the workers have Python {other['worker']}, and the driver {own}: Spark runs no two of them together"
         return Finding(code="HR826", what=problem, fix=f"install Python {own} on the workers, {_CHOOSE}")

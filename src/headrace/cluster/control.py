@@ -114,7 +114,7 @@ def stop(home: Path) -> tuple[str, ...]:
 
 
 def status(home: Path) -> ClusterState:
-    """The state of the cluster by its masters' pages. Raises PlatformError if none was started."""
+    """Return the state of the cluster by its masters' pages. Raises PlatformError if none was started."""
     cluster = require(home)
     pages = [(port, web, _page(cluster.host, web)) for port, web in cluster.masters]
     living = {daemon.name: daemon.pid for daemon in cluster.daemons if daemon.is_alive}
@@ -142,7 +142,7 @@ def status(home: Path) -> ClusterState:
 
 
 def require(home: Path) -> Cluster:
-    """The cluster of a directory; raises PlatformError where none was started."""
+    """Return the cluster of a directory; raises PlatformError where none was started."""
     cluster = read(home)
     if cluster is None:
         problem = f"no cluster was started in {home}"
@@ -179,7 +179,7 @@ def _new_cluster(
 
 
 def _missing_daemons(home: Path, started: Cluster) -> Iterator[Callable[[Cluster], Daemon]]:
-    """What starts each process that does not live, in the order in which they need each other."""
+    """Yield what starts each process that does not live, in the order in which they need each other."""
     if started.zookeeper is not None and started.daemon("zookeeper") is None:
         port = started.zookeeper
 
@@ -222,7 +222,7 @@ def _wait_until(condition: Callable[[], bool]) -> bool:
 
 
 def _page(host: str, web: int) -> dict[str, Any] | None:
-    """The JSON of a master's page; None if it does not answer."""
+    """Return the JSON of a master's page; None if it does not answer."""
     try:
         with urlopen(f"http://{host}:{web}/json/", timeout=_ANSWER_SECONDS) as answer:
             page = json.load(answer)

@@ -85,16 +85,16 @@ class Cluster:
         return "spark://" + ",".join(f"{self.host}:{port}" for port, _ in self.masters)
 
     def daemon(self, name: str) -> Daemon | None:
-        """The process of that name, if it lives."""
+        """Return the process of that name, if it lives."""
         return next((daemon for daemon in self.daemons if daemon.name == name and daemon.is_alive), None)
 
     def with_daemon(self, made: Daemon) -> Cluster:
-        """The cluster with a process in place of a former one of its name."""
+        """Return the cluster with a process in place of a former one of its name."""
         return replace(self, daemons=(*(daemon for daemon in self.daemons if daemon.name != made.name), made))
 
 
 def read(home: Path) -> Cluster | None:
-    """The cluster of a directory; None if none was started, or it was stopped. Raises CheckpointError."""
+    """Return the cluster of a directory; None if none was started, or it was stopped. Raises CheckpointError."""
     file = _file(home)
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -190,12 +190,12 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def log_file(home: Path, name: str) -> Path:
-    """What a process of the cluster prints."""
+    """Return what a process of the cluster prints."""
     return home / "logs" / f"{name}.log"
 
 
 def _worker_host(cluster: Cluster, number: int) -> str:
-    """The address of a worker: one of its own where this machine has them, as Linux has all of 127.0.0.0/8.
+    """Return the address of a worker: one of its own where this machine has them, as Linux has all of 127.0.0.0/8.
 
     Spark takes workers of one address for one machine, and makes no second attempt of a slow task there.
     """
@@ -203,7 +203,7 @@ def _worker_host(cluster: Cluster, number: int) -> str:
 
 
 def _scala(spark: Path) -> str:
-    """The version of Scala that Spark's jars are made for, as their names have it: 2.13."""
+    """Return the version of Scala that Spark's jars are made for, as their names have it: 2.13."""
     return next((jar.name.split("_")[1].split("-")[0] for jar in spark.glob("jars/spark-core_*.jar")), "2.13")
 
 
@@ -213,7 +213,7 @@ def _private(place: Path) -> Path:
 
 
 def _properties(home: Path, cluster: Cluster) -> str:
-    """The settings of masters and workers, in a file, because everybody can read a command line."""
+    """Return the settings of masters and workers, in a file, because everybody can read a command line."""
     settings = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": cluster.secret,
@@ -286,13 +286,13 @@ class DaemonLog:
 
 
 def logs(home: Path) -> tuple[DaemonLog, ...]:
-    """All of them: masters and workers, and then executors, those of the oldest application first."""
+    """Return all of them: masters and workers, and then executors, those of the oldest application first."""
     own = [DaemonLog(name=file.stem, files=(file,)) for file in sorted(log_file(home, "x").parent.glob("*.log"))]
     return (*own, *_executors(home))
 
 
 def find_log(home: Path, name: str) -> DaemonLog:
-    """The log of that name; the number of an executor alone means that of the newest application.
+    """Return the log of that name; the number of an executor alone means that of the newest application.
 
     Raises PlatformError where there is none.
     """
@@ -309,12 +309,12 @@ def find_log(home: Path, name: str) -> DaemonLog:
 
 
 def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
-    """The logs of the executors of one application, those that have ended too."""
+    """Return the logs of the executors of one application, those that have ended too."""
     return tuple(executor for executor in _executors(home) if executor.name.startswith(f"{application}/"))
 
 
 def last_message(log: DaemonLog) -> str:
-    """Why a process has ended: the last exception, or option unknown to Java, that it printed."""
+    """Return why a process has ended: the last exception, or option unknown to Java, that it printed."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
     telling = [line for line in lines if _TELLING.search(line)]
     return next(iter([*telling[-1:], *filter(None, lines[-1:])]), "")

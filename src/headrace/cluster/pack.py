@@ -53,7 +53,7 @@ class Packed:
 
 
 def settings(archive: Path | str, own: Mapping[str, str]) -> dict[str, str]:
-    """The settings by which Spark unpacks an archive for each executor, and Python finds it; `own`: of the project."""
+    """Return the settings by which Spark unpacks an archive for each executor, and Python finds it."""
     archives = [f"{archive}#{DIRECTORY}", *filter(None, [own.get("spark.archives")])]
     paths = [f"./{DIRECTORY}", *filter(None, [own.get("spark.executorEnv.PYTHONPATH")])]
     return {"spark.archives": ",".join(archives), "spark.executorEnv.PYTHONPATH": ":".join(paths)}
@@ -111,7 +111,7 @@ def _report_unwritable(out: Path) -> Iterator[None]:
 
 
 def required_distributions(names: Collection[str]) -> dict[str, Distribution]:
-    """The distributions of `names`, and those that they need, by their names; raises PlatformError for one not here."""
+    """Return the distributions of `names` and their requirements, by name; raises PlatformError for a missing one."""
     by_name: dict[str, Distribution] = {}
     seen: set[tuple[str, frozenset[str]]] = set()
     try:
@@ -132,7 +132,7 @@ def required_distributions(names: Collection[str]) -> dict[str, Distribution]:
 
 
 def read_lock(file: Path) -> dict[str, str]:
-    """The entries of a lock file, such as pip and uv write it, by their packages' names; raises PlatformError."""
+    """Read the entries of a lock file of pip or uv, by their packages' names; raises PlatformError."""
     try:
         text = file.read_text(encoding="utf-8").replace("\\\n", " ")
     except OSError as error:
@@ -170,7 +170,7 @@ def _fetch(place: Path, entries: Mapping[str, str], wanted: Collection[str]) -> 
 
 
 def _pip_failure(output: str) -> Finding:
-    """Why pip has installed nothing, in a sentence."""
+    """Return why pip has installed nothing, in a sentence."""
     if other := _OTHER_FILE.search(output):
         problem = f"{other['name']} is another file than the lock file names: its {other['kind']} begins with "
         problem += f"{other['got'][:12]}, and that of the lock file with {other['wanted'][:12]}"
@@ -195,7 +195,7 @@ def _copy(package: Distribution, place: Path) -> None:
 
 
 def _own_requirements(names: Collection[str]) -> Iterator[Requirement]:
-    """What Headrace itself needs, and `names` with those parts of them that its extras ask for."""
+    """Yield what Headrace itself needs, and `names` with those parts of them that its extras ask for."""
     ours = _distribution(_OURS)
     yield from _requirements(ours, ())
     wanted = {canonicalize_name(Requirement(name).name) for name in names}
@@ -205,7 +205,7 @@ def _own_requirements(names: Collection[str]) -> Iterator[Requirement]:
 
 
 def _requirements(package: Distribution, extras: Collection[str]) -> Iterator[Requirement]:
-    """What a distribution needs on this machine, with `extras` of it."""
+    """Yield what a distribution needs on this machine, with `extras` of it."""
     given: Sequence[str] = ["", *extras]
     for text in package.requires or ():
         requirement = Requirement(text)

@@ -72,17 +72,17 @@ class Board:
             self._changed.notify_all()
 
     def states(self) -> Mapping[str, QueryState]:
-        """All of them, by query."""
+        """Return all of them, by query."""
         with self._changed:
             return dict(self._states)
 
     def get(self, query: str) -> QueryState | None:
-        """That of one query, if the application has it."""
+        """Return the state of one query, if the application has it."""
         with self._changed:
             return self._states.get(query)
 
     def live(self, query: str) -> LiveStart | None:
-        """What a query runs as, while it does."""
+        """Return what a query runs as, while it does."""
         with self._changed:
             return self._live.get(query)
 
@@ -92,7 +92,7 @@ class Board:
             return self._changed.wait_for(lambda: self.over or holds(self._states), seconds)
 
     def beat(self, due_at: Mapping[str, float]) -> None:
-        """The supervising thread lives, and knows when each query is due."""
+        """Note that the supervising thread lives, and when each query is due."""
         self.due_at, self.beat_at = due_at, time.monotonic()
 
 
@@ -114,7 +114,7 @@ class OrderAnswer(PlainData):
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> OrderAnswer:
-        """The answer that `as_dict` was taken of."""
+        """Return the answer that `as_dict` was taken of."""
         finding = plain.get("finding")
         return cls(said=str(plain.get("said", "")), finding=Finding.from_dict(finding) if finding else None)
 
@@ -160,7 +160,7 @@ class Orders:
         return order
 
     def take(self) -> Order | None:
-        """The next order, if there is one."""
+        """Return the next order, if there is one."""
         with suppress(Empty):
             return self._queue.get_nowait()
         return None
@@ -173,7 +173,7 @@ class Orders:
 
 
 def application_ended(query: str) -> Finding:
-    """The application came to its end before the order."""
+    """Return the finding that the application ended before the order."""
     return Finding(
         code="HR851",
         what=f"the application has ended, and query '{query}' with it",

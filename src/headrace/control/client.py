@@ -71,7 +71,7 @@ class RunningApplication:
         return OrderAnswer(said=f"process {self.pid} has ended" if self.owns else "the application has stopped")
 
     def follow(self) -> Iterator[dict[str, Any]]:
-        """Every event from now on, until the application ends."""
+        """Yield every event from now on, until the application ends."""
         yield from self._ask({"do": "follow"})
 
     def _ask(self, request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -119,7 +119,7 @@ class RunningApplications:
         return find_running(self._storage, query)[0].order("restart", query)
 
     def follow(self) -> Iterator[dict[str, Any]]:
-        """Every event of the application that was started last, until it ends."""
+        """Yield every event of the application that was started last, until it ends."""
         yield from find_running(self._storage)[-1].follow()
 
 
@@ -174,7 +174,7 @@ def find_running(storage: Path, query: str | None = None) -> list[RunningApplica
 
 
 def _lock_holder(storage: Path) -> str:
-    """Which process holds a query's lock all the same: of another machine, or without a socket."""
+    """Return which process holds a query's lock all the same: of another machine, or without a socket."""
     for file in sorted(storage.glob("queries/*/driver.lock")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             holder = json.loads(file.read_text(encoding="utf-8"))

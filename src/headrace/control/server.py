@@ -199,12 +199,12 @@ _SOCKET, _ELSEWHERE = ".sock", ".place"
 
 
 def control_directory(storage: Path) -> Path:
-    """The directory of the sockets of those that run out of a storage directory."""
+    """Return the directory of the sockets of those that run out of a storage directory."""
     return storage / "control"
 
 
 def listen(storage: Path, pid: int) -> tuple[socket.socket, Path]:
-    """A listening socket that only this user can open, and its path; raises OSError.
+    """Return a listening socket that only this user can open, and its path; raises OSError.
 
     Where the storage's path is too long, or its file system has no sockets, the socket lies in a private directory for
     temporary files, and a file in the storage says where.
@@ -228,7 +228,7 @@ def listen(storage: Path, pid: int) -> tuple[socket.socket, Path]:
 
 
 def _private(pid: int) -> Path:
-    """A new private directory for temporary files, the first whose path is short enough where there is one."""
+    """Return a new private directory for temporary files, the first whose path is short enough where there is one."""
     longest = len(f"/headrace-control-xxxxxxxx/{pid}{_SOCKET}")
     homes = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
     fit = (home for home in homes if os.path.isdir(home) and len(os.fsencode(home)) + longest <= LONGEST_PATH)
@@ -236,7 +236,7 @@ def _private(pid: int) -> Path:
 
 
 def sockets(storage: Path) -> Iterator[tuple[int, Path]]:
-    """The process and the path of every socket that is there, also of processes that are gone."""
+    """Yield the process and the path of every socket that is there, also of processes that are gone."""
     with suppress(OSError):
         for file in sorted(control_directory(storage).iterdir()):
             if file.stem.isdigit() and file.suffix == _SOCKET:

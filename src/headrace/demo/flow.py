@@ -75,16 +75,16 @@ class Audience(Protocol):
     """Who watches the demo."""
 
     def say(self, sentence: str) -> None:
-        """Something that happened, in one sentence."""
+        """Report what happened, in one sentence."""
 
     def show(self, tally: Tally) -> None:
-        """The figures as they are now; called several times a second while the driver runs."""
+        """Show the figures as they are now; called several times a second while the driver runs."""
 
     def show_command(self, command: Sequence[str]) -> None:
-        """A command of headrace whose own output comes next, on stdout and stderr."""
+        """Show a command of headrace, whose own output follows on stdout and stderr."""
 
     def result(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """The first rows of the result table."""
+        """Show the first rows of the result table."""
 
 
 def demo(
@@ -145,7 +145,7 @@ class _Show:
         self.children: list[Child] = []
 
     def play(self) -> None:
-        """Returns when no more events will land; what the driver has not taken then, is left for the next command."""
+        """Play until no more events will land; what the driver has not taken is left for the next command."""
         pace = self.pace
         try:
             driver = self._start()
@@ -278,7 +278,7 @@ class Child:
                 self.lines.put(json.loads(text))
 
     def said(self) -> list[Line]:
-        """The lines that have come since the last call."""
+        """Return the lines that have come since the last call."""
         return [self.lines.get_nowait() for _ in range(self.lines.qsize())]
 
     @property

@@ -41,13 +41,13 @@ class PhoneEvent(NamedTuple):
     kind: Kind = "usual"
 
     def as_json(self) -> str:
-        """The event as one JSON line, without the line's end."""
+        """Return the event as one JSON line, without the line's end."""
         time = self.time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return json.dumps({"phone_id": self.phone_id, "time": time, "action": self.action})
 
 
 def events(seed: int, count: int, *, first: int = 0) -> Iterator[PhoneEvent]:
-    """The `count` events from number `first` on, in the order in which they arrive; the same for the same seed."""
+    """Yield `count` events from number `first` on, in their order of arrival; the same for the same seed."""
     number, end = first, first + count
     while number < end:
         block, offset = divmod(number, BLOCK)
@@ -57,7 +57,7 @@ def events(seed: int, count: int, *, first: int = 0) -> Iterator[PhoneEvent]:
 
 
 def _block(seed: int, block: int) -> list[PhoneEvent]:
-    """The events of one block; each block has random numbers of its own, so that any of them can be made alone."""
+    """Return the events of one block; each has its own random numbers, so that it can be made alone."""
     chance = random.Random(f"{seed}:{block}")
     actions, weights = list(ACTIONS), list(ACTIONS.values())
     made: list[PhoneEvent] = []
@@ -101,7 +101,7 @@ def write_file(directory: Path, number: int, *, seed: int, rows: int = BLOCK) ->
 
 
 def next_number(directory: Path) -> int:
-    """The number of the file to write next: one after the last that has landed."""
+    """Return the number of the file to write next: one after the last that has landed."""
     names = (_NAME.fullmatch(path.name) for path in directory.glob("events-*.json"))
     return max((int(name.group(1)) for name in names if name), default=-1) + 1
 

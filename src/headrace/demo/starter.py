@@ -66,7 +66,7 @@ def refuse_unless_empty(directory: Path) -> None:
 
 
 def _texts(template: Path) -> Iterator[tuple[Path, str]]:
-    """The files of a template, in the order of their paths.
+    """Yield the files of a template, in the order of their paths.
 
     `dot-` at the front of a name stands for a dot, and `.template` at its end keeps tools from taking it for ours.
     """

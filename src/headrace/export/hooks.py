@@ -75,7 +75,8 @@ class Hooks(Observer):
 
     def send(self, event: HookEvent, query: str, **facts: Any) -> None:
         """Send an event to every hook that wants it; returns at once."""
-        body = event_body(self._app, event, query, facts)
+        at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        body = {"event": event, "app": self._app, "query": query, "at": at, **facts}
         for hook in self._hooks:
             if event in hook.on:
                 try:
@@ -99,11 +100,6 @@ class Hooks(Observer):
                 self._report(_delivery_failure(hook, body["event"], str(error)))
             finally:
                 self._queue.task_done()
-
-
-def event_body(app: str, event: HookEvent, query: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return {"event": event, "app": app, "query": query, "at": at, **facts}
 
 
 def deliver(hook: Hook, body: Mapping[str, Any]) -> None:

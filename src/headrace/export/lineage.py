@@ -233,7 +233,7 @@ class Dataset:
 
 
 def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
-    """The datasets of a source or a sink; none where it says nothing of itself, or is no store, as a socket.
+    """Return the datasets of a source or a sink; none where it says nothing of itself, or is no store, as a socket.
 
     Source: OpenLineage's specification, "Dataset naming"; a table of SQLite and of Spark's own catalog has no rule.
     """
@@ -256,7 +256,7 @@ def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
 
 
 def path_dataset(path: str) -> Dataset:
-    """The dataset of a directory or a file, by its path in one spelling."""
+    """Return the dataset of a directory or a file, by its path in one spelling."""
     parts = urlsplit(path)
     if not parts.netloc and parts.scheme in ("", "file"):
         return Dataset("file", parts.path if parts.scheme else path)

@@ -29,12 +29,12 @@ FILE = "headrace.log"
 
 
 def log_directory(storage: Path) -> Path:
-    """The directory of a project's log and its rotated files."""
+    """Return the directory of a project's log and its rotated files."""
     return storage / "logs"
 
 
 def lines_of(storage: Path, query: str) -> Iterator[str]:
-    """The lines of one query in the log of a project, the oldest first, from the rotated files as well."""
+    """Yield the lines of one query in the log of a project, the oldest first, from the rotated files as well."""
     rotated = sorted(log_directory(storage).glob(f"{FILE}.*"), key=lambda file: -int(file.suffix[1:] or 0))
     for file in (*rotated, log_directory(storage) / FILE):
         with suppress(FileNotFoundError), file.open(encoding="utf-8", errors="replace") as lines:
@@ -155,7 +155,7 @@ class _PrivateFile(RotatingFileHandler):
 
 
 def _end_half_a_line(file: Path, opened: io.TextIOWrapper) -> None:
-    """What a full disk or a killed driver left without an end does not swallow the line that comes next."""
+    """End a line that a full disk or a killed driver has cut off, so that the next line is separate."""
     with file.open("rb") as written:
         if written.seek(0, os.SEEK_END) and written.seek(-1, os.SEEK_END) and written.read() != b"\n":
             opened.write("\n")
@@ -231,7 +231,7 @@ class SparkLines(Observer):
         self._log.write(spark_line.level, message, query=query, batch=batch)
 
     def _newest_batch(self, query: str, ms: int | None) -> int | None:
-        """The newest batch that Spark had begun by then: what it says is of that one, for it makes one at a time.
+        """Return the newest batch that Spark had begun by then, to which its line belongs: it makes one at a time.
 
         A line is read some time after it was said. ms: when that was; None: now.
         """

@@ -128,7 +128,7 @@ class MetricsObserver(Observer):
         yield self._gauge("headrace_verify_mismatched_rows", help_text, ("shown_by",), wrong)
 
     def _lags(self, lags: Mapping[str, Mapping[str, Lag | None]]) -> Iterator[Metric]:
-        """What the sources answer now; no sample of one that does not answer, or whose next rows no batch takes."""
+        """Yield the lags of the sources; no sample for one that does not answer, or is stuck."""
         rows, files, sizes, seconds = (list[Sample]() for _ in range(4))
         for query, source, lag in (
             (query, name, lag) for query, by_source in lags.items() for name, lag in by_source.items()
@@ -213,7 +213,7 @@ class _Collected:
 
 
 def _mismatched_rows(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], int]:
-    """How many rows differ by the newest verdict of each query that has one, from what it was shown by.
+    """Return how many rows differ by the newest verdict of each query that has one, from what it was shown by.
 
     A result that is equal to another run is right, also where the batch query gives other rows.
     """
@@ -226,7 +226,7 @@ def _mismatched_rows(verdicts: Mapping[str, Mapping[str, Any]]) -> dict[tuple[st
 
 
 def require(module: str) -> Any:
-    """A module of the packages of metrics; raises PlatformError where it is missing."""
+    """Return a module of the packages of metrics; raises PlatformError where it is missing."""
     return import_optional(
         module, f"metrics need the package {module.replace('_', '-')}, which is not installed", "metrics"
     )

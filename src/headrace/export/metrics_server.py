@@ -43,7 +43,7 @@ def serve_metrics(settings: Settings, board: Board, metrics: MetricsObserver) ->
 
 
 def application(settings: Settings, board: Board, metrics: MetricsObserver) -> ASGIApp:
-    """The three addresses, behind what looks at who asks."""
+    """Return the three addresses, behind what looks at who asks."""
 
     def health(request: Request, state: Mapping[str, Any]) -> Response:
         # A request without the token learns no names.

@@ -46,7 +46,7 @@ class Observers(Observer):
                     self._installed[name] = made
 
     def undelivered(self) -> Iterator[Finding]:
-        """The findings reported since the last event."""
+        """Yield the findings reported since the last event."""
         while not self._undelivered.empty():
             yield self._undelivered.get()
 

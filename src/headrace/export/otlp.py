@@ -168,17 +168,17 @@ class _LastMessage(logging.Handler):
 
 
 def otlp_name(name: str) -> str:
-    """A metric's name with dots: a collector that writes for Prometheus makes it the same name again."""
+    """Return a metric's name with dots: a collector that writes for Prometheus makes it the same name again."""
     return name.replace("_", ".")
 
 
 def unit_of(name: str) -> str:
-    """The unit of a metric, as UCUM writes it."""
+    """Return the unit of a metric, as UCUM writes it."""
     return _UNITS.get(name.rpartition("_")[2], "1")
 
 
 def phases(record: BatchRecord) -> Iterable[tuple[str, int, int]]:
-    """Each phase of a batch with the milliseconds from its trigger on; Spark reports how long each took."""
+    """Yield each phase of a batch with the milliseconds from its trigger on; Spark reports how long each took."""
     at = 0
     for phase in _PHASES:
         if (took := record.durations.get(phase)) is not None:

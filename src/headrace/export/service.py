@@ -54,8 +54,9 @@ def unit(
     memory: str = MEMORY,
     systemd: int | None = None,
 ) -> str:
-    """The text of the unit; raises HeadraceError where it would run as root, as a user who cannot write, or where a
-    value cannot stand in a unit.
+    """Return the text of the unit.
+
+    Raises HeadraceError if it would run as root or as a user who cannot write, or if a unit cannot hold a value.
 
     user: whom it runs as; None: whom the project's directory belongs to. watchdog: it is started again after so long
     without a batch, a task of one, or a start. memory: what it may use, as systemd writes it. systemd: its version, if
@@ -123,7 +124,7 @@ def _is_root(user: str) -> bool:
 
 
 def _place_refusal(user: str, project: Project) -> Finding | None:
-    """Why `user`, if this machine knows them, cannot run the project, by the rights of its directories."""
+    """Return why `user`, if this machine knows them, cannot run the project, by the rights of its directories."""
     # An unknown user, or a directory that cannot be read, is not judged.
     with suppress(KeyError, OSError):
         account = pwd.getpwnam(user)
@@ -180,7 +181,7 @@ class Notifier(Observer):
         self._work[record.query] = (record.batch,)
 
     def close(self) -> None:
-        """The application ends; what still runs is given its time by systemd."""
+        """Report that the application ends; systemd gives it time for what still runs."""
         self._done.set()
         self._send("STOPPING=1")
 
@@ -212,7 +213,7 @@ class Notifier(Observer):
 
 
 def systemd_version() -> int | None:
-    """The version of this machine's systemd; None where there is none."""
+    """Return the version of this machine's systemd; None where there is none."""
     try:
         output = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -222,7 +223,7 @@ def systemd_version() -> int | None:
 
 
 def unit_name(project: Project) -> str:
-    """What the unit is called: the project's name, and the target where it is not `dev`."""
+    """Return what the unit is called: the project's name, and the target where it is not `dev`."""
     name, target = (
         re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:_LONGEST] for name in (project.name, project.target.name)
     )
@@ -230,7 +231,7 @@ def unit_name(project: Project) -> str:
 
 
 def command() -> list[str]:
-    """How this Headrace is called, by its absolute path."""
+    """Return how this Headrace is called, by its absolute path."""
     beside = Path(sys.executable).parent / "headrace"
     program = str(beside) if beside.is_file() else shutil.which("headrace")
     return [program] if program else [sys.executable, "-m", "headrace"]

@@ -32,7 +32,7 @@ LATE_SHARE, LATE_GROWTH = 0.01, 2.0
 def health(
     records: Iterable[BatchRecord], *, watermarked: Collection[str] = (), state_budget_bytes: int | None = None
 ) -> Iterator[Finding]:
-    """Findings about each query among `records`, which lie in the order of time.
+    """Yield findings about each query among `records`, which are in the order of time.
 
     watermarked: the sources that have a watermark, of which the slowest decides; unknown to the records.
     state_budget_bytes: the memory that its state may take.
@@ -119,7 +119,7 @@ NULL_TIMES = "HR685"
 
 
 def find_wrong_times(batches: Sequence[BatchRecord]) -> Iterator[Finding]:
-    """What is wrong with the event times of a query's last batches: some are NULL, or its watermark is in the future.
+    """Yield what is wrong with the event times of the last batches: some are NULL, or the watermark is in the future.
 
     Rows without a time are reported while they come, with how many have come in all.
     """
@@ -280,7 +280,7 @@ def find_stall(
 
 
 def find_silent_sources(query: str, records: Sequence[BatchRecord], *, now: datetime) -> Iterator[Finding]:
-    """A source that gave rows again and again gives none for much longer than it ever paused.
+    """Yield a source that gave rows again and again gives none for much longer than it ever paused.
 
     now: when Spark last reported that it asked the sources; during a batch it does not.
     """

@@ -62,7 +62,7 @@ class SourceLags:
         return {}
 
     def statuses(self) -> list[QueryStatus]:
-        """How each query that was ever run stands, with what its sources hold now."""
+        """Return how each query that was ever run stands, with what its sources hold now."""
         if not self._file.exists():
             return []
         with History.open(self._file, read_only=True) as history:
@@ -70,7 +70,7 @@ class SourceLags:
             return self.now(history.statuses())
 
     def now(self, statuses: Sequence[QueryStatus]) -> list[QueryStatus]:
-        """The same; of a source that does not answer, what the newest batch reported."""
+        """Return the same; of a source that does not answer, what the newest batch reported."""
         counted = {status.query: status.batch for status in statuses if status.batch is not None}
         asked = self.of([status.query for status in statuses], counted)
         current = []
@@ -126,21 +126,23 @@ class _Question:
         self.answered.set()
 
     def latest(self) -> Iterator[tuple[str, Lag | None]]:
-        """Each source with its answer, which has its time where it is not of the newest question."""
+        """Yield each source with its answer, which has its time where it is not of the newest question."""
         for source in self.project.sources_of(self.query) if self.query.sink.facts.durable else ():
             at, lag = self.answers.get(source.name, (0.0, None))
             yield source.name, replace(lag, at_ms=int(at * 1000)) if lag is not None and at < self.begun else lag
 
 
 def lag(project: Project, query: Query, layout: QueryLayout) -> Lag | None:
-    """The sum over the sources of `query`, without a JVM; None if one is not known or counts in another unit."""
+    """Return the sum over the sources of `query`, without a JVM; None if one is not known or counts in another unit."""
     return total(lags(project, query, layout))
 
 
 def lags(
     project: Project, query: Query, layout: QueryLayout, *, counted: int | None = None, cheap: bool = False
 ) -> dict[str, Lag | None]:
-    """What each source of `query` still holds; None if it does not know, and nothing if the checkpoint cannot be read.
+    """Ask each source of `query` what it still holds.
+
+    None for a source that does not know; nothing if the checkpoint cannot be read.
 
     Of a source that the query reads in several places, what waits for the place that has taken the least. counted: the
     batch after which it is asked; None: the newest. cheap: sources whose lag Spark reports of each batch are not asked.
@@ -154,7 +156,7 @@ def lags(
 def _ask_sources(
     project: Project, query: Query, layout: QueryLayout, counted: int | None = None, *, cheap: bool = False
 ) -> Iterator[tuple[str, Lag | None]]:
-    """Each source with its answer; `cheap`: those whose lag Spark reports of each batch are not asked."""
+    """Yield each source with its answer; `cheap`: those whose lag Spark reports of each batch are not asked."""
     sources = project.sources_of(query)
     prefixes = _read_prefixes(layout, [source.name for source in sources], counted)
     further = further_uses((source.name for source in sources), prefixes)
@@ -164,7 +166,7 @@ def _ask_sources(
 
 
 def read_reported_lags(project: Project, query: Query, record: BatchRecord) -> dict[str, Lag]:
-    """The lag by Spark's report of a batch, for sources that can read it; no source is asked."""
+    """Return the lag by Spark's report of a batch, for sources that can read it; no source is asked."""
     lags: dict[str, Lag] = {}
     sources = {source.name: source.connector for source in project.sources_of(query)}
     for progress in record.sources:
@@ -178,7 +180,7 @@ def read_reported_lags(project: Project, query: Query, record: BatchRecord) -> d
 
 
 def total(parts: Mapping[str, Lag | None]) -> Lag | None:
-    """The sum; None where one part is not known, or they count different things."""
+    """Return the sum; None where one part is not known, or they count different things."""
     lags = [part for part in parts.values() if part is not None]
     if not lags or len(lags) < len(parts) or len({part.unit for part in lags}) > 1:
         return None
@@ -204,7 +206,7 @@ def _lag_of(source: NamedSource, prefixes: Mapping[str, SourcePrefix], further: 
 
 
 def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """What the sources of `query` hold and will never give, without a JVM."""
+    """Yield what the sources of `query` hold and will never give, without a JVM."""
     sources = project.sources_of(query)
     if not any(overrides(source.connector, "left_out") for source in sources):
         return
@@ -240,7 +242,7 @@ def _read_prefixes(layout: QueryLayout, names: list[str], counted: int | None = 
 
 
 def read_committed_prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
-    """What each of the sources has given to the batches that are committed."""
+    """Return what each of the sources has given to the batches that are committed."""
     checkpoint = Checkpoint(layout.checkpoint)
     through = checkpoint.last_committed
     if through is None:

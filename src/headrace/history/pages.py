@@ -36,26 +36,13 @@ class SearchError(ValueError):
     """A search that is not understood."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchPage:
-    """Batches, the newest first; `before`: ask with it for those that follow, None at the end."""
-
-    batches: tuple[BatchRecord, ...]
-    before: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Batches in order; every `step`-th one of those that there are."""
-
-    batches: tuple[BatchRecord, ...]
-    step: int
-
-
 def batch_page(
     history: History, query: str, generation: int, *, before: int | None = None, limit: int = 50, search: str = ""
-) -> BatchPage:
-    """The newest batches below `before` that `search` finds; raises SearchError."""
+) -> tuple[list[BatchRecord], int | None]:
+    """Return the newest batches below `before` that `search` finds, the newest first; raises SearchError.
+
+    The second value is the `before` of the next page; None at the end.
+    """
     where, values = _condition(search)
     top = before if before is not None else 2**62
     with history._snapshot() as db:
@@ -66,26 +53,28 @@ def batch_page(
         ).fetchone()
         lowest, looked = bounds[0], bounds[1]
         if lowest is None:
-            return BatchPage(batches=(), before=None)
+            return [], None
         rows = db.execute(
             f"SELECT batch, record FROM batches WHERE {_OF} AND batch < ? AND batch >= ?{where} "
             "ORDER BY batch DESC LIMIT ?",
             (query, generation, top, lowest, *values, limit + 1),
         ).fetchall()
     shown = rows[:limit]
-    more = len(rows) > limit
-    following = shown[-1][0] if more else lowest if where and looked == SCANNED else None
-    return BatchPage(batches=tuple(map(_record, (text for _, text in shown))), before=following)
+    following = shown[-1][0] if len(rows) > limit else lowest if where and looked == SCANNED else None
+    return [_record(text) for _, text in shown], following
 
 
 def sample_batches(
     history: History, query: str, generation: int, *, seconds: float | None = None, most: int = 2_000
-) -> Sample:
-    """The batches of the last `seconds` before the newest one (None: all), thinned out evenly to `most`."""
+) -> tuple[list[BatchRecord], int]:
+    """Return the batches of the last `seconds` before the newest one (None: all) in order, at most `most` of them.
+
+    The second value is the step: of so many batches one is returned.
+    """
     with history._snapshot() as db:
         ends = db.execute(f"SELECT min(batch), max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()
         if ends[0] is None:
-            return Sample(batches=(), step=1)
+            return [], 1
         first, last = int(ends[0]), int(ends[1])
         if seconds is not None:
             first = _first_since(db, query, generation, first, last, seconds)
@@ -102,11 +91,11 @@ def sample_batches(
                 "ORDER BY batch",
                 (last, step, step, first, query, generation),
             ).fetchall()
-    return Sample(batches=tuple(_record(text) for (text,) in rows), step=step)
+    return [_record(text) for (text,) in rows], step
 
 
 def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any]]:
-    """The newest runs of a query as plain data, the newest first."""
+    """Return the newest runs of a query as plain data, the newest first."""
     with history._snapshot() as db:
         rows = db.execute(
             "SELECT id, generation, pid, state, started, ended, error FROM runs WHERE query = ? "
@@ -136,7 +125,7 @@ def spark_page(history: History, query: str, run: int) -> str | None:
 
 
 def verdicts_of(history: History, query: str, limit: int = 100) -> list[dict[str, Any]]:
-    """The newest verdicts of a query, in order, each with when it was given."""
+    """Return the newest verdicts of a query, in order, each with when it was given."""
     with history._snapshot() as db:
         rows = db.execute(
             "SELECT at, verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT ?", (query, limit)
@@ -155,7 +144,7 @@ class LateBatch:
 
 
 def late_batches(history: History, query: str, generation: int, most: int = 10_000) -> list[LateBatch]:
-    """Those among the newest `most` batches, in order; late is what is behind the watermark of the batch before."""
+    """Return batches with late rows among the newest `most`; late is behind the previous batch's watermark."""
     with history._snapshot() as db:
         last = db.execute(f"SELECT max(batch) FROM batches WHERE {_OF}", (query, generation)).fetchone()[0]
         rows = db.execute(
@@ -173,13 +162,13 @@ def late_batches(history: History, query: str, generation: int, most: int = 10_0
 
 
 def change_mark(history: History) -> int:
-    """A number that is another one once any other process has written to the history."""
+    """Return a number that is another one once any other process has written to the history."""
     with history._snapshot() as db:
         return int(db.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _first_since(db: sqlite3.Connection, query: str, generation: int, first: int, last: int, seconds: float) -> int:
-    """The first batch within `seconds` of the newest one; batches follow each other in time, so it is halved."""
+    """Return the first batch within `seconds` of the newest one; batches follow each other in time, so it is halved."""
 
     def at(batch: int) -> float:
         text = db.execute(
@@ -200,7 +189,7 @@ def _first_since(db: sqlite3.Connection, query: str, generation: int, first: int
 
 
 def _condition(search: str) -> tuple[str, list[Any]]:
-    """The search as SQL, with its values: batches by number or range, comparisons of figures, and texts."""
+    """Return the search as SQL, with its values: batches by number or range, comparisons of figures, and texts."""
     parts, values = [], list[Any]()
     for word in search.split():
         if match := _BATCHES.fullmatch(word):

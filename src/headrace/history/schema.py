@@ -138,7 +138,7 @@ def no_history(path: Path) -> CheckpointError:
 
 
 def newer_history(path: Path, version: int) -> CheckpointError:
-    """The file was written by a later Headrace."""
+    """Return the file was written by a later Headrace."""
     return CheckpointError(
         code="HR531",
         where=Where(file=str(path)),

@@ -83,7 +83,7 @@ class QueryStatus(PlainData):
         return self.now.in_trouble or self.fenced
 
     def as_dict(self) -> dict[str, Any]:
-        """The status as plain data, the parts of its state among its own."""
+        """Return the status as plain data, the parts of its state among its own."""
         facts = super().as_dict()
         state = facts.pop("now")
         return {**facts, **state, "in_trouble": self.in_trouble}
@@ -119,7 +119,7 @@ _SILENT_SECONDS = 60.0
 
 
 def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | None) -> QueryStatus:
-    """The status of a query with its newest run and the state that is kept of it, one of which there is."""
+    """Return the status of a query with its newest run and the state that is kept of it, one of which there is."""
     now = _state(query, run, kept)
     if run is None:
         assert kept is not None, "a query is known by its run or by its state"
@@ -174,7 +174,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
 
 
 def verdict_of(text: str) -> dict[str, Any]:
-    """A verdict as it was kept; an earlier version kept `rerun` alone of how it was shown."""
+    """Return a verdict as it was kept; an earlier version kept `rerun` alone of how it was shown."""
     plain: dict[str, Any] = json.loads(text)
     return {"shown_by": "rerun" if plain.get("rerun") else "batch", **plain}
 
@@ -184,14 +184,14 @@ def _null_times(record: BatchRecord) -> dict[str, int]:
 
 
 def _error_of(text: str | None) -> tuple[Finding | None, bool]:
-    """What a run failed of, and whether a newer driver has ended it."""
+    """Return what a run failed of, and whether a newer driver has ended it."""
     plain = json.loads(text) if text else {}
     fenced = bool(plain.pop("fenced", False))
     return (Finding.from_dict(plain) if plain else None), fenced
 
 
 def _lags(record: BatchRecord) -> dict[str, Lag | None]:
-    """What each source held after a batch; of several uses of one, what waits for the use that has taken the least."""
+    """Return what each source held after a batch; of several uses, what waits for the one that took the least."""
     lags: dict[str, Lag | None] = {}
     for source in record.sources:
         name = source_of(source.name)
@@ -214,12 +214,12 @@ def is_alive(process: Row) -> bool:
 
 
 def state_of(kept: Row) -> QueryState:
-    """The state that is kept of a query; `killed` once its process is gone without a word."""
+    """Return the state that is kept of a query; `killed` once its process is gone without a word."""
     return _with_killed(QueryState.from_dict(json.loads(kept["state"])), kept)
 
 
 def _state(query: str, run: Row | None, kept: Row | None) -> QueryState:
-    """The recorded state, or that of a later run which recorded none."""
+    """Return the recorded state, or that of a later run which recorded none."""
     if kept is not None and (run is None or kept["seen"] >= run["started"]):
         return state_of(kept)
     assert run is not None, "a query is known by its run or by its state"
@@ -235,6 +235,6 @@ def _with_killed(state: QueryState, process: Row) -> QueryState:
 
 
 def _placeholder_run(kept: Row) -> dict[str, Any]:
-    """What stands for the run of a query that has not begun one."""
+    """Return what stands for the run of a query that has not begun one."""
     named = {"mode": "", "trigger_text": "", "sink": "", "error": None, "ended": None}
     return {"id": 0, "generation": 1, "pid": kept["pid"], "started": kept["seen"], "seen": kept["seen"], **named}

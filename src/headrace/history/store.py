@@ -88,7 +88,7 @@ class History:
         return int(run or 0)
 
     def newest_run(self, query: str) -> int:
-        """The number of the run of `query` that began last, in whatever process; 0 if there is none."""
+        """Return the number of the run of `query` that began last, in whatever process; 0 if there is none."""
         with self._snapshot() as db:
             return int(db.execute("SELECT coalesce(max(id), 0) FROM runs WHERE query = ?", (query,)).fetchone()[0])
 
@@ -166,7 +166,7 @@ class History:
                 self._prune(db, about[0])
 
     def unreported_batches(self, query: str, generation: int, through: int) -> list[int]:
-        """The committed batches up to `through` that no run has reported.
+        """Return the committed batches up to `through` that no run has reported.
 
         Those before the first one that is kept do not count; nor do any where the history knows of no earlier run.
         """
@@ -180,7 +180,7 @@ class History:
         )
 
     def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
-        """The newest batches of a generation of a query (None: the newest first), in order."""
+        """Return the newest batches of a generation of a query (None: the newest first), in order."""
         with self._snapshot() as db:
             rows = db.execute(
                 "SELECT record FROM batches WHERE query = ? AND generation = coalesce(?, generation) "
@@ -201,7 +201,7 @@ class History:
                 db.execute("DELETE FROM events WHERE id <= ?", ((kept or 0) - EVENTS_KEPT,))
 
     def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
-        """The newest events (of `query`) whose number is greater than `after`, in order."""
+        """Return the newest events (of `query`) whose number is greater than `after`, in order."""
         with self._snapshot() as db:
             rows = db.execute(
                 "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
@@ -220,7 +220,7 @@ class History:
         ]
 
     def verdicts(self) -> dict[str, dict[str, Any]]:
-        """The newest verdict of each query that has one."""
+        """Return the newest verdict of each query that has one."""
         with self._snapshot() as db:
             rows = db.execute(
                 "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
@@ -228,7 +228,7 @@ class History:
         return {query: verdict_of(text) for query, text in rows}
 
     def newest_batches(self) -> dict[str, int]:
-        """The newest batch of each query in the generation of its newest run, of those that have one."""
+        """Return the newest batch of each query in the generation of its newest run, of those that have one."""
         with self._snapshot() as db:
             rows = db.execute(
                 "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
@@ -319,7 +319,7 @@ class History:
             )
 
     def statuses(self) -> list[QueryStatus]:
-        """How each query stands, by name."""
+        """Return how each query stands, by name."""
         with self._snapshot() as db:
             rows = db.execute("SELECT * FROM runs WHERE id IN (SELECT max(id) FROM runs GROUP BY query)").fetchall()
             runs = {row["query"]: row for row in rows}
@@ -370,12 +370,12 @@ class History:
 
 
 def _quarantined_rows(record: str) -> int:
-    """How many rows of a batch were quarantined, by its record."""
+    """Return how many rows of a batch were quarantined, by its record."""
     return sum(source.get("quarantined", 0) for source in json.loads(record)["sources"])
 
 
 def _killed_states(db: sqlite3.Connection) -> list[sqlite3.Row]:
-    """The kept states of queries whose process on this machine is gone and has not said how they ended."""
+    """Return the kept states of queries whose process on this machine is gone and has not said how they ended."""
     rows = db.execute("SELECT * FROM states WHERE host = ?", (socket.gethostname(),)).fetchall()
     return [row for row in rows if json.loads(row["state"])["state"] not in ENDED and not is_alive(row)]
 
@@ -406,7 +406,7 @@ def _connect(target: str) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing, also where the directory may not be written."""
+    """Return a connection that writes nothing, also where the directory may not be written."""
     uri = path.resolve().as_uri()
     connection = _connect(f"{uri}?mode=ro")
     try:

@@ -47,7 +47,7 @@ class Answers:
         self._shared = Shared(lambda: (since, self._mark) if (since := self.live.followed_since) else None)
 
     def project(self, request: Request) -> Response:
-        """The whole project at a glance."""
+        """Return the whole project at a glance."""
         with self._history() as history:
             return self._json({**self._about(), "graph": self._graph, **self._standings(history)})
 
@@ -69,7 +69,7 @@ class Answers:
             )
 
     def batches(self, request: Request) -> Response:
-        """A page of batches, the newest first."""
+        """Return a page of batches, the newest first."""
         query = self._query_of(request)
         limit = whole_number(request, "limit", 50, least=1, most=PAGE_MOST)
         before = whole_number(request, "before", _LARGEST, least=0, most=_LARGEST)
@@ -80,10 +80,9 @@ class Answers:
                 if history is None:
                     return {"batches": [], "before": None}
                 generation = self._generation(request, history, query)
-                batch_page = pages.batch_page(
-                    history, query.name, generation, before=before, limit=limit, search=search
-                )
-            return {"batches": [batch.as_dict() for batch in batch_page.batches], "before": batch_page.before}
+                of_query = (history, query.name, generation)
+                batches, following = pages.batch_page(*of_query, before=before, limit=limit, search=search)
+            return {"batches": [batch.as_dict() for batch in batches], "before": following}
 
         return self._for_all(request, page) if before == _LARGEST and not search else self._json(page())
 
@@ -97,15 +96,14 @@ class Answers:
             with self._history() as history:
                 if history is None:
                     return series([], points)
-                sample = pages.sample_batches(
-                    history, query.name, self._generation(request, history, query), seconds=seconds
-                )
-            return series(sample.batches, points, sample.step)
+                generation = self._generation(request, history, query)
+                batches, step = pages.sample_batches(history, query.name, generation, seconds=seconds)
+            return series(batches, points, step)
 
         return self._for_all(request, columns)
 
     def late(self, request: Request) -> Response:
-        """How many rows were late, how late, and of which windows."""
+        """Return how many rows were late, how late, and of which windows."""
         query = self._query_of(request)
         with self._history() as history:
             batches = (
@@ -114,14 +112,14 @@ class Answers:
         return self._json(late(batches, window_lengths(self._project, query)))
 
     def versions(self, request: Request) -> Response:
-        """What changed: the versions of its code, settings and plan that ran, the newest first."""
+        """Return what changed: the versions of its code, settings and plan that ran, the newest first."""
         query = self._query_of(request)
         with self._history() as history:
             newest = _newest_generation(history, query)
         return self._json({"versions": versions(self._project.storage, query.name, newest)})
 
     def ledger(self, request: Request) -> Response:
-        """What the sink's ledger has of batches: of `first` to `last`, and of a page's number of them at most."""
+        """Return the ledger's lines of the batches `first` to `last`, at most one page of them."""
         query = self._query_of(request)
         first = whole_number(request, "first", 0, least=0, most=_LARGEST)
         last = min(whole_number(request, "last", first, least=0, most=_LARGEST), first + PAGE_MOST)
@@ -130,13 +128,13 @@ class Answers:
         return self._json(self._looks.ledger(query, generation, first, last))
 
     def rows(self, request: Request) -> Response:
-        """The newest rows of the result."""
+        """Return the newest rows of the result."""
         query = self._query_of(request)
         limit = whole_number(request, "limit", 20, least=1, most=ROWS_MOST)
         return self._answer_look(lambda: self._looks.rows(query, limit))
 
     async def ask(self, request: Request) -> Response:
-        """What the database of a query's sink answers to one statement that reads."""
+        """Return what the database of a query's sink answers to one statement that reads."""
         given = await json_body(request)
         query, statement = self._find_query(given.get("query")), given.get("sql")
         if not isinstance(statement, str):
@@ -144,7 +142,7 @@ class Answers:
         return await run_in_threadpool(self._answer_look, lambda: self._looks.ask(query, statement))
 
     def work_state(self, request: Request) -> Response:
-        """Which verify or search for late rows runs, or how the last one that was started here ended."""
+        """Return which verify or search for late rows runs, or how the last one that was started here ended."""
         return self._json(self._verifying.state())
 
     async def verify(self, request: Request) -> Response:
@@ -174,7 +172,7 @@ class Answers:
             return self._json({"error": str(error)}, 503)
 
     def _plan(self, query: Query, history: History | None) -> str | None:
-        """The plans that the newest start has noted."""
+        """Return the plans that the newest start has noted."""
         newest = _newest_generation(history, query)
         try:
             return QueryLayout(self._project.storage, query.name, newest).plan.read_text(encoding="utf-8")
@@ -190,7 +188,7 @@ class Answers:
         return page if page and page.startswith(("http://", "https://")) else None
 
     def events(self, request: Request) -> Response:
-        """The newest events, the newest first."""
+        """Return the newest events, the newest first."""
         count = whole_number(request, "count", 200, least=1, most=EVENTS_MOST)
         query = request.query_params.get("query") or None
         with self._history() as history:
@@ -202,7 +200,7 @@ class Answers:
         return StreamingResponse(self.live.stream(), media_type="text/event-stream")
 
     def look(self, anew: bool) -> dict[str, Any] | None:
-        """How all queries stand, if anything was written since the last look, or in any case; never raises."""
+        """Return how all queries stand, if anything was written since the last look, or in any case; never raises."""
         try:
             with self._open_history() as history:
                 mark = (id(history), pages.change_mark(history)) if history else None
@@ -245,7 +243,7 @@ class Answers:
 
     @contextmanager
     def _history(self) -> Iterator[History | None]:
-        """The history for one answer; None before the first run."""
+        """Open the history for one answer; None before the first run."""
         if not self._file.exists():
             yield None
             return
@@ -254,7 +252,7 @@ class Answers:
 
     @contextmanager
     def _open_history(self) -> Iterator[History | None]:
-        """The history that stays open, which SQLite needs to report writes of others; opened again after a fault.
+        """Use the history that stays open, as SQLite then reports writes of others; open it again after a fault.
 
         A file that was moved away is closed.
         """
@@ -305,7 +303,7 @@ class UnknownQuery(WrongRequest):
 
 
 async def json_body(request: Request) -> Mapping[str, Any]:
-    """The JSON object that was sent."""
+    """Return the JSON object that was sent."""
     body = b""
     async for part in request.stream():
         body += part
@@ -321,7 +319,7 @@ async def json_body(request: Request) -> Mapping[str, Any]:
 
 
 def whole_number(request: Request, name: str, default: int, *, least: int, most: int) -> int:
-    """A whole number of the address, `default` without it; raises WrongRequest."""
+    """Return a whole number of the address, `default` without it; raises WrongRequest."""
     text = request.query_params.get(name)
     if text is None:
         return default

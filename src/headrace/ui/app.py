@@ -34,7 +34,7 @@ def application(
     secure: bool = False,
     verifying: Verifying | None = None,
 ) -> ASGIApp:
-    """The application, behind its guard; `secure`: it is served by TLS; `verifying`: what starts its verifies."""
+    """Return the application behind its guard; `secure`: served by TLS; `verifying`: starts its verifies."""
     answers = Answers(project, verifying=verifying)
 
     async def login(request: Request) -> Response:

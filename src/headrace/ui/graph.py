@@ -43,7 +43,7 @@ def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
 
 
 def definition(project: Project, query: Query) -> dict[str, Any]:
-    """What is declared of a query: its text, what it reads and writes, and what it guarantees."""
+    """Return what is declared of a query: its text, what it reads and writes, and what it guarantees."""
     promise = guarantee(project, query)
     return {
         "name": query.name,
@@ -64,7 +64,7 @@ def definition(project: Project, query: Query) -> dict[str, Any]:
 
 
 def code(transform: Transform) -> dict[str, str]:
-    """The SQL or Python of a transformation."""
+    """Return the SQL or Python of a transformation."""
     return {"language": "sql" if isinstance(transform, SqlTransform) else "python", "text": code_of(transform)}
 
 
@@ -82,7 +82,7 @@ def _inputs(project: Project, transform: Transform, to: str) -> list[dict[str, s
 
 
 def _place(project: Project, query: Query) -> str:
-    """The directory, table or topic that the sink writes, as seen from the project."""
+    """Return the directory, table or topic that the sink writes, as seen from the project."""
     places = [getattr(query.sink, option, None) for option in query.sink.place_options]
     return ", ".join(str(place).removeprefix(f"{project.root}/") for place in places if place)
 
@@ -92,7 +92,7 @@ LINES_MOST = 400
 
 
 def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
-    """The versions of all generations up to the `newest`, the newest first."""
+    """Return the versions of all generations up to the `newest`, the newest first."""
     noted = list(
         chain.from_iterable(_read_versions(QueryLayout(storage, query, number + 1)) for number in range(newest))
     )
@@ -115,7 +115,7 @@ def _read_versions(layout: QueryLayout) -> Iterator[dict[str, Any]]:
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What differs, by the name of the part, as lines that begin with `-`, `+` or a space."""
+    """Yield what differs, by the name of the part, as lines that begin with `-`, `+` or a space."""
     for name in dict.fromkeys((*before["code"], *now["code"])):
         yield from _difference(f"code of {name}", before["code"].get(name, ""), now["code"].get(name, ""))
     old, new = ("\n".join(f"{k}: {v}" for k, v in sorted(version["settings"].items())) for version in (before, now))

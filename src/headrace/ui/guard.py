@@ -94,7 +94,7 @@ class Guard:
         await with_headers(self._refusal(scope) or self._app, _HEADERS)(scope, receive, send)
 
     def enter(self, scope: Scope, token: str, to: str) -> Response:
-        """The page `to` for who shows the token, with the cookie that is kept in its place; else the form again."""
+        """Redirect to the page `to`, with a session cookie, if the token is right; else show the form again."""
         wait = self._try(scope, token)
         if wait is None:
             answer = RedirectResponse(to, 303)
@@ -161,7 +161,7 @@ _TOO_MANY = "too many wrong tokens came from this address: show the right one, o
 
 
 def login_page(notice: str = "", status: int = 200, **headers: str) -> Response:
-    """The form that asks for the token."""
+    """Return the form that asks for the token."""
     text = (STATIC / "login.html").read_text(encoding="utf-8")
     shown = f'<p class="notice" role="alert">{escape(notice)}</p>' if notice else ""
     return HTMLResponse(text.replace("<!-- notice -->", shown), status, headers)
@@ -183,7 +183,7 @@ def _is_of_own_page(headers: Headers, *, with_script: bool) -> bool:
 
 
 def _network(address: str) -> str:
-    """What one sender has: an address, of IPv6 a network of 64 bits."""
+    """Return what one sender has: an address, of IPv6 a network of 64 bits."""
     ip = ip_address(address)
     return address if ip is None or ip.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 

@@ -91,7 +91,7 @@ class Shared:
         self._lock = threading.Lock()
 
     def get(self, key: str, make: Callable[[], bytes]) -> bytes:
-        """The answer to `key`, made once."""
+        """Return the answer to `key`, made once."""
         mark = self._mark()
         if mark is None:
             return make()

@@ -36,14 +36,14 @@ class Looks:
         self._next: dict[tuple[str, int], float] = {}
 
     def rows(self, query: Query, limit: int) -> dict[str, Any]:
-        """The newest rows of the result; raises HeadraceError."""
+        """Return the newest rows of the result; raises HeadraceError."""
         if (answers := query.sink.answers) is None:
             return {"columns": [], "rows": [], "why": f"the rows of a sink '{query.sink_kind}' are read by Spark alone"}
         with self._one():
             return _plain(answers.newest_rows(limit=limit, seconds=SECONDS))
 
     def ask(self, query: Query, statement: str) -> dict[str, Any]:
-        """What the system of the query's sink answers; raises HeadraceError."""
+        """Return what the system of the query's sink answers; raises HeadraceError."""
         if (answers := query.sink.answers) is None:
             problem = f"the sink '{query.sink_kind}' of query '{query.name}' answers no SQL"
             raise HeadraceError(code="HR889", what=problem, fix="ask a query whose sink is a database")
@@ -51,7 +51,7 @@ class Looks:
             return _plain(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
 
     def ledger(self, query: Query, generation: int, first: int, last: int) -> dict[str, Any]:
-        """The ledger's lines of these batches, as far as known; the ledger itself is asked only now and then."""
+        """Return the ledger's lines of these batches, as far as known; the ledger itself is asked only now and then."""
         key = (query.name, generation)
         with self._lock:
             lines = self._lines.setdefault(key, {})

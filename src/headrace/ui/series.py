@@ -22,7 +22,7 @@ PHASES = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", 
 
 
 def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[str, Any]:
-    """The columns, one value a point; None where nothing is known, and at breaks in time.
+    """Return the columns, one value a point; None where nothing is known, and at breaks in time.
 
     Of the batches of a point, durations and rates are the mean, sizes the last, extremes of event time the extremes,
     late rows the sum. step: of how many batches each record stands for one.
@@ -84,7 +84,7 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
 
 
 def _with_breaks(buckets: Sequence[Bucket]) -> tuple[list[float], list[Bucket | None]]:
-    """The time of each point, with a point of nothing wherever no batch was made for long."""
+    """Return the time of each point, with a point of nothing wherever no batch was made for long."""
     times = [bucket[-1].at.timestamp() for bucket in buckets]
     steps = [after - before for before, after in pairwise(times)]
     longest = max(GAP_SECONDS, GAP_STEPS * median(steps)) if steps else 0.0
@@ -119,7 +119,7 @@ def _short(number: Number) -> Number:
 
 
 def _of_sink(record: BatchRecord, phase: str) -> int:
-    """How much of one of Spark's phases the sink took by itself."""
+    """Return how much of one of Spark's phases the sink took by itself."""
     return record.write_ms or 0 if phase == "addBatch" else 0
 
 
@@ -133,7 +133,7 @@ WINDOWS_MOST = 50
 
 
 def late(batches: Sequence[LateBatch], windows: set[tuple[str, str]]) -> dict[str, Any]:
-    """How many, how late, and which windows.
+    """Return how many, how late, and which windows.
 
     Spark reports of each batch how many rows it dropped, after partial aggregation, and the oldest event time; so a row
     counts below how far the oldest one of its batch was behind.
@@ -170,7 +170,7 @@ def late(batches: Sequence[LateBatch], windows: set[tuple[str, str]]) -> dict[st
 
 
 def _window(time: datetime, length: str, slide: str) -> tuple[datetime, datetime]:
-    """The last window that holds a time, counted from 1970 as Spark does."""
+    """Return the last window that holds a time, counted from 1970 as Spark does."""
     whole, step = Duration.parse(length).seconds, Duration.parse(slide or length).seconds
     begins = time.timestamp() // step * step
     return datetime.fromtimestamp(begins, timezone.utc), datetime.fromtimestamp(begins + whole, timezone.utc)

@@ -46,7 +46,7 @@ class ServedAddress:
         return self.host in LOOPBACK
 
     def hosts(self) -> Collection[str]:
-        """The names by which it may be asked."""
+        """Return the names by which it may be asked."""
         if self.only_here:
             return {*LOOPBACK, *self.names}
         return {*LOOPBACK, *self.names, self.host, socket.gethostname(), socket.getfqdn()}

@@ -24,7 +24,7 @@ STALE_SECONDS = 60.0
 def standings(
     project: Project, history: History | None, lags: SourceLags, now: datetime | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Every query of the project, by name; one that never ran has the state `never started`."""
+    """Return every query of the project, by name; one that never ran has the state `never started`."""
     now = now or datetime.now(timezone.utc)
     asked = lags.of(project.queries)
     statuses = {status.query: status for status in lags.now(history.statuses())} if history else {}
@@ -75,7 +75,7 @@ def _standing(project: Project, query: Query, status: QueryStatus, history: Hist
 def _findings(
     project: Project, query: Query, status: QueryStatus, recent: Sequence[BatchRecord], now: datetime
 ) -> Iterator[Finding]:
-    """The error that it stands with, and what its last batches show while it runs."""
+    """Yield the error that it stands with, and what its last batches show while it runs."""
     # That of an earlier process is over.
     if status.error is not None and (status.error_pid == status.pid or status.fenced):
         finding = status.now.finding() or status.error
@@ -115,7 +115,7 @@ def _rates(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) ->
 
 
 def _sources(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The rate and the lag of each source, as this query sees it."""
+    """Yield the rate and the lag of each source, as this query sees it."""
     seconds = _span(status, recent, now)
     # Before its first batch a query has sources all the same, and what they hold waits.
     names = dict.fromkeys(
@@ -142,7 +142,7 @@ def _plain(lag: Lag | None) -> dict[str, Any] | None:
 
 
 def _span(status: QueryStatus, recent: Sequence[BatchRecord], now: datetime) -> float:
-    """The seconds that the last batches cover; 0 where nothing flows any more."""
+    """Return the seconds that the last batches cover; 0 where nothing flows any more."""
     if not recent or not status.now.is_started:
         return 0.0
     ended = recent[-1].at.timestamp() + recent[-1].duration_ms / 1000

@@ -62,7 +62,7 @@ class Verifying:
             return dict(self._state)
 
     def state(self) -> dict[str, Any]:
-        """Which query is or was verified last, and how that went."""
+        """Return which query is or was verified last, and how that went."""
         with self._lock:
             return dict(self._state)
 
@@ -88,7 +88,7 @@ class Verifying:
 
 
 def _json_lines(out: str) -> Iterator[dict[str, Any]]:
-    """The lines of JSON that were printed."""
+    """Yield the lines of JSON that were printed."""
     for line in out.splitlines():
         with suppress(ValueError):
             document = json.loads(line)

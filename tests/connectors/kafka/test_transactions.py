@@ -188,7 +188,7 @@ def test_a_producer_that_was_fenced_off_without_another_driver_is_replaced(life:
     """As after a pause of the machine, in which the broker has ended the transaction."""
     writer = life.begin()
     life.give(writer, 0, "a")
-    producer.connected(writer.store.target.settings, producer.transactional_id(life.context))
+    producer.connect(writer.store.target.settings, producer.transactional_id(life.context))
     life.give(writer, 1, "b")
     assert (life.names(), life.noted) == (["a", "b"], ["HR411"])
 
@@ -284,7 +284,7 @@ def test_a_ledger_behind_an_open_transaction_of_another_query_is_read_to_its_end
     life.give(writer, 0, "a")
     place = f"{life.topic}.headrace"
     settings = sink(life.kafka, life.topic).settings
-    other = producer.connected(settings, "another query's")
+    other = producer.connect(settings, "another query's")
     other.begin_transaction()
     other.produce(place, b"{}", "another/query/1/head", partition=0)
     other.flush(10)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: bool) -> RunView:
-    """The view of a run of `queries` that fits: `ends` says that every query's trigger comes to an end."""
+    """Return the view of a run of `queries` that fits: `ends` says that every query's trigger comes to an end."""
     from headrace.cli.view.lines import JsonLines, Lines
 
     if as_json:
@@ -29,7 +29,7 @@ def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: b
 
 
 def _terminal() -> TextIO | None:
-    """Standard error as it is now: while the JVM starts, what is written there comes line by line, and late."""
+    """Open the terminal of standard error itself: while the JVM starts, standard error passes lines on late."""
     if not sys.stderr.isatty():
         return None
     return open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace")

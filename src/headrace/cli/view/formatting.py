@@ -29,14 +29,14 @@ def rate(rows_per_second: float | None) -> str:
 
 
 def batch_rate(record: BatchRecord | None) -> str:
-    """The rows a second that a batch processed; a dash if it had none or its duration is unknown."""
+    """Return the rows a second that a batch processed; a dash if it had none or its duration is unknown."""
     if record is None or not record.duration_ms:
         return NOTHING
     return rate(record.processed_rate or 1000 * record.rows / record.duration_ms)
 
 
 def format_work(work: BatchWork) -> str:
-    """How far a running batch is: `3 of 20 tasks, 12,000 rows read, 12.0 s`."""
+    """Return how far a running batch is: `3 of 20 tasks, 12,000 rows read, 12.0 s`."""
     read = [f"{amount(work.rows, 'row')} read"] if work.rows else []
     return ", ".join([f"{work.tasks_done:,} of {amount(work.tasks, 'task')}", *read, duration(1000 * work.seconds)])
 
@@ -59,7 +59,7 @@ def instant(value: datetime | None) -> str:
 
 
 def figures(last: BatchRecord | None) -> tuple[str, str, str, str, str]:
-    """The number, duration, watermark, rows of the state and lag of a batch; dashes where there was none."""
+    """Return the number, duration, watermark, rows of the state and lag of a batch; dashes where there was none."""
     if last is None:
         return NOTHING, NOTHING, NOTHING, NOTHING, NOTHING
     shown = number(last.batch), duration(last.duration_ms), instant(last.watermark)
@@ -87,14 +87,14 @@ def format_lag(lag: Lag | None) -> str:
 
 
 def format_lags(status: QueryStatus) -> str:
-    """What the sources of a query hold: their sum, or each by itself where they count different things."""
+    """Return what the sources of a query hold: their sum, or each by itself where they count different things."""
     if status.backlog is None and status.lags and None not in status.lags.values():
         return ", ".join(map(format_lag, status.lags.values()))
     return UNKNOWN if status.backlog is None else format_lag(status.backlog)
 
 
 def state_rows(entry: BatchRecord | QueryStatus) -> str:
-    """How many rows the state holds; `unknown` where there is state whose rows are not counted."""
+    """Return how many rows the state holds; `unknown` where there is state whose rows are not counted."""
     return UNKNOWN if entry.state_rows is None and entry.state_bytes is not None else number(entry.state_rows)
 
 
@@ -115,7 +115,7 @@ def size_of(size: float) -> str:
 
 
 def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) -> str:
-    """A batch as one line; with `batches` above 1 it stands for as many, with `rows` in all."""
+    """Return a batch as one line; with `batches` above 1 it stands for as many, with `rows` in all."""
     which = f"batch {record.batch}" if batches == 1 else f"batches {record.batch - batches + 1} to {record.batch}"
     parts = [
         amount(record.rows if rows is None else rows, "row"),

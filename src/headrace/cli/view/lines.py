@@ -39,13 +39,13 @@ class RunView(Observer):
         """Release the terminal."""
 
     def summary(self, result: RunResult) -> None:
-        """The result of the run, on stdout: a line for each query."""
+        """Print the result of the run on stdout: a line for each query."""
         for outcome in result.outcomes:
             click.echo(outcome_sentence(outcome))
 
 
 def outcome_sentence(outcome: Outcome) -> str:
-    """How a query ended, as one sentence."""
+    """Return how a query ended, as one sentence."""
     done = f"{outcome.state} after {amount(outcome.batches, 'batch')} with {amount(outcome.rows, 'row')}"
     return f"{outcome.query}: {done}" + (f" ({outcome.finding.code})" if outcome.finding else "")
 

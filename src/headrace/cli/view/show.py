@@ -128,7 +128,7 @@ class JsonShow(PlainShow):
 
 
 def panel(tally: Tally) -> Panel:
-    """The figures of the driver and what has landed."""
+    """Return the figures of the driver and what has landed."""
     batch, *others = figures(tally.last)
     grid = Table.grid(padding=(0, 3))
     for _ in range(4):

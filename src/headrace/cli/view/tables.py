@@ -66,7 +66,7 @@ class Fitting:
             yield Text(f"and {amount(len(blocks) - len(shown), 'query')} more", style="dim")
 
     def _in_columns(self, width: int) -> tuple[list[Text], list[list[Text]]]:
-        """The heads of the columns, and the lines of each query."""
+        """Return the heads of the columns, and the lines of each query."""
         sizes = [max(map(len, cells)) for cells in zip(self.columns, *self.rows, strict=True)]
         fitting = 2
         while fitting < len(sizes) and sum(sizes[: fitting + 1]) + len(GAP) * fitting <= width:
@@ -86,7 +86,7 @@ class Fitting:
         ]
 
     def _below(self, number: int, shown: int, width: int) -> Iterator[Text]:
-        """What else is known of a query, as much in a line as there is room for."""
+        """Yield what else is known of a query, as much in a line as there is room for."""
         for line in wrap(self._besides.get(number, ""), width, initial_indent=GAP, subsequent_indent=2 * GAP):
             yield Text(line, style="cyan")
         figures = zip(self.columns[shown:], self.rows[number][shown:], strict=True)
@@ -129,7 +129,7 @@ class Row:
 
 
 def live_table(rows: Iterable[Row]) -> Fitting:
-    """Every query of a run with its last batch."""
+    """Return every query of a run with its last batch."""
     table = Fitting("query", "state", "batch", "rows in", "rows/s", "duration", "watermark", "state rows", "lag")
     for row in rows:
         batch, *others = formatting.figures(row.last)
@@ -148,7 +148,7 @@ def live_table(rows: Iterable[Row]) -> Fitting:
 
 
 def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
-    """Every query of a project by its storage alone."""
+    """Return every query of a project by its storage alone."""
     table = Fitting("query", "generation", "driver", "planned", "committed", "committed at", "watermark")
     for status in statuses:
         table.add(
@@ -164,7 +164,7 @@ def stored_table(statuses: Sequence[StoredStatus]) -> Fitting:
 
 
 def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fitting:
-    """Every query of a project as the history knows it; one that never ran says so."""
+    """Return every query of a project as the history knows it; one that never ran says so."""
     figures = (
         *("batch", "rows in", "rows/s", "duration", "verdict", "trigger", "sink", "seen", "restarts", "watermark"),
         *("state rows", "cache hits", "lag"),
@@ -200,7 +200,7 @@ def status_table(queries: Iterable[str], statuses: Sequence[QueryStatus]) -> Fit
 
 
 def _verdict(status: QueryStatus) -> str:
-    """What verify said last, up to which batch, of which rows, and if by a rerun: `equal (batch 23, part 3 of 10)`."""
+    """Format the newest verdict with its batch, its rows and its kind: `equal (batch 23, part 3 of 10)`."""
     if not status.verdict:
         return NOTHING
     batch = status.verdict.get("batch")

@@ -328,7 +328,7 @@ def other_batch(context: SinkContext, table: str, batch: int, kept: str | None, 
 
 
 def _show_differences(context: SinkContext, batch: int, kept: str | None) -> str:
-    """Where the two plans differ, as far as both are known."""
+    """Return where the two plans differ, as far as both are known."""
     try:
         ours = planned_batch(Checkpoint(context.checkpoint), batch)
         theirs = None if kept is None else PlannedBatch.loads(kept)

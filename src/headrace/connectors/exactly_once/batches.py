@@ -108,7 +108,7 @@ class BatchStore(ABC, Generic[Rows]):
         """Close a connection on which an attempt has failed."""
 
     def pauses(self) -> Iterator[float]:
-        """The seconds before each further attempt."""
+        """Yield the seconds before each further attempt."""
         return CONTENDED.pauses()
 
     def is_transient(self, error: Exception) -> bool:
@@ -116,11 +116,11 @@ class BatchStore(ABC, Generic[Rows]):
         return isinstance(error, Conflict | RowsLost) or worker_fault(str(error)) is not None
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        """A fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
+        """Return a fault of the store's as a SinkError; one of Spark's or of Headrace as it is."""
         return error
 
     def fate(self, batch: int, *, is_in_doubt: bool) -> str:
-        """How the message of a failed batch begins; `is_in_doubt`: a commit was sent, and its answer is not known."""
+        """Return the start of a failed batch's message; `is_in_doubt`: the answer to a commit is not known."""
         which = f"batch {batch} of query '{self.context.query}'"
         return f"it is not known whether {which} was written" if is_in_doubt else f"{which} was not written"
 
@@ -252,7 +252,7 @@ class Retry:
     clock: Callable[[], float] = lambda: time.monotonic()
 
     def pauses(self) -> Iterator[float]:
-        """The seconds before each further attempt."""
+        """Yield the seconds before each further attempt."""
         ends, attempt, pause = self.clock() + self.seconds, 1, FIRST_PAUSE_SECONDS
         while attempt < self.attempts and self.clock() + pause <= ends:
             yield pause * random.uniform(0.5, 1.0) if self.uneven else pause
@@ -271,7 +271,7 @@ def take_epoch(
     retry: Retry = CONTENDED,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Entered:
-    """What `enter` gives, which is called again while other writers are quicker; `fault` with `contended` at the end.
+    """Return what `enter` returns; it is called again while other writers are quicker, then `fault` is raised.
 
     `enter` looks at the table as it is now, compares its ledger with the checkpoint and commits the next epoch upon
     that very state, or raises Conflict: a batch that comes in between is seen by the next call.

@@ -101,19 +101,19 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
 
     @abstractmethod
     def current(self, context: SinkContext, session: Session) -> Known | None:
-        """The table as it is now; None where it has no batch of the generation."""
+        """Return the table as it is now; None where it has no batch of the generation."""
 
     @abstractmethod
     def last(self, table: Known) -> int:
-        """The newest batch that is in."""
+        """Return the newest batch that is in."""
 
     @abstractmethod
     def reach(self, table: Known, context: SinkContext, batch: int) -> Reached[Version]:
-        """The newest version of `batch` on the way back from the present one, past what earlier rewinds took off."""
+        """Return the newest version of `batch`, without versions that earlier rewinds took off."""
 
     @abstractmethod
     def count(self, table: Known, version: Version | None) -> int:
-        """The rows of a version; None: of the present one."""
+        """Return the rows of a version; None: of the present one."""
 
     @abstractmethod
     def restore(self, table: Known, version: Version, context: SinkContext, batch: int) -> None:

@@ -38,7 +38,7 @@ class TextLedger:
 
     @classmethod
     def loads(cls, text: str) -> TextLedger:
-        """The ledger that `dumps` made the text of."""
+        """Return the ledger that `dumps` made the text of."""
         facts = json.loads(text)
         return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts["lines"])})
 
@@ -49,7 +49,7 @@ class TextLedger:
     def start(
         cls, text: str | None, context: SinkContext, table: str, result: str, *, kind: str = "table"
     ) -> TextLedger:
-        """The ledger with the epoch of a new driver, after `text`; None: the table has none yet.
+        """Return the ledger with the epoch of a new driver, after `text`; None: the table has none yet.
 
         Raises SinkError where the table holds the result of another owner, and CheckpointError where its batches are
         not those of the checkpoint.
@@ -71,7 +71,7 @@ class TextLedger:
 
     @classmethod
     def of(cls, text: str | None, context: SinkContext, table: str, *, kind: str = "table") -> TextLedger:
-        """The ledger of the context's query; raises SinkError where the table has none, or another owner's."""
+        """Return the ledger of the context's query; raises SinkError where the table has none, or another owner's."""
         if text is None:
             raise no_result(f"{kind} '{table}'", context, kind=kind)
         ledger = cls.loads(text)
@@ -104,11 +104,11 @@ class TextLedger:
         )
 
     def kept_plan(self, batch: int) -> str | None:
-        """What is kept to plan a batch again."""
+        """Return the text to plan a batch again from."""
         return next((line.planned for line in self.lines if line.batch == batch), None)
 
     def with_batch(self, line: KeptLine) -> TextLedger:
-        """The ledger once the batch of `line` is in."""
+        """Return the ledger once the batch of `line` is in."""
         return replace(self, lines=(*self.lines, line)[-KEPT:])
 
 
@@ -119,11 +119,11 @@ class TextStore(BatchStore[Rows], Generic[Rows, Connection]):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Connection]:
-        """A transaction: committed at the end, rolled back by an exception."""
+        """Return a transaction: committed at the end, rolled back by an exception."""
 
     @abstractmethod
     def ledger(self, connection: Connection) -> str | None:
-        """The text that the transaction sees; no other may change it before the end of this one, or one must fail."""
+        """Return the text that the transaction sees; of two transactions that change it, one must fail."""
 
     @abstractmethod
     def enter(self, connection: Connection, text: str) -> None:

@@ -104,7 +104,7 @@ class Files(FilesOptions, contract.Source):
         rows = Judged(self.rules, frame, schema)
         if self.on_bad_row == "quarantine":
             return rows.good_rows(contract.bad_rows_metric(name))
-        return rows.require_readable().select(*reuse_columns(spark, ("stream", *rows.key), rows.checked))
+        return rows.require_readable().select(*reuse_columns(spark, ("stream", *rows.key), rows.check_columns))
 
     def read(self, spark: SparkSession, prefix: contract.SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
         from headrace.connectors.values.exact import Judged

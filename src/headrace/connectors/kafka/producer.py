@@ -70,7 +70,7 @@ def transactional_id(context: SinkContext, query: str = "") -> str:
     return f"headrace/{context.application}/{query or context.query}/{context.generation}"
 
 
-def connected(settings: Mapping[str, Any], identity: str) -> Producer:
+def connect(settings: Mapping[str, Any], identity: str) -> Producer:
     """A producer that has fenced older ones off, whose open transactions are aborted. Raises KafkaException."""
     from confluent_kafka import Producer
 

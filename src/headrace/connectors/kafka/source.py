@@ -267,7 +267,7 @@ class Kafka(KafkaOptions, contract.Source):
         if self.on_bad_row == "quarantine":
             rows = judged.good_rows(metric)
         else:
-            columns = reuse_columns(frame.sparkSession, ("kafka", *judged.key), judged.checked)
+            columns = reuse_columns(frame.sparkSession, ("kafka", *judged.key), judged.check_columns)
             rows = judged.require_readable().select(*columns)
         values = [name for name in rows.columns if name not in (*self.keep, *others)]
         return rows.select(*[f"`{name}`" for name in (*self.keep, *values, *others)])

@@ -53,7 +53,7 @@ class TopicLedger:
         Raises SinkError where a rename has given it to a query of another name.
         """
         if marks := renames(records, context):
-            raise SinkError(renamed_query(context, *marks.values()))
+            raise SinkError(rename_finding(context, *marks.values()))
         head = records.get(f"{key_of(context)}/head")
         if head is None:
             return None
@@ -123,7 +123,7 @@ def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes
     return {f"{key_of(former)}/head": json.dumps({"renamed": context.query}).encode()}
 
 
-def renamed_query(context: SinkContext, *names: str) -> Finding:
+def rename_finding(context: SinkContext, *names: str) -> Finding:
     """The finding that the query was renamed, so that nothing more is written under this name."""
     now = " and ".join(f"'{name}'" for name in names)
     fault = f"query '{context.query}' was renamed to {now}, which continues its ledger"

@@ -123,7 +123,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
 
     def _connect(self) -> Producer:
         if self._producer is None:
-            self._producer = kafka.connected(self.target.settings, kafka.transactional_id(self.context))
+            self._producer = kafka.connect(self.target.settings, kafka.transactional_id(self.context))
         return self._producer
 
     def _read(self) -> TopicLedger | None:
@@ -200,8 +200,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 given = {name.lower(): value for name, value in row.items()}
                 to, partition = topic or given["topic"], given.get("partition")
                 if to is None:
-                    what = f"a row of batch {batch} of query '{self.context.query}' names no topic"
-                    raise SinkError(code="HR408", what=what, fix=ADDRESS_FIX)
+                    fault = f"a row of batch {batch} of query '{self.context.query}' names no topic"
+                    raise SinkError(code="HR408", what=fault, fix=ADDRESS_FIX)
                 more = {} if partition is None else {"partition": partition}
                 headers = [(header["key"], header["value"]) for header in given.get("headers") or ()]
                 self._give(
@@ -278,12 +278,12 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         Raises NothingChanged where it was given to a query of another name.
         """
         before = replace(self.context, query=former)
-        old = kafka.connected(self.target.settings, kafka.transactional_id(before))
+        old = kafka.connect(self.target.settings, kafka.transactional_id(before))
         records = topic_ledger.read(self.target.settings, self.target.ledger_place)
         if marks := topic_ledger.renames(records, before):
             if set(marks.values()) == {self.context.query}:
                 return
-            raise NothingChanged(topic_ledger.renamed_query(before, *marks.values()))
+            raise NothingChanged(topic_ledger.rename_finding(before, *marks.values()))
         own = TopicLedger.of(records, before)
         if own is None:
             return

@@ -81,7 +81,7 @@ class SqlStore(BatchStore[Content]):
         return self._ledger().kept_plan(batch)
 
     def compute(self, frame: DataFrame, batch: int) -> Content:
-        """The rows of the batch, before the transaction begins, so that its lock is short."""
+        """Return the rows of the batch, before the transaction begins, so that its lock is short."""
         content, is_small = None, self._last_was_small
         if is_small is None:
             # Of the first batch, only the size of its input is known; in complete mode the result may be larger. A

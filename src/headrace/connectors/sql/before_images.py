@@ -150,7 +150,7 @@ class BeforeImages(OwnLines):
     # ------------------------------------------------------------------------------------------------ all steps
 
     def steps(self) -> list[TableWrite]:
-        """Every step that is kept, oldest first."""
+        """Return every step that is kept, oldest first."""
         if not self.has_table(BEFORE):
             return []
         statement = f"SELECT step, batch, kind, whole, void, at FROM {BEFORE} WHERE {MINE} ORDER BY step"
@@ -190,7 +190,7 @@ class BeforeImages(OwnLines):
     # -------------------------------------------------------------------------------------------- SQL
 
     def same(self, one: str, other: str) -> str:
-        """The condition that two rows have one key."""
+        """Return the condition that two rows have one key."""
         names = [self.quote(column.name) for column in self.result.key_columns]
         return " AND ".join(f"{one}.{name} = {other}.{name}" for name in names)
 
@@ -230,7 +230,7 @@ class BeforeImages(OwnLines):
 
 
 def between(column: str, steps: Sequence[int]) -> str:
-    """The condition that a column holds one of `steps`, most of which follow each other."""
+    """Return the condition that a column holds one of `steps`, most of which follow each other."""
     ranges: list[tuple[int, int]] = []
     for step in sorted(steps):
         if ranges and ranges[-1][1] == step - 1:

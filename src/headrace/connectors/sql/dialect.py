@@ -153,25 +153,25 @@ class Dialect(ABC):
 
     @abstractmethod
     def connect(self) -> Connection:
-        """A new connection for writing; creates the database if that is its way."""
+        """Return a new connection for writing; creates the database if that is its way."""
 
     @abstractmethod
     def connect_to_read(self) -> Connection:
-        """A new connection for reading an existing database."""
+        """Return a new connection for reading an existing database."""
 
     def misfits(self, connection: Connection, target: WriteTarget) -> Iterator[OptionError]:
-        """Why the database, by its settings, cannot take the rows of `target`; asked before anything is made."""
+        """Yield why the database, by its settings, cannot take the rows of `target`; asked before anything is made."""
         return iter(())
 
     def stream(self, connection: Connection, statement: str) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a query in chunks, without holding all of them."""
+        """Yield the rows of a query in chunks, without holding all of them."""
         with closing(self.stream_cursor(connection)) as cursor:
             cursor.execute(statement, ())
             while rows := cursor.fetchmany(FETCHED_ROWS):
                 yield list(map(tuple, rows))
 
     def stream_cursor(self, connection: Connection) -> Any:
-        """A cursor that fetches the rows of a query as they are wanted."""
+        """Return a cursor that fetches the rows of a query as they are wanted."""
         return connection.cursor()
 
     def single_transaction(self, connection: Connection) -> AbstractContextManager[None]:
@@ -180,14 +180,14 @@ class Dialect(ABC):
 
     @abstractmethod
     def rights_beyond_reading(self, connection: Connection) -> str:
-        """What lets the connection's user reach, from a statement that reads, more than tables, in words; "": nothing.
+        """Return the right by which a statement that reads could reach more than tables, in words; "": none.
 
-        As in `is a superuser`: it could read and write files of the server, or end sessions.
+        For example `is a superuser`, who can read and write files of the server, or end sessions.
         """
 
     @abstractmethod
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
-        """The columns' names, then the first `limit` rows of one statement as they come, of which none is held.
+        """Yield the columns' names, then the first `limit` rows of one statement as they come, of which none is held.
 
         The statement may only read and is ended after `seconds`; the connection is of `connect_to_read`, and serves for
         nothing else.
@@ -204,35 +204,35 @@ class Dialect(ABC):
         return ", ".join(map(self.quote, names))
 
     def column_key(self, name: str) -> str:
-        """The form of a column's name in which two names are equal if they name one column."""
+        """Return the form of a column's name in which two names are equal if they name one column."""
         return name.lower()
 
     @abstractmethod
     def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
-        """The type to declare for `column` in a table with this `key`."""
+        """Return the type to declare for `column` in a table with this `key`."""
 
     def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
-        """What follows the list of columns when the result table is created."""
+        """Return the end of the statement that creates the result table, behind its columns."""
         return ""
 
     def real_name(self, connection: Connection, table: str) -> str:
-        """The one spelling under which the database knows a table of this name, whether it is there or not."""
+        """Return the one spelling under which the database knows a table of this name, whether it is there or not."""
         return table
 
     @abstractmethod
     def describe_table(self, connection: Connection, table: str) -> ExistingTable | None:
-        """The table as it is, or None."""
+        """Return the table as it is, or None."""
 
     def create_as(self, table: str, counter: str, source: str) -> Iterator[str]:
-        """The statements that make a table with the columns of `source`, a SELECT, and the column `counter`."""
+        """Yield the statements that make a table with the columns of `source`, a SELECT, and the column `counter`."""
         yield f"CREATE TABLE {self.quote(table)} AS {source}"
         if self.counter:
             yield f"ALTER TABLE {self.quote(table)} ADD COLUMN {counter} {self.counter}"
 
     def create_temporary(self, table: str, source: str) -> str:
-        """The statement that makes a table of `source`, a SELECT, which ends with the transaction or the session.
+        """Return the statement that makes a temporary table of `source`, a SELECT.
 
-        It does nothing where the transaction has made one.
+        The table ends with the transaction or the session. The statement does nothing where it is there.
         """
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} AS {source}"
 
@@ -246,11 +246,11 @@ class Dialect(ABC):
             self.rename(connection, table, name)
 
     def limit_of(self, column: ResultColumn) -> Limit:
-        """What a column takes that is declared for `column`."""
+        """Return the limit of a column that is declared for `column`."""
         return Limit()
 
     def foreign_values(self, column: ResultColumn) -> str:
-        """A condition that holds for values of `column` in another form than they are written in.
+        """Return a condition that holds for values of `column` in another form than they are written in.
 
         Empty where a column's type leaves one form only.
         """
@@ -258,48 +258,48 @@ class Dialect(ABC):
 
     @abstractmethod
     def incompatible(self, there: ExistingColumn, column: ResultColumn) -> str | None:
-        """Why the existing column would not keep the values of `column`, or None."""
+        """Return why the existing column would not keep the values of `column`, or None."""
 
     @abstractmethod
     def select_expression(self, column: ResultColumn) -> str:
-        """The expression that selects `column` in a form that `restore` takes."""
+        """Return the expression that selects `column` in a form that `restore` takes."""
 
     # ------------------------------------------------------------------------------- statements; names come unquoted
 
     def own(self, statement: str) -> str:
-        """A statement of ours, whose placeholders are question marks, as the client library takes it."""
+        """Return a statement of ours, whose placeholders are question marks, as the client library takes it."""
         return statement.replace("?", self.placeholder)
 
     def insert_into(self, table: str, columns: Sequence[str]) -> str:
-        """How a statement begins that inserts rows."""
+        """Return how a statement begins that inserts rows."""
         return f"INSERT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
     def replace_clause(self, columns: Sequence[str], key: Sequence[str]) -> str:
-        """What an INSERT ends with if each row replaces the one with its key."""
+        """Return the end of an INSERT whose rows replace those with their keys."""
         return f" ON CONFLICT ({self.identifiers(key)}) DO UPDATE SET {self.assignments(columns, key, 'excluded.{}')}"
 
     def assignments(self, columns: Sequence[str], key: Sequence[str], value: str) -> str:
-        """What SET assigns where a row replaces another: to each column outside the key, `value` with its name."""
+        """Return the assignments of SET that replace a row: `value`, with the name, for each column outside the key."""
         # A table of keys alone: a row that is there is set to what it is, so that rows are counted.
         others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
         return ", ".join(f"{name} = {value.format(name)}" for name in others)
 
     def insert_from(self, target: WriteTarget, source: str) -> str:
-        """The statement that writes the rows that `source` gives, a SELECT or VALUES."""
+        """Return the statement that writes the rows that `source` gives, a SELECT or VALUES."""
         then = self.replace_clause(target.names, target.key) if target.replaces else ""
         return f"{self.insert_into(target.table, target.names)} {source}{then}"
 
     def insert(self, target: WriteTarget) -> str:
-        """The statement that writes one row, given by its values."""
+        """Return the statement that writes one row, given by its values."""
         return self.insert_from(target, f"VALUES ({', '.join([self.placeholder] * len(target.names))})")
 
     def insert_new(self, table: str, columns: Sequence[str], key: Sequence[str]) -> str:
-        """The statement that inserts a row, given by its values, or does nothing where its key is there."""
+        """Return the statement that inserts a row, given by its values, or does nothing where its key is there."""
         marks = ", ".join([self.placeholder] * len(columns))
         return f"{self.insert_into(table, columns)} VALUES ({marks}) ON CONFLICT ({self.identifiers(key)}) DO NOTHING"
 
     def delete_from(self, table: str, key: Sequence[str], source: str) -> str:
-        """The statement that deletes the rows whose keys `source` selects."""
+        """Return the statement that deletes the rows whose keys `source` selects."""
         return f"DELETE FROM {self.quote(table)} WHERE ({self.identifiers(key)}) IN ({source})"
 
     # ------------------------------------------------------------------------------------------------------- rows
@@ -315,18 +315,18 @@ class Dialect(ABC):
         require_all_in(target.table, len(given), cursor.rowcount)
 
     def widest(self, connection: Connection) -> int | None:
-        """How many bytes of values one statement may hold; None: any number."""
+        """Return how many bytes of values one statement may hold; None: any number."""
         return None
 
     @abstractmethod
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        """A new staging table of this name; called on an executor."""
+        """Return a new staging table of this name; called on an executor."""
 
     def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:  # noqa: B027
         """Make staging tables readable before the transaction begins; a server's connections read all of them."""
 
     def part_source(self, part: StagedTable) -> str:
-        """What to write behind FROM to read a staging table."""
+        """Return the name of a staging table for FROM."""
         return self.quote(part.name)
 
     def merge(self, connection: Connection, target: WriteTarget, parts: Sequence[StagedTable]) -> None:
@@ -350,7 +350,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def staged_tables(self, connection: Connection, prefix: str) -> list[str]:
-        """The names of the staging tables that begin with `prefix`."""
+        """Return the names of the staging tables that begin with `prefix`."""
 
     @abstractmethod
     def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
@@ -368,7 +368,7 @@ class Dialect(ABC):
         """Whether the error has one of these codes of `faults`."""
 
     def text(self, error: BaseException) -> str:
-        """What the database itself says, never with a password in it."""
+        """Return the database's own words, never with a password in them."""
         return str(error)
 
     def lock_holder(self, error: Exception) -> str:
@@ -376,7 +376,7 @@ class Dialect(ABC):
         return ""
 
     def explain(self, error: Exception) -> OptionError:
-        """The database's error as one sentence; never with a password in it."""
+        """Return the database's error as one sentence; never with a password in it."""
         text = self.text(error)
         for codes, code, fault, fix in self.faults.sentences:
             if self.has_code(error, codes):
@@ -386,7 +386,7 @@ class Dialect(ABC):
         return OptionError(code="HR425", what=f"{self.place} refuses it: {text}", fix=BATCH_FIX)
 
     def refusal(self, error: Exception) -> str:
-        """Why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
+        """Return why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
         return self.text(error) if self.has_code(error, self.faults.refusals) else ""
 
     def is_out_of_time(self, error: Exception) -> bool:

@@ -72,7 +72,7 @@ class Ledger(OwnLines):
     # ------------------------------------------------------------------------------------------------ batches
 
     def lines(self, first: int = 0) -> list[KeptLine]:
-        """The lines from batch `first` on, and the last one in any case."""
+        """Return the lines from batch `first` on, and the last one in any case."""
         rows = self.select(
             f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch >= ? ORDER BY batch", *self.mine, first
         ) or self.select(f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} ORDER BY batch DESC LIMIT 1", *self.mine)
@@ -83,19 +83,19 @@ class Ledger(OwnLines):
         return lines[-1] if lines else None
 
     def lines_around(self, batch: int) -> tuple[KeptLine | None, KeptLine | None]:
-        """The line of the newest batch before `batch`, and that of `batch`."""
+        """Return the line of the newest batch before `batch`, and that of `batch`."""
         statement = f"SELECT {_LINE} FROM {LEDGER} WHERE {MINE} AND batch <= ? ORDER BY batch DESC LIMIT 2"
         lines = [_line(row) for row in self.select(statement, *self.mine, batch)]
         own = next((line for line in lines if line.batch == batch), None)
         return next((line for line in lines if line.batch < batch), None), own
 
     def kept_plan(self, batch: int) -> str | None:
-        """What `batch` can be planned again from."""
+        """Return the text to plan `batch` again from."""
         rows = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not rows or rows[0][0] is None else str(rows[0][0])
 
     def plans(self, first: int) -> dict[int, str]:
-        """What each batch from `first` on can be planned again from, where it still has its digest."""
+        """Return the plans of the batches from `first` on; one whose digest differs is ignored."""
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
         rows = self.select(statement, *self.mine, first)
         lines = [KeptLine(batch=int(batch), checkpoint="", digest=digest, planned=text) for batch, digest, text in rows]
@@ -127,7 +127,7 @@ class Ledger(OwnLines):
     # --------------------------------------------------------------------------------------- drivers and tables
 
     def epoch(self, *, lock: bool = False) -> int:
-        """The epoch of the query's newest driver; 0 before the first."""
+        """Return the epoch of the query's newest driver; 0 before the first."""
         suffix = self.dialect.lock_row if lock else ""
         rows = self.select(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
         return int(rows[0][0]) if rows else 0
@@ -190,7 +190,7 @@ class Ledger(OwnLines):
     # ------------------------------------------------------------------------------------------- generations
 
     def count(self, table: OwnTable) -> int:
-        """How many rows of one of Headrace's own tables are the generation's."""
+        """Return how many rows of one of Headrace's own tables are the generation's."""
         return int(self.select(f"SELECT COUNT(*) FROM {table} WHERE {MINE}", *self.mine)[0][0])
 
     def enter_owner(self, name: str, owner: Owner) -> None:
@@ -264,7 +264,7 @@ class Ledger(OwnLines):
 
 
 def now() -> str:
-    """The time as Headrace's own tables keep it."""
+    """Return the time as Headrace's own tables keep it."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 

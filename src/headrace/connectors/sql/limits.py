@@ -51,7 +51,7 @@ _INTEGERS = {"tinyint": 1 << 7, "smallint": 1 << 15, "int": 1 << 31, "bigint": 1
 
 
 def digits_limit(precision: int, scale: int) -> Limit:
-    """The limit of a decimal number of so many digits, `scale` of them behind the point."""
+    """Return the limit of a decimal number of so many digits, `scale` of them behind the point."""
     high = (Decimal(10) ** precision - 1).scaleb(-scale)
     return Limit(low=-high, high=high)
 
@@ -88,7 +88,7 @@ class BadRow:
 def split_invalid(
     table: pa.Table, columns: Sequence[ResultColumn], limits: Mapping[str, Limit]
 ) -> tuple[pa.Table, list[BadRow]]:
-    """The rows that the table takes, and those that it does not, each with the first reason found."""
+    """Return the rows that the table takes, and those that it does not, each with the first reason found."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -115,14 +115,14 @@ def split_invalid(
 
 
 def bad_rows(table: pa.Table, columns: Sequence[ResultColumn], reasons: Sequence[str]) -> list[BadRow]:
-    """The rows of `table` with the reasons why they are bad."""
+    """Return the rows of `table` with the reasons why they are bad."""
     names = [column.name for column in columns]
     values = rows(table, columns, ISO)
     return [BadRow(reason, dict(zip(names, row, strict=True))) for reason, row in zip(reasons, values, strict=True)]
 
 
 def shared(table: pa.Table, key: Sequence[str]) -> Any:
-    """Which rows of `table`, sorted by `key`, have the key of a neighbour: an Arrow array of booleans."""
+    """Return which rows of `table`, sorted by `key`, have the key of a neighbour: an Arrow array of booleans."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -138,7 +138,7 @@ def shared(table: pa.Table, key: Sequence[str]) -> Any:
 
 
 def _faults(array: Any, column: ResultColumn, limit: Limit) -> Iterator[tuple[Any, str, str]]:
-    """For each limit, which values are beyond it, the reason, and what the query can do."""
+    """Yield, for each limit, the values beyond it, the reason, and what the query can do."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -264,7 +264,7 @@ class ExistingTable:
     elsewhere: str = ""
 
     def refusals(self, name: str, columns: Collection[str]) -> Iterator[OptionError]:
-        """Why the table, of this name, cannot hold rows with these columns as they are."""
+        """Yield why the table, of this name, cannot hold rows with these columns as they are."""
         yield from self.blockers
         for trigger in self.triggers:
             if harm := trigger.harm(name, columns):

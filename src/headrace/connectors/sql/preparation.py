@@ -171,7 +171,7 @@ def incompatibilities(
     *,
     adds: bool,
 ) -> Iterator[Finding]:
-    """What keeps a result of `schema` from being written into the table, by its columns and by its ledger."""
+    """Yield what keeps a result of `schema` from being written into the table, by its columns and by its ledger."""
     try:
         table = result_table(name, key, schema, context)
         if silent := _connection_fault(getattr(dialect, "url", "")):
@@ -202,7 +202,7 @@ def incompatibilities(
 
 
 def _connection_fault(url: str) -> str:
-    """Why the server of `url` takes no connection; empty if it does, or if only its client knows."""
+    """Return why the server of `url` takes no connection; empty if it does, or if only its client knows."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or {"mysql": 3306, "mariadb": 3306}.get(parts.scheme, 5432)
@@ -214,7 +214,7 @@ def _connection_fault(url: str) -> str:
 
 @lru_cache(maxsize=64)
 def _connect_fault(host: str, port: int, moment: int) -> str:
-    """Why nothing listens there; `moment` makes an answer hold for a while only."""
+    """Return why nothing listens there; `moment` makes an answer hold for a while only."""
     try:
         with socket.create_connection((host, port), timeout=ANSWER_SECONDS):
             return ""

@@ -46,7 +46,7 @@ class QuarantineTable(OwnLines):
         return sum(part.rows for part in parts)
 
     def rows(self) -> Iterator[str]:
-        """The values of each row that was quarantined for this table, as JSON."""
+        """Yield the values of each row that was quarantined for this table, as JSON."""
         rows = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
         return (str(values) for (values,) in rows)
 
@@ -127,13 +127,13 @@ class KeySearch:
         return [BadRow("", dict(zip(names, row, strict=True))) for row in self.lines.select(f"SELECT {shown} {source}")]
 
     def _is_present(self, part: StagedTable) -> str:
-        """The condition that the table holds the key of a row of a staging table."""
+        """Return the condition that the table holds the key of a row of a staging table."""
         source, quote = self.lines.dialect.part_source(part), self.lines.quote
         same = " AND ".join(f"held.{quote(name)} = {source}.{quote(name)}" for name in self.target.key)
         return f"EXISTS (SELECT 1 FROM {quote(self.target.table)} AS held WHERE {same})"
 
     def _places(self, table: pa.Table) -> Iterator[int]:
-        """The numbers of the rows of `table` that have a key that the result table holds."""
+        """Yield the numbers of the rows of `table` that have a key that the result table holds."""
         dialect, columns = self.lines.dialect, self._key_columns
         keys = rows(table.select([column.name for column in columns]), columns, dialect.forms)
         same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in columns)

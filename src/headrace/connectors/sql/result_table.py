@@ -50,15 +50,15 @@ class ResultTable:
         return tuple(column for column in self.columns if column.name in self.key)
 
     def target(self, *, replaces: bool) -> WriteTarget:
-        """The table as rows are written to it; `replaces`: a row replaces the one with its key."""
+        """Return the table as rows are written to it; `replaces`: a row replaces the one with its key."""
         return WriteTarget(table=self.name, columns=self.columns, key=self.key, replaces=replaces)
 
     def changes(
         self, lines: OwnLines, there: ExistingTable | None, owner: Owner | None, *, adds: bool
     ) -> Iterator[str]:
-        """The statement that makes the table, if there is none; raises SinkError with every difference that stays.
+        """Yield the statement that makes a missing table; raises SinkError with every difference of an existing one.
 
-        `adds`: columns that are missing are no difference, as `additions` adds them.
+        `adds`: missing columns are no difference, as `additions` adds them.
         """
         dialect, context = lines.dialect, lines.context
         if there is None:
@@ -76,7 +76,7 @@ class ResultTable:
             raise SinkError(findings)
 
     def additions(self, there: ExistingTable, dialect: Dialect) -> list[str]:
-        """The statements that add the columns that are missing, as nullable ones; never those of the key."""
+        """Return the statements that add the columns that are missing, as nullable ones; never those of the key."""
         return [
             f"ALTER TABLE {dialect.quote(self.name)} ADD COLUMN {dialect.quote(column.name)} "
             f"{dialect.declare(column, self.key_columns)}"
@@ -88,9 +88,9 @@ class ResultTable:
         return [column for column in self.columns if column.name.lower() not in present and column.name not in self.key]
 
     def limits(self, there: ExistingTable, dialect: Dialect) -> dict[str, Limit]:
-        """What each column of the table takes, as far as it is less than every value of its type.
+        """Return the limit of each column of the table that takes less than every value of its type.
 
-        One that is still to be added takes what a column takes that is declared for it.
+        A column that is still to be added has the limit of its declaration.
         """
         column_limits = {dialect.column_key(column.name): column.limit for column in there.columns}
         limits = {}
@@ -128,7 +128,7 @@ class ResultTable:
     def _differences(
         self, there: ExistingTable, dialect: Dialect, added: Sequence[ResultColumn], context: SinkContext
     ) -> Iterator[tuple[str, str]]:
-        """What about the table's columns and indexes does not fit, each with what to do if that is known."""
+        """Yield what about the table's columns and indexes does not fit, each with what to do if that is known."""
         columns = {dialect.column_key(column.name): column for column in there.columns}
         spellings = {column.name.lower(): column.name for column in there.columns}
         for column in self.columns:
@@ -233,7 +233,7 @@ class ResultTable:
 
 
 def result_table(name: str, key: Sequence[str], schema: StructType, context: SinkContext) -> ResultTable:
-    """The table for a result of `schema`; raises SinkError with every column that does not fit."""
+    """Return the table for a result of `schema`; raises SinkError with every column that does not fit."""
     fitting, refused = columns(schema)
     lacking = [
         f"the key names column '{column}', which the result does not have"

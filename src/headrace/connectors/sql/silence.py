@@ -105,7 +105,7 @@ _watch = Watch()
 
 
 def _reset_watch() -> None:
-    """A forked worker of Spark has none of its parent's threads."""
+    """Start with a new watch in a forked worker of Spark, which has none of its parent's threads."""
     global _watch
     _watch = Watch()
 

@@ -71,7 +71,7 @@ class DatabaseSink(contract.Sink):
 
     @abstractmethod
     def dialect(self) -> Dialect:
-        """The database's own ways, with where it is."""
+        """Return the database's own ways, with where it is."""
 
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         if mode == "update" and not self.key:
@@ -136,7 +136,7 @@ class DatabaseSink(contract.Sink):
         )
 
     def system(self) -> str:
-        """The server and the database, or the file, without user and password."""
+        """Return the server and the database, or the file, without user and password."""
         try:
             parts = urlsplit(getattr(self, "url", ""))
             if "@" in parts.path + parts.query + parts.fragment:
@@ -242,7 +242,7 @@ class DatabaseSink(contract.Sink):
         return True
 
     def long_names(self, names: Sequence[str]) -> Iterator[Finding]:
-        """The columns whose names the database would cut or refuse."""
+        """Yield the columns whose names the database would cut or refuse."""
         for name in names:
             if too_long := self._too_long(name):
                 fault = f"the name of the result's column '{name}' has {too_long}"
@@ -291,22 +291,22 @@ class ServerSink(DatabaseSink):
 
     @abstractmethod
     def host(self) -> str:
-        """The host that the url names; empty for a socket of this machine."""
+        """Return the host that the url names; empty for a socket of this machine."""
 
     @abstractmethod
     def tls_in_url(self) -> tuple[dict[str, str], bool]:
-        """The options of TLS that the url has, and whether they let the server's certificate be checked."""
+        """Return the options of TLS that the url has, and whether they let the server's certificate be checked."""
 
     @abstractmethod
     def verify_full_options(self, ca: str) -> dict[str, str]:
-        """The url's options for verify-full."""
+        """Return the url's options for verify-full."""
 
     @abstractmethod
     def address_problem(self) -> contract.OptionError | None:
-        """What the client library would refuse of the url, which is not repeated: it may hold a password."""
+        """Return what the client library would refuse of the url, which is not repeated: it may hold a password."""
 
     def url_problems(self) -> Iterator[contract.OptionError]:
-        """What is wrong with the url and the options of TLS."""
+        """Yield what is wrong with the url and the options of TLS."""
         if character := encoding_fault(self.url, may=self.may_be_plain):
             fault = f"the password in the url of the database has a '{character}' that is not encoded"
             yield contract.OptionError(what=fault, fix=f"write '%{ord(character):02X}' for it")
@@ -329,7 +329,7 @@ class ServerSink(DatabaseSink):
 
     @staticmethod
     def _database_of(url: str) -> str:
-        """The database of a url, by its path or by an option; empty for one that cannot be read."""
+        """Return the database of a url, by its path or by an option; empty for one that cannot be read."""
         try:
             parts = urlsplit(url)
             given = dict(parse_qsl(parts.query))
@@ -338,7 +338,7 @@ class ServerSink(DatabaseSink):
             return ""
 
     def secured_url(self) -> str:
-        """The url with what `tls` asks for."""
+        """Return the url with what `tls` asks for."""
         if not self.tls:
             return self.url
         options = urlencode(self.verify_full_options(self.tls_ca or authorities()))
@@ -348,7 +348,7 @@ class ServerSink(DatabaseSink):
         return replace(self, url=self.ask_url).dialect() if self.ask_url else self.dialect()
 
     def tls_problems(self) -> Iterator[contract.OptionError]:
-        """What is wrong with the options of TLS; a note if nothing protects a connection that leaves the machine."""
+        """Yield the faults of the options of TLS, or a note about an unprotected connection to another machine."""
         given, checked = self.tls_in_url()
         conflict = f"the url of the database has {min(given, default='')}, and the sink has tls: {self.tls}"
         for is_wrong, fault, fix in (
@@ -377,6 +377,6 @@ class ServerSink(DatabaseSink):
 
 
 def authorities() -> str:
-    """The file of the authorities that this machine trusts; SYSTEM if none is found."""
+    """Return the file of the authorities that this machine trusts; SYSTEM if none is found."""
     configured = ssl.get_default_verify_paths().cafile
     return next((place for place in (configured, *_BUNDLES) if place and Path(place).is_file()), SYSTEM)

@@ -46,7 +46,7 @@ class DatabaseLedger(SinkTable, SinkLedger):
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:
-    """The table and its last batch, read in one transaction, with the rows that were quarantined."""
+    """Return the table and its last batch, read in one transaction, with the rows that were quarantined."""
     from pyspark.sql.types import StructType
 
     with open_reader(dialect, f"query '{context.query}'") as connection:
@@ -70,6 +70,6 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
 
 
 def _values(row: Mapping[str, Any], result_columns: Sequence[ResultColumn]) -> tuple[Any, ...]:
-    """The values of a row that was kept as JSON."""
+    """Return the values of a row that was kept as JSON."""
     pairs = [(row[column.name], column.kind) for column in result_columns]
     return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)

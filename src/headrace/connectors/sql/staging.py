@@ -156,7 +156,7 @@ class Stage:
             yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
 
     def sift(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
-        """The rows of a whole batch that the table takes, and those that it does not; raises RowError."""
+        """Return the rows of a whole batch that the table takes, and those that it does not; raises RowError."""
         table, bad = split_invalid(table, self.columns, self.limits)
         if self.key and table.num_rows > 1:
             table, doubled = self._split_doubles(table.sort_by([(name, "ascending") for name in self.key]))
@@ -166,7 +166,7 @@ class Stage:
         return table, bad
 
     def _split_doubles(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
-        """The rows of a sorted table with a key of their own, and the others."""
+        """Return the rows of a sorted table with a key of their own, and the others."""
         import pyarrow.compute as pc
 
         twice = shared(table, self.key)
@@ -196,7 +196,7 @@ class Stage:
             writing.give_up()
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-        """The partition in tables of bounded size; rows of one key stay together where they must."""
+        """Yield the partition in tables of bounded size; rows of one key stay together where they must."""
         import pyarrow as pa
 
         held: list[pa.RecordBatch] = []
@@ -293,12 +293,12 @@ class _Writing:
 
 
 def row_text(row: BadRow) -> str:
-    """The values of a row that was quarantined, as JSON; binary ones as hexadecimal digits."""
+    """Return the values of a row that was quarantined, as JSON; binary ones as hexadecimal digits."""
     return json.dumps(dict(row.values), default=bytes.hex, ensure_ascii=False)
 
 
 def _last_key_begins(table: pa.Table, key: Sequence[str]) -> int:
-    """The first row of the run of rows that share the key of the last row of a sorted table."""
+    """Return the first row of the run of rows that share the key of the last row of a sorted table."""
     last = table.slice(table.num_rows - 1).select(list(key)).to_pylist()
     first = int(table.num_rows) - 1
     while first > 0 and table.slice(first - 1, 1).select(list(key)).to_pylist() == last:
@@ -360,7 +360,7 @@ def drop_staged(ledger: Ledger, epoch: int) -> None:
 
 
 def staging_prefix(context: SinkContext, epoch: int) -> str:
-    """How the names of the staging tables of one driver begin."""
+    """Return how the names of the staging tables of one driver begin."""
     return f"{_query_prefix(context)}{epoch}_"
 
 

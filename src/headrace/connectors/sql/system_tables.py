@@ -48,11 +48,11 @@ class OwnTable:
         return f"INSERT INTO {self.name} ({self.names}) VALUES ({marks})"
 
     def columns_in(self, dialect: Dialect) -> tuple[OwnColumn, ...]:
-        """The columns that the table has there."""
+        """Return the columns that the table has there."""
         return tuple(column for column in self.columns if column.kind != "counter" or dialect.counter)
 
     def missing_columns(self, connection: Connection, dialect: Dialect) -> tuple[OwnColumn, ...]:
-        """The columns that are missing; all of them where there is no table.
+        """Return the columns that are missing; all of them where there is no table.
 
         Raises SinkError if what it holds could be changed, or lost while the result's table is not.
         """
@@ -94,7 +94,7 @@ def _numbers(*names: str) -> tuple[OwnColumn, ...]:
 
 
 def own_name(kind: str, context: SinkContext, table: str) -> str:
-    """The name of a table of this kind for the context's generation, in whatever case the result's is written."""
+    """Return the name of a table of this kind for the context's generation, the same for any case of `table`."""
     whose = f"{context.application}/{context.query}/{table.lower()}"
     return f"{OWN_PREFIX}{kind}_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
 

@@ -80,7 +80,7 @@ def _require_fit(ledger: Ledger, table: ResultTable, system: str, owner: Owner |
 
 
 def _foreign_values(ledger: Ledger, table: ResultTable) -> Iterator[Finding]:
-    """The columns whose values are in another form, by which a row that is there would not be found again."""
+    """Yield the columns whose values are in another form, by which a row that is there would not be found again."""
     dialect = ledger.dialect
     for column in table.columns:
         condition = dialect.foreign_values(column)

@@ -33,7 +33,7 @@ class Transaction:
 
 
 def explain_failure(
-    dialect: Dialect, error: Exception, fault: str, transaction: Transaction | None = None, done: str = ""
+    dialect: Dialect, error: Exception, cannot: str, transaction: Transaction | None = None, done: str = ""
 ) -> SinkError:
     """Return a database's error as one sentence that begins with what cannot be done.
 
@@ -41,18 +41,18 @@ def explain_failure(
     """
     problem = dialect.explain(error)
     if transaction is not None and transaction.is_in_doubt:
-        fault = f"it is not known whether {done}"
-    return SinkError(code=problem.code, what=f"{fault}: {problem.what}", fix=problem.fix)
+        cannot = f"it is not known whether {done}"
+    return SinkError(code=problem.code, what=f"{cannot}: {problem.what}", fix=problem.fix)
 
 
 @contextmanager
-def open_reader(dialect: Dialect, fault: str) -> Iterator[Connection]:
-    """Open a connection that reads; an error of the database becomes one sentence that begins with `what`."""
+def open_reader(dialect: Dialect, cannot: str) -> Iterator[Connection]:
+    """Open a connection that reads; an error of the database becomes one sentence that begins with `cannot`."""
     try:
         with closing(dialect.connect_to_read()) as connection:
             yield connection
     except dialect.errors as error:
-        raise explain_failure(dialect, error, fault) from None
+        raise explain_failure(dialect, error, cannot) from None
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class ResultColumn:
 
 
 def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ...]]:
-    """The columns of a result, and a sentence for each that no database can hold without loss."""
+    """Return the columns of a result, and a sentence for each that no database can hold without loss."""
     from pyspark.sql.types import DecimalType
 
     fitting: list[ResultColumn] = []
@@ -68,7 +68,7 @@ def columns(schema: StructType) -> tuple[tuple[ResultColumn, ...], tuple[str, ..
 
 
 def _unfit_reasons(type_: DataType) -> Iterator[str]:
-    """Why a type, or one inside it, cannot be kept."""
+    """Yield why a type, or one inside it, cannot be kept."""
     from pyspark.sql import types as T
 
     if isinstance(type_, T.ArrayType):
@@ -109,7 +109,7 @@ def flatten(frame: DataFrame, result_columns: Sequence[ResultColumn]) -> DataFra
 
 
 def restore(spark: SparkSession, chunks: Iterable[Sequence[tuple[Any, ...]]], schema: StructType) -> DataFrame:
-    """A DataFrame of `schema` from rows that a database gave back; many rows lie in a temporary directory."""
+    """Return a DataFrame of `schema` from rows that a database gave back; many rows lie in a temporary directory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -185,12 +185,12 @@ ISO = Forms(zone="Z", iso=True)
 
 
 def arrays(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> list[Any]:
-    """The columns of `table` as Arrow arrays of numbers, texts, booleans and bytes."""
+    """Return the columns of `table` as Arrow arrays of numbers, texts, booleans and bytes."""
     return [_to_plain(table.column(at).combine_chunks(), column, forms) for at, column in enumerate(result_columns)]
 
 
 def rows(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> list[tuple[Any, ...]]:
-    """The rows of `table` as plain values: int, float, str, bytes, bool, None."""
+    """Return the rows of `table` as plain values: int, float, str, bytes, bool, None."""
     values = [array.to_pylist() for array in arrays(table, result_columns, forms)]
     if forms.iso:
         for at, column in enumerate(result_columns):
@@ -201,7 +201,7 @@ def rows(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) 
 
 
 def texts(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> list[Any]:
-    """The columns of `table` as Arrow arrays of text; NULL stays NULL."""
+    """Return the columns of `table` as Arrow arrays of text; NULL stays NULL."""
     import pyarrow as pa
 
     pairs = zip(arrays(table, result_columns, forms), result_columns, strict=True)
@@ -209,7 +209,7 @@ def texts(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms)
 
 
 def lines(table: pa.Table, result_columns: Sequence[ResultColumn], forms: Forms) -> memoryview:
-    r"""The rows as lines of text with tabs between, NULL as `\N`: what COPY and LOAD DATA read by themselves."""
+    r"""Return the rows as lines of text with tabs between, NULL as `\N`: what COPY and LOAD DATA read by themselves."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -177,7 +177,7 @@ class Judged:
         options = sorted(rules.options.items())
         return (rules.format, rules.is_exact, *options, self.zone, shape, self.frame.schema.json())
 
-    def checked(self) -> list[Column]:
+    def check_columns(self) -> list[Column]:
         """The columns with their declared types, each of which fails at a fault; none where nothing can be wrong."""
         refused = {}
         for field in self.fields:

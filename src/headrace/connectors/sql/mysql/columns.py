@@ -78,7 +78,7 @@ def existing_column(
 
 
 def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
-    """Why the existing column would not keep the values of `column` as they are, or None."""
+    """Return why the existing column would not keep the values of `column` as they are, or None."""
     base, sizes = _split_type(there.declared)
     if base not in _FITS[column.kind]:
         return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
@@ -102,7 +102,7 @@ def _key_blocker(collation: str | None) -> str:
 
 
 def limit_of(declared: str) -> limits.Limit:
-    """What a column of this type takes."""
+    """Return the limit of a column of this type."""
     base, sizes = _split_type(declared)
     if base in _BITS:
         bits = _BITS[base]
@@ -125,7 +125,7 @@ def limit_of(declared: str) -> limits.Limit:
 
 
 def _split_type(declared: str) -> tuple[str, tuple[int, ...]]:
-    """The type's name and the numbers behind it."""
+    """Return the type's name and the numbers behind it."""
     parts = re.match(r"(\w+)(?:\(([\d,]+)\))?", declared.lower())
     if parts is None:
         return declared.lower(), ()

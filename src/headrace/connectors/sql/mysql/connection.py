@@ -92,7 +92,7 @@ class WatchedMySqlConnection(Plain):
             self.packet = int(rows[0][1]) if rows else self.packet
 
     def cursor(self, cursor: Any = None) -> Any:
-        """A cursor that sends no more rows at once than the server takes."""
+        """Return a cursor that sends no more rows at once than the server takes."""
         made = super().cursor(cursor)
         made.max_stmt_length = min(made.max_stmt_length, self.packet - 1)
         return made
@@ -181,7 +181,7 @@ class MySqlAddress:
         return self.options.get("ssl_mode", implied).lower()
 
     def seconds(self, name: str, default: float) -> int:
-        """The time-out of this name that the url gives."""
+        """Return the time-out of this name that the url gives."""
         return int(self.options.get(name, default))
 
     def connect(
@@ -191,7 +191,7 @@ class MySqlAddress:
         silence_seconds: float = SILENCE_SECONDS,
         **more: Any,
     ) -> Any:
-        """A new connection that commits each statement by itself; raises pymysql.MySQLError, also for TLS files."""
+        """Open a connection that commits each statement; raises pymysql.MySQLError, also for TLS files."""
         lock, idle = self.seconds("lock_timeout", LOCK_SECONDS), self.seconds("idle_timeout", IDLE_SECONDS)
         more.setdefault("works", lambda session: end_unless_working(self, session))
         try:
@@ -235,7 +235,7 @@ class MySqlAddress:
 
 
 def _connect_to_ask(server: MySqlAddress) -> Any:
-    """A connection of which an answer is expected soon."""
+    """Return a connection of which an answer is expected soon."""
     return server.connect(silence_seconds=CONNECT_SECONDS, works=lambda session: False)
 
 
@@ -270,7 +270,7 @@ def end_session(cursor: Any, session: int) -> None:
 
 
 def lock_holder(server: MySqlAddress) -> str:
-    """The session with the oldest transaction that holds rows of the database, in words; empty if none is seen.
+    """Return the session with the oldest transaction that holds rows of the database, in words; empty if none is seen.
 
     To see the sessions of others, the user needs the right PROCESS.
     """

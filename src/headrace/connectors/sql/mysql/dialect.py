@@ -150,7 +150,7 @@ class MySqlDialect(Dialect):
         return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
 
     def real_name(self, connection: Connection, table: str) -> str:
-        """The server may see no case in names, or change it (lower_case_table_names)."""
+        """Return the server may see no case in names, or change it (lower_case_table_names)."""
         [(folds,)] = list(rows_of(connection, "SELECT @@lower_case_table_names"))
         if not folds:
             return table
@@ -272,7 +272,7 @@ def is_mariadb(url: str) -> bool:
 
 
 def _longest_key_text(key: Sequence[ResultColumn]) -> int:
-    """How many characters each text of a key may have, so that the index holds all of them."""
+    """Return how many characters each text of a key may have, so that the index holds all of them."""
     texts = sum(column.kind in ("text", "binary") for column in key)
     left = INDEX_BYTES - WIDEST * (len(key) - texts)
     return min(LONGEST_KEY, left // (4 * texts)) if texts else LONGEST_KEY

@@ -76,7 +76,7 @@ FAULTS = Faults(
 
 
 def number_of(error: BaseException) -> int:
-    """The number of an error; that of a connection which PyMySQL has closed is 2006."""
+    """Return the number of an error; that of a connection which PyMySQL has closed is 2006."""
     number = error.args[0] if error.args else 0
     if isinstance(error, pymysql.err.InterfaceError) and number == 0:
         return 2006

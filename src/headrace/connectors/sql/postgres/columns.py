@@ -124,7 +124,7 @@ FROM pg_class, aclexplode(relacl) WHERE pg_class.oid = to_regclass(%s) AND grant
 
 
 def misfits(connection: Connection, target: WriteTarget, quoted: str) -> Iterator[OptionError]:
-    """Why the database cannot take the rows of `target`, by what its administrator has set."""
+    """Yield why the database cannot take the rows of `target`, by what its administrator has set."""
     [(encoding, database, user, role_limit, limit, read_only, is_super, version)] = rows_of(connection, _ADMINISTERED)
     if encoding != "UTF8" and any(column.kind in ("text", "json") for column in target.columns):
         fault = f"database '{database}' stores texts as {encoding}, which has not every character"
@@ -228,7 +228,7 @@ def _column(row: Sequence[Any]) -> limits.ExistingColumn:
 
 
 def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str) -> str | None:
-    """Why the existing column would not keep the values of `column` as they are, or None."""
+    """Return why the existing column would not keep the values of `column` as they are, or None."""
     base = there.declared.partition("(")[0]
     if base not in _FITS[column.kind]:
         return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
@@ -240,7 +240,7 @@ def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str
 
 
 def limit_of(declared: str, mod: int = -1) -> limits.Limit:
-    """What a column of this type takes, and of a date or time, what has a text that it reads."""
+    """Return the limit of a column of this type; a date or time must have a text that PostgreSQL reads."""
     if declared == "character varying":
         return limits.Limit(characters=mod - 4 if mod > 0 else None, no_zero=True)
     if declared in ("text", "jsonb", "json"):
@@ -255,7 +255,7 @@ def limit_of(declared: str, mod: int = -1) -> limits.Limit:
 
 
 def _full_type(declared: str, mod: int) -> str:
-    """The type with its length, as far as one is set (PostgreSQL's atttypmod)."""
+    """Return the type with its length, as far as one is set (PostgreSQL's atttypmod)."""
     if mod < 0:
         return declared
     if declared == "numeric":
@@ -277,7 +277,7 @@ class Readers:
 
     @classmethod
     def of(cls, connection: Connection, quoted: str) -> Readers:
-        """Those of a table as it is now. Raises SinkError for a view that cannot be turned to another table."""
+        """Return those of a table as it is now. Raises SinkError for a view that cannot be turned to another table."""
         statements = []
         for view, definition, kind, options in rows_of(connection, _VIEWS, (quoted,)):
             if kind != "v":

@@ -120,7 +120,7 @@ def end_unless_working(url: str, session: ServerTransaction) -> bool:
 
 
 def lock_holder(url: str, table: str) -> str:
-    """The session with the oldest transaction that holds a lock on `table`, in words; empty if none is seen.
+    """Return the session with the oldest transaction that holds a lock on `table`, in words; empty if none is seen.
 
     Without a name: a lock on any of Headrace's own tables.
     """
@@ -136,14 +136,14 @@ def lock_holder(url: str, table: str) -> str:
 
 
 def host(url: str) -> str:
-    """The host of `url`; of several, the first that is not this machine."""
+    """Return the host of `url`; of several, the first that is not this machine."""
     options = conninfo_to_dict(url)
     hosts = str(options.get("host") or options.get("hostaddr") or "").split(",")
     return next((host for host in hosts if not is_loopback(host)), hosts[0])
 
 
 def tls_options(url: str) -> tuple[dict[str, str], bool]:
-    """The options of TLS in `url`, and whether the server's certificate is verified by them."""
+    """Return the options of TLS in `url`, and whether the server's certificate is verified by them."""
     given = {name: str(value) for name, value in conninfo_to_dict(url).items() if name in ("sslmode", "sslrootcert")}
     mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "prefer")
     # So libpq keeps what earlier versions did.
@@ -151,7 +151,7 @@ def tls_options(url: str) -> tuple[dict[str, str], bool]:
 
 
 def address_problem(url: str) -> OptionError | None:
-    """What libpq would refuse of a url; nothing of it is repeated, for it may be secret."""
+    """Return what libpq would refuse of a url; nothing of it is repeated, for it may be secret."""
     fix = "write postgresql://user:password@host:port/database, with %40 for @, %2F for / and %23 for # in a password"
     try:
         parsed = conninfo_to_dict(url)
@@ -168,7 +168,7 @@ def address_problem(url: str) -> OptionError | None:
 def stream_answer(
     connection: psycopg.Connection[Any], statement: str, limit: int, seconds: float
 ) -> Iterator[Sequence[Any]]:
-    """The names of the columns, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
+    """Yield the columns' names, then at most `limit` rows; raises psycopg.errors.QueryCanceled after `seconds`."""
     for name in ("json", "jsonb"):
         # As values of Python they would take several times their length.
         connection.adapters.register_loader(name, TextLoader)
@@ -184,7 +184,7 @@ def stream_answer(
 
 
 def table_identity(url: str, schema: str, table: str) -> Identity | None:
-    """The server, the database and the table with its schema; None where the url cannot be read.
+    """Return the server, the database and the table with its schema; None where the url cannot be read.
 
     Without a schema it is the first of the search path that the url gives, and `public`, the server's own default.
     """
@@ -205,7 +205,7 @@ def table_identity(url: str, schema: str, table: str) -> Identity | None:
 
 
 def _servers(options: dict[str, Any]) -> set[str]:
-    """Each server that the url names; several are tried in turn."""
+    """Return each server that the url names; several are tried in turn."""
     if service := options.get("service"):
         return {f"service {service}"}
     hosts = str(options.get("host") or options.get("hostaddr") or os.environ.get("PGHOST") or "").split(",")
@@ -232,7 +232,7 @@ _RESETS = {
 
 
 def read_only_cause(url: str) -> OptionError | None:
-    """Why the server lets this user only read, where it is the server that writes; None: it is a standby."""
+    """Return why the server lets this user only read, where it is the server that writes; None: it is a standby."""
     row = None
     with suppress(psycopg.Error), closing(_open(url)) as other:
         other.silence_seconds = CONNECT_SECONDS

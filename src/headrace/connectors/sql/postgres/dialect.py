@@ -242,7 +242,7 @@ class PostgresDialect(Dialect):
 
 
 def _text(value: Any) -> str | None:
-    """A plain value as PostgreSQL reads it."""
+    """Return a plain value as PostgreSQL reads it."""
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     return None if value is None else str(value)

@@ -57,7 +57,7 @@ _SIGNS = (
 
 
 def sqlstate(error: BaseException) -> str:
-    """The SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
+    """Return the SQLSTATE of an error of psycopg; one of a lost connection has class 08."""
     if state := getattr(error, "sqlstate", None):
         return str(state)
     lost = "08006" if isinstance(error, psycopg.OperationalError) else ""
@@ -65,7 +65,7 @@ def sqlstate(error: BaseException) -> str:
 
 
 def locked_table(error: BaseException) -> str:
-    """The table whose lock was waited for, as far as the server says it."""
+    """Return the table whose lock was waited for, as far as the server says it."""
     context = getattr(getattr(error, "diag", None), "context", None) or ""
     relation = re.search(r'in relation "(.+?)"', context)
     return relation[1] if relation else ""

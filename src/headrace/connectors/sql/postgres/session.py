@@ -186,6 +186,6 @@ def settle(connection: WatchedPostgresConnection, url: str, schema: str) -> None
 
 
 def options_of(url: str) -> dict[str, str]:
-    """The server's settings that the url, or libpq's environment, names."""
+    """Return the server's settings that the url, or libpq's environment, names."""
     options = str(conninfo_to_dict(url).get("options") or os.environ.get("PGOPTIONS", ""))
     return {name.replace("-", "_").lower(): re.sub(r"\\(.)", r"\1", value) for name, value in _OPTION.findall(options)}

@@ -109,7 +109,7 @@ def _blockers(kind: str, text: str) -> list[OptionError]:
 
 
 def _triggers(connection: Connection, table: str) -> list[Trigger]:
-    """Those of the table, and those of other tables that these may set off."""
+    """Return those of the table, and those of other tables that these may set off."""
     statement = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"
     triggers = [(str(name), str(of), str(text)) for name, of, text in rows_of(connection, statement)]
     if not any(of.lower() == table.lower() for _, of, _ in triggers):
@@ -119,7 +119,7 @@ def _triggers(connection: Connection, table: str) -> list[Trigger]:
 
 
 def incompatible(declared: str, column: ResultColumn, wanted: str) -> str | None:
-    """Why the column would not keep the values of `column` as they are, or None."""
+    """Return why the column would not keep the values of `column` as they are, or None."""
     affinity = _affinity(declared)
     if affinity == "ANY":
         return None
@@ -137,7 +137,7 @@ def incompatible(declared: str, column: ResultColumn, wanted: str) -> str | None
 
 
 def foreign_values(column: ResultColumn, name: str) -> str:
-    """A condition for the values of the column called `name` that are not as Headrace writes `column`.
+    """Return a condition for the values of the column called `name` that are not as Headrace writes `column`.
 
     SQLite's columns take any value: another program may have written a time as '2026-01-01 08:00:00', and the row of
     that time would not be found by its key.
@@ -156,7 +156,7 @@ def foreign_values(column: ResultColumn, name: str) -> str:
 
 
 def _affinity(declared: str) -> str:
-    """What SQLite makes of a declared type (https://sqlite.org/datatype3.html, 3.1)."""
+    """Return SQLite's affinity of a declared type (https://sqlite.org/datatype3.html, 3.1)."""
     for pattern, affinity in (
         (r"^ANY \(STRICT", "ANY"),
         ("INT", "INTEGER"),

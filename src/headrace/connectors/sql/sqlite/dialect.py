@@ -165,7 +165,7 @@ FAULTS = Faults(
 
 
 def _lock_holder(path: str) -> str:
-    """The process that writes the file, by Linux's list of locks; "" where that does not show it."""
+    """Return the process that writes the file, by Linux's list of locks; "" where that does not show it."""
     with suppress(OSError):
         writing = os.stat(f"{path}-shm").st_ino  # With a write-ahead log, that is what a writer locks.
         for line in Path("/proc/locks").read_text().splitlines():
@@ -176,7 +176,7 @@ def _lock_holder(path: str) -> str:
 
 
 def _allow_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    """What SQLite asks before each thing that a statement does: reading is allowed, as of no other file."""
+    """Answer SQLite's question before each action of a statement: reading is allowed, but of no other file."""
     loads = action == sqlite3.SQLITE_FUNCTION and second == "load_extension"
     return sqlite3.SQLITE_OK if action in _ALLOWED and not loads else sqlite3.SQLITE_DENY
 
@@ -332,7 +332,7 @@ class SqliteDialect(Dialect):
         return f"the SQLite file '{self.path}'"
 
     def has_code(self, error: BaseException, codes: Any) -> bool:
-        """A code is a class of Python's exceptions, or a part of SQLite's sentence."""
+        """Return a code is a class of Python's exceptions, or a part of SQLite's sentence."""
         return any(isinstance(error, code) if isinstance(code, type) else code in str(error) for code in codes)
 
     def explain(self, error: Exception) -> OptionError:
