@@ -569,9 +569,9 @@ def late(
         CheckpointError: The checkpoint cannot be read.
         SinkError: The sink cannot take the rows.
     """
-    from headrace.verifier.late_rows import late as late_of_query
+    from headrace.verifier.late_rows import find_late_rows
 
-    return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
+    return find_late_rows(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 
 
 @judge_arguments

@@ -16,7 +16,7 @@ from pyspark.sql import functions
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.planner.verdict import refusals
+from headrace.planner.verdict import list_refusals
 from headrace.run.start import start
 from tests.run.projects import land, rows, write_project
 
@@ -100,7 +100,7 @@ def test_plan_refuses_what_run_refuses(
     project = edit(root)
     (query,) = project.queries.values()
     (judgement,) = hr.plan(project, spark=spark)
-    told = {(each.code, each.what, each.fix) for each in refusals(query, judgement)}
+    told = {(each.code, each.what, each.fix) for each in list_refusals(query, judgement)}
     with pytest.raises(HeadraceError) as raised:
         start(project, query, spark)
     assert {each.code for each in raised.value.findings} == {code}

@@ -113,7 +113,7 @@ def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, many: int, purpose: str
 ) -> None:
     project = load(write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS]))
-    assert not proof.reads_much(project, ["kept"]), "there is no history"
+    assert not proof.has_many_rows(project, ["kept"]), "there is no history"
     assert run(project, spark=spark).exit_code == 0
     asked: list[str] = []
     monkeypatch.setattr(proof, "MANY_ROWS", many)

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.queries.layout import QueryLayout
-from headrace.verifier.batch_ranges import ranges
+from headrace.verifier.batch_ranges import ranges_of
 from tests.run.projects import land, ledger, rows, write_project
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def test_renamed_queries_resume_and_are_verified(
         assert run(root, spark, back) == {}
     assert rows(root / "out.db", "SELECT * FROM three ORDER BY 1") == [("a", 13), ("b", 2)]
     assert rows(root / "out.db", "SELECT DISTINCT query, table_name FROM _headrace_ledger") == [("totals", "three")]
-    assert [each.newest for each in ranges(QueryLayout(root / ".headrace", "totals"), 2)] == [True]
+    assert [each.newest for each in ranges_of(QueryLayout(root / ".headrace", "totals"), 2)] == [True]
     assert {name: hr.verify(load(root, back), name, spark=spark).state for name in ("totals", "copies")} == {
         "totals": "equal",
         "copies": "equal",
@@ -201,7 +201,7 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
     assert ledger(root / "out.db") == [0, 1, 2]
     assert sorted(path.name for path in (layout.quarantine / "visits").iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl"]
     # A form whose sources alone had other names is no other form.
-    assert [each.newest for each in ranges(layout, 2)] == [True]
+    assert [each.newest for each in ranges_of(layout, 2)] == [True]
     # The sink's ledger gives back what the checkpoint has lost, from before the rename as well.
     for folder in ("offsets", "commits"):
         (layout.checkpoint / folder / "2").unlink()

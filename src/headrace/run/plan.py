@@ -14,16 +14,16 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
-from headrace.checks.analysed import analysed
-from headrace.checks.structure import concerning
-from headrace.checks.triggers import cores, live, refreshed
+from headrace.checks.analysed import check_analysed
+from headrace.checks.structure import check_structure_of
+from headrace.checks.triggers import check_cores, check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings
 from headrace.planner.forming import NO_NAMES, form_of, read_settings
-from headrace.planner.verdict import Judgement, judged, refusals, remarks, renamed
+from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
 from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
@@ -84,7 +84,7 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
     judgement = Judgement(
         query=query.name, verdict=worst(differences), from_batch=committed + 1, differences=differences
     )
-    yield from refusals(query, judgement)
+    yield from list_refusals(query, judgement)
 
 
 def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:
@@ -103,12 +103,12 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
     now = present(project, ran, frame, home, streams, called=called)
     known, begun = forms(home.layout.manifest), home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judged(project, query, known, now, begun=begun, checkpoint=checkpoint, versions=versions)
+    judgement = judge(project, query, known, now, begun=begun, checkpoint=checkpoint, versions=versions)
     if home.begun:
         ran_last = known[-1].digest if known else ""
         return replace(judgement, checkpoint=home.checkpoint.id or "", ran=ran_last, written=now.digest), frame
     if home.layout.query == query.name and now.form is not None:  # Else it is renamed from there.
-        former = renamed(project, query, QueryForm.of(now.form))
+        former = check_renamed(project, query, QueryForm.of(now.form))
         judgement = replace(judgement, notes=(*judgement.notes, *former))
     return judgement, frame
 
@@ -117,7 +117,7 @@ def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) 
     first = 0
     try:
         home = Home(layout=kept_in(project, query))
-        _require_sound(concerning(project, [query.name]))
+        _require_sound(check_structure_of(project, [query.name]))
         if not query.sink.facts.durable:
             return Judgement(query=query.name, verdict="same", from_batch=0)
         committed = home.checkpoint.last_committed
@@ -168,7 +168,7 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
 def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bool) -> Iterator[Finding]:
     """What a start would refuse of the result, by its plan and its state."""
     facts = plan_facts(frame)
-    findings = analysed(query, frame, facts, calls_distinct=calls_distinct)
+    findings = check_analysed(query, frame, facts, calls_distinct=calls_distinct)
     yield from (finding for finding in findings if finding.severity == "error")
     try:
         if facts.keeps_state:
@@ -238,7 +238,7 @@ def planned(request: Request, home: Home) -> Planned:
     ids, met = identified(project, query, home, spark) if home.lasting else ({}, ())
     _require_sound(met)
     request.begin("making its plan")
-    _require_sound(cores(project, query, spark))
+    _require_sound(check_cores(project, query, spark))
     with ONE_AT_A_TIME:
         register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
@@ -249,7 +249,7 @@ def planned(request: Request, home: Home) -> Planned:
     given = {**tables.frames(versions), **counters.counting.handles}
     frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), given)
     facts = plan_facts(frame)
-    noted = tuple(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+    noted = tuple(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
     _require_sound(noted)
     revision = present(project, query, frame, home, streams) if home.lasting else None
     changes: tuple[Finding, ...] = ()
@@ -309,23 +309,27 @@ def present(
 
 def unfit(project: Project, query: Query, home: Home) -> Iterator[Finding]:
     """Why the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
-    yield from live(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
-    yield from refreshed(project, query, query.trigger)
+    yield from check_live_sources(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
+    yield from check_refreshed_tables(project, query, query.trigger)
 
 
 def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -> tuple[Finding, ...]:
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
-    if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
+    if (
+        not home.begun
+        and now.form is not None
+        and (former := tuple(check_renamed(project, query, QueryForm.of(now.form))))
+    ):
         raise CheckpointError(former)
     # What was planned and not committed is made again by the query as it is now.
     begun = home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judged(
+    judgement = judge(
         project, query, forms(home.layout.manifest), now, begun=begun, checkpoint=checkpoint, versions=versions
     )
-    if refused := tuple(refusals(query, judgement)):
+    if refused := tuple(list_refusals(query, judgement)):
         raise CheckpointError(refused)
-    return tuple(remarks(query, judgement))
+    return tuple(list_remarks(query, judgement))
 
 
 def _counters(request: Request, home: Home) -> Counters:

@@ -15,7 +15,7 @@ from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_
 from headrace.errors import CheckpointError, Finding, HeadraceError, NothingChanged
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.planner.verdict import refusals
+from headrace.planner.verdict import list_refusals
 from headrace.queries import driver_lock
 from headrace.queries.application import sink_context
 from headrace.queries.blame import named
@@ -202,7 +202,7 @@ def _require_same(project: Project, query: Query, spark: SparkSession, layout: Q
     require_same_sink(project, query, layout)
     with apply_settings(spark, session_settings(project, spark)):
         judgement = judgement_over(project, query, spark, Home(layout=layout))
-    if refused := tuple(refusals(query, judgement)):
+    if refused := tuple(list_refusals(query, judgement)):
         raise CheckpointError(refused)
 
 

@@ -23,8 +23,8 @@ from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
-from headrace.checks.state_bounds import POLICY, kept_policy
-from headrace.checks.triggers import without_supervisor
+from headrace.checks.state_bounds import POLICY, check_policy
+from headrace.checks.triggers import check_own_session
 from headrace.contract import SinkContext, SinkLedger, Writer
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
@@ -138,7 +138,7 @@ def start_in_session(
     The session has what a checkpoint of Headrace needs for the time of the start only: Spark gives the query a copy of
     the session. Raises as `start`.
     """
-    if unfit := tuple(without_supervisor(project, query, trigger or query.trigger)):
+    if unfit := tuple(check_own_session(project, query, trigger or query.trigger)):
         raise CheckFailed(unfit)
     running = start(project, query, spark, trigger=trigger)
     threading.Thread(target=_clean_up_at_end, args=(running,), name=f"end of {query.name}", daemon=True).start()
@@ -320,7 +320,7 @@ def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, q
     last = checkpoint.last_batch if facts.watermarks > 1 else None
     entry = None if last is None else checkpoint.offset(last)
     if entry is not None:
-        errors = list(kept_policy(query, entry.conf, str(spark.conf.get(POLICY))))
+        errors = list(check_policy(query, entry.conf, str(spark.conf.get(POLICY))))
         if errors:
             raise CheckpointError(errors)
 

@@ -29,7 +29,7 @@ MOST_ROWS = 1_000
 
 
 @judge_arguments
-def record(
+def record_case(
     project: Project, query: str, *, batches: int = 5, mask: Sequence[str] = (), spark: SparkSession | None = None
 ) -> Path:
     """Write a case, below `tests`, with the rows of the newest `batches` of `query` and what it makes of them alone.

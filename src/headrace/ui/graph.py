@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headrace.checks.result import guarantee
+from headrace.checks.result import compute_guarantee
 from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
 from headrace.queries.layout import QueryLayout
@@ -44,7 +44,7 @@ def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
 
 def definition(project: Project, query: Query) -> dict[str, Any]:
     """Return what is declared of a query: its text, what it reads and writes, and what it guarantees."""
-    promise = guarantee(project, query)
+    promise = compute_guarantee(project, query)
     return {
         "name": query.name,
         "description": query.description,

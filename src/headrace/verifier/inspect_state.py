@@ -128,7 +128,7 @@ def _operators(
 def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], limit: int) -> StatePart:
     # A variable that is a list or a map has columns of its own names after the key.
     held = [column for column in frame.columns if column not in ("key", "partition_id")]
-    chosen = _chosen(query, frame, key)
+    chosen = _filter_by_key(query, frame, key)
     return StatePart(
         name=name,
         key=frame.schema["key"].dataType.simpleString(),
@@ -148,7 +148,7 @@ def _frames(
         yield name, read_state(spark, checkpoint.root, operator=operator.number, batch=batch, options=options)
 
 
-def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:
+def _filter_by_key(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:
     """Return the rows with these values in the key, each read as the column's type."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType

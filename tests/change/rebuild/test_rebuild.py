@@ -18,7 +18,7 @@ from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
 from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
-from headrace.planner.verdict import refusals
+from headrace.planner.verdict import list_refusals
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
@@ -83,7 +83,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace rebuild totals" in outcome.finding.fix) == ("HR535", True)
     (judgement,) = hr.plan(project, ["totals"], spark=spark)
-    say_judgement(judgement, tuple(refusals(project.queries["totals"], judgement)))
+    say_judgement(judgement, tuple(list_refusals(project.queries["totals"], judgement)))
     assert "fix: undo the change, or recompute its result beside the one that is there: headrace rebuild totals" in (
         capsys.readouterr().out
     )
