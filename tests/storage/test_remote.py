@@ -144,9 +144,9 @@ def test_a_large_file_is_copied_in_parts(root: RemotePath, monkeypatch: pytest.M
 @pytest.mark.plain
 def test_stores_of_two_projects_are_reached_by_the_settings_of_each() -> None:
     mine, other = ({"spark.hadoop.fs.s3a.access.key": key} for key in ("mine", "other"))
-    storage = location.located(Path("/p"), "s3a://my-lake/headrace", mine)
+    storage = location.locate(Path("/p"), "s3a://my-lake/headrace", mine)
     location.reach(["s3a://my-input/files", "/local", "s3a:///no-bucket"], mine)
-    location.located(Path("/q"), "s3a://their-lake/headrace", other)
+    location.locate(Path("/q"), "s3a://their-lake/headrace", other)
     try:
         keys = [path._store._fs.key for path in (storage, location.place("s3a://my-input/files/a.json"))]  # type: ignore[attr-defined]
         assert keys == ["mine", "mine"]

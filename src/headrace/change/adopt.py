@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.build.plan_builder import build, registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
@@ -214,7 +214,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             batch = self._last_written(None)
         settings = adopted_settings(self.project, self.old)
         with (
-            borrowed(self.project, self.spark) as spark,
+            borrow(self.project, self.spark) as spark,
             apply_settings(spark, {**session_settings(self.project, spark), **settings}),
             registered_tables(self.project, self.query, spark),
         ):

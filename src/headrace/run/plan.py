@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import Reader, build, register_written, registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
@@ -61,7 +61,7 @@ def plan(
     sink are asked; one that does not answer is a note.
     """
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
-    with borrowed(project, spark) as session:
+    with borrow(project, spark) as session:
         found = []
         for query in chosen:
             with apply_settings(session, query_settings(project, query, session)):

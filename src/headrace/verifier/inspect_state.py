@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.entries import StateOperator
 from headrace.checkpoint.logs import Part
@@ -95,7 +95,7 @@ def show_state(
             raise _missing(declared, f"batch {batch} is not committed", f"name one up to {last}")
         shown = last if batch is None else batch
         settings = {PARTITIONS: str(partitions), **checkpoint_format(project, checkpoint)}
-        with borrowed(project, spark) as session, apply_settings(session, settings):
+        with borrow(project, spark) as session, apply_settings(session, settings):
             operators = _operators(session, declared, checkpoint, shown, key or {}, limit)
             return StateLook(query=query, batch=shown, operators=tuple(operators))
 

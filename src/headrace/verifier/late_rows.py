@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
@@ -97,7 +97,7 @@ def _prepared_session(
 ) -> Iterator[SparkSession]:
     """Yield a session in which the batch query can be built."""
     with (
-        borrowed(project, spark, much=much) as spark,
+        borrow(project, spark, much=much) as spark,
         apply_settings(spark, session_settings(project, spark)),
         registered_tables(project, query, spark),
     ):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import readable_back
@@ -74,8 +74,8 @@ def verify_each(
             if findings:
                 verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
             else:
-                spark = spark or opened.enter_context(borrowed(project, much=has_many_rows(project, queries)))
-                with borrowed(project, spark) as session, apply_settings(session, session_settings(project, session)):
+                spark = spark or opened.enter_context(borrow(project, much=has_many_rows(project, queries)))
+                with borrow(project, spark) as session, apply_settings(session, session_settings(project, session)):
                     try:
                         with registered_tables(project, declared, session):
                             verdict = _prove(project, declared, committed, session, scope, mend)
