@@ -35,7 +35,7 @@ from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.queries import inspect_checkpoint, lease
+from headrace.queries import identity, inspect_checkpoint, layout, lease
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, RewindRecord
 from headrace.queries.layout import QueryLayout, layout_named
 from headrace.run import start
@@ -855,6 +855,16 @@ def _rebuild_goes_on_as_another(let: Let) -> None:
     let(Project, "is_rebuild", False)
 
 
+# --------------------------------------------------------------------------------------------------- the register
+
+
+def _rename_gives_a_new_id(let: Let) -> None:
+    """A query by a new name is a new query, whatever it was called before."""
+    find = layout.find_entry
+    for module in (layout, identity):
+        let(module, "find_entry", lambda storage, register, query, former: find(storage, register, query, ()))
+
+
 DEFECTS = (
     Defect("the epoch is not compared", _epoch_not_compared, 103),
     Defect("the epoch is compared before the transaction alone", _epoch_compared_before_the_transaction_alone, 114),
@@ -927,6 +937,7 @@ DEFECTS = (
     Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 57, "changes"),
     Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, 260, "changes"),
     Defect("a discard forgets the generation in use", _discard_forgets_the_live, None),
+    Defect("a renamed query gets another id", _rename_gives_a_new_id, 1, "renames"),
     Defect("a rebuild keeps no record", _change_not_recorded(RebuildRecord), 261),
     Defect("a rebuild exchanges the directories first", _swap_moves_first, 285, "changes"),
     Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, 2761, "changes"),

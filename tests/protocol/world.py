@@ -992,11 +992,11 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
 # What asks Spark for its plan; the records of it are made and compared as always.
 PLANNING: dict[str, Any] = {
     "compared": _nothing,
-    "cores": _nothing,
+    "check_cores": _nothing,
     "register_written": _nothing,
     "build": lambda project, transform, spark, reader, tables: Frame(spark),
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
-    "analysed": _nothing,
+    "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
     "plan_text": lambda frame: "the plan",
 }
