@@ -111,9 +111,7 @@ class PythonTransform:
             codes = list(with_inner(function.__code__))
             yield from codes
             called = [function.__globals__.get(name) for code in codes for name in code.co_names]
-            queue += [
-                function_ for function_ in called if getattr(function_, "__module__", None) == function.__module__
-            ]
+            queue += [callee for callee in called if getattr(callee, "__module__", None) == function.__module__]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,10 +365,7 @@ class Project:
 
     def calls(self, query: Query, name: str) -> bool:
         """Whether a Python function of the query, or of a view that feeds it, uses something called `name`."""
-        return any(
-            isinstance(transform, PythonTransform) and name in transform.names()
-            for transform in self.transforms_of(query)
-        )
+        return any(isinstance(part, PythonTransform) and name in part.names() for part in self.transforms_of(query))
 
     def sources_of(self, query: Query) -> tuple[NamedSource, ...]:
         """The sources that feed `query`, in the order in which they are met."""

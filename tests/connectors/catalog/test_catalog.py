@@ -408,6 +408,7 @@ run()
 """
 
 
+@pytest.mark.long
 def test_a_table_of_a_lasting_catalog_that_was_dropped_and_created_is_refused(tmp_path: Path) -> None:
     body = """
 given = hr.source.table("given")

@@ -196,6 +196,35 @@ def test_a_value_that_would_not_come_back_ends_the_batch_by_its_column(
         file_form.refuse_values(rows, file_form.find_refused_values(format_, rows, (), {})).collect()
 
 
+CHARACTERS = ["a", "é", "€", "я", "\x81", "\u2028", "😀", "\xad", "\x00"]
+
+
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "us-ascii", "UTF-16LE", "UTF-8"])
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_a_character_that_the_encoding_lacks_is_refused_and_all_others_are_written(
+    spark: SparkSession, tmp_path: Path, format_: Any, encoding: str
+) -> None:
+    def has(character: str) -> bool:
+        try:
+            return bool(character.encode(encoding))
+        except UnicodeEncodeError:
+            return False
+
+    kind = "STRING" if format_ == "csv" else "ARRAY<STRING>"
+    values = [(f"<{text}>" if format_ == "csv" else [f"<{text}>"], number) for number, text in enumerate(CHARACTERS)]
+    rows = spark.createDataFrame(values, f"v {kind}, n INT").coalesce(1)
+    bad = rows.where("false")
+    for refused in file_form.find_refused_values(format_, rows, (), {"encoding": encoding}):
+        bad = bad.union(rows.where(refused.condition))
+    kept = [number for number, text in enumerate(CHARACTERS) if has(text)]
+    assert sorted(row.n for row in bad.collect()) == [n for n in range(len(CHARACTERS)) if n not in kept]
+    good = rows.where(rows.n.isin(kept)).write.options(**file_form.write_options(format_, {"encoding": encoding}, 2))
+    good.format(format_).save(str(tmp_path / "out"))
+    [file] = (tmp_path / "out").glob(f"*.{format_}")
+    written = file.read_bytes().decode(encoding).replace("\\u0000", "\x00")
+    assert [text for text in CHARACTERS if f"<{text}>" in written] == [CHARACTERS[number] for number in kept]
+
+
 @pytest.mark.capability("SINK-FILE-01")
 def test_spark_forgets_files_older_than_the_retention(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "2")

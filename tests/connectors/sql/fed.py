@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
+from struct import pack, unpack
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -251,6 +252,8 @@ def _plain(value: Any, type_: T.DataType) -> Any:
     """A value of a client in the form of the input; what has no type in the database is read as the docs say."""
     if isinstance(type_, T.BooleanType):
         return bool(value)
+    if isinstance(type_, T.FloatType):
+        return unpack("f", pack("f", value))[0]
     if isinstance(type_, NESTED):
         return json.loads(value) if isinstance(value, str) else value
     if isinstance(type_, T.DecimalType):

@@ -239,7 +239,7 @@ def test_a_role_of_few_connections_writes(prepared: Prepared, tmp_path: Path) ->
 PARTITIONED = """
 CREATE TABLE result (name text COLLATE "C" PRIMARY KEY, flag boolean, small smallint, large bigint,
 ratio double precision, amount numeric(20, 4), note text, bytes bytea, day date, at timestamptz, local timestamp,
-parts jsonb, tiny smallint, whole integer, single real, named jsonb, "inner" jsonb) PARTITION BY HASH (name)
+parts jsonb, tiny smallint, whole integer, single real, short text, named jsonb, "inner" jsonb) PARTITION BY HASH (name)
 """
 
 

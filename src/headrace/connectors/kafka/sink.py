@@ -163,8 +163,8 @@ class KafkaSink(TopicTarget, contract.Sink):
         unknown = _UNKNOWN_TOPIC.search(message) if self.topic is None else None
         if unknown is None:
             return super().explain_failure(message)
-        what = f"a row of the result names topic '{unknown[1]}', which is not there"
-        return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
+        fault = f"a row of the result names topic '{unknown[1]}', which is not there"
+        return contract.OptionError(code="HR408", what=fault, fix=ADDRESS_FIX)
 
     @property
     def ledger(self) -> KafkaLedger | None:

@@ -200,8 +200,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 given = {name.lower(): value for name, value in row.items()}
                 to, partition = topic or given["topic"], given.get("partition")
                 if to is None:
-                    what = f"a row of batch {batch} of query '{self.context.query}' names no topic"
-                    raise SinkError(code="HR408", what=what, fix=ADDRESS_FIX)
+                    fault = f"a row of batch {batch} of query '{self.context.query}' names no topic"
+                    raise SinkError(code="HR408", what=fault, fix=ADDRESS_FIX)
                 more = {} if partition is None else {"partition": partition}
                 headers = [(header["key"], header["value"]) for header in given.get("headers") or ()]
                 self._give(

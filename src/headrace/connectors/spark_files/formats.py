@@ -55,6 +55,8 @@ KNOWN_OPTIONS: Mapping[str, str] = {
 _FIRST_LEFT_OUT, _AFTER_LEFT_OUT = "1582-10-05", "1582-10-15"
 # What the name of a directory has in the place of NULL.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+# The characters that an encoding lacks, of those that Spark takes.
+_LACKING = {"ISO-8859-1": "[^\\x00-\\xff]", "US-ASCII": "[^\\x00-\\x7f]"}
 _CHANGE = "filter such rows out or change the value in the query's last select"
 
 
@@ -62,8 +64,8 @@ def unknown_options(format_: str, options: Mapping[str, str]) -> Iterator[Option
     """Options that Spark would ignore without a word; those with a dot go to Hadoop or to the format's library."""
     encoding = next((value for name, value in options.items() if name.lower() == "encoding"), "UTF-8")
     if format_ == "text" and encoding.upper() not in ("UTF-8", "UTF8"):
-        what = f"text files are read and written in UTF-8: Spark ignores the encoding '{encoding}'"
-        yield OptionError(what=what, fix="use UTF-8 and leave the option out, or take csv, which can have an encoding")
+        fault = f"text files are read and written in UTF-8: Spark ignores the encoding '{encoding}'"
+        yield OptionError(what=fault, fix="use UTF-8 and leave the option out, or take csv, which can have an encoding")
     names = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
     folded = {name.lower() for name in names}
     for option in options if format_ in KNOWN_OPTIONS else ():
@@ -128,13 +130,28 @@ def find_refused_values(
     options: those of the writer.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+    from pyspark.sql.types import (
+        ArrayType,
+        DateType,
+        MapType,
+        StringType,
+        StructType,
+        TimestampNTZType,
+        TimestampType,
+    )
 
     yield from find_refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
     inside = [field for field in frame.schema if field.name not in partition_by]
+    encoding = next((value for name, value in options.items() if name.lower() in ("encoding", "charset")), "UTF-8")
+    escapes = any(name.lower() == "writenonasciicharacterascodepoint" for name in options)
+    lacking = _LACKING.get(encoding.upper()) if format_ in ("csv", "json") and not escapes else None
     for field in inside:
         column, kind = F.col(f"`{field.name}`"), field.dataType
         is_text = isinstance(kind, StringType)
+        if lacking is not None and (is_text or isinstance(kind, ArrayType | MapType | StructType)):
+            why = f"has a character that {encoding} lacks, for which Spark would write a question mark"
+            text = column if is_text else F.to_json(F.struct(column))
+            yield RefusedValue(field.name, text.rlike(lacking), why, f"leave out the encoding, or {_CHANGE}")
         if format_ == "text" and is_text:
             bad = column.isNull() | column.rlike("[\r\n]") | column.startswith("\ufeff")
             why = "is NULL or holds a line break, which a line of a text file does not"
