@@ -16,7 +16,7 @@ from headrace.findings import Severity
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
 from headrace.redaction import Redactor, redacted
-from headrace.storage.location import is_remote, located, scheme_of
+from headrace.storage.location import is_remote, locate, scheme_of
 from headrace.units import Duration
 
 _Thing = TypeVar("_Thing")
@@ -298,7 +298,7 @@ class Project:
         """
         if scheme_of(self.target.storage) is not None:
             self.target.require_settings()
-        return located(self.root, self.target.storage, self.target.spark)
+        return locate(self.root, self.target.storage, self.target.spark)
 
     @property
     def local_storage(self) -> Path:
