@@ -12,8 +12,8 @@ from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import locate, place_of_code
 from headrace.planner.verdict import Judgement, judge, list_refusals
 from headrace.queries.form import OperatorForm, QueryForm
-from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, note_version
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -176,7 +176,7 @@ def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there
         )
 
     before, now = (revision(_fed(feed)) for feed in FEEDS["a filter more"][:2])
-    layout = QueryLayout(tmp_path / "storage", "q", 1)
+    layout = layout_in(tmp_path / "storage", "q", 1)
     layout.home.mkdir(parents=True)
     note_version(project, project.queries["q"], layout, before)
 

@@ -15,6 +15,7 @@ from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -165,7 +166,7 @@ def _revision(query: Query, form: QueryForm, batch: int, fingerprint: str = "f")
 def _query(root: Path) -> tuple[QueryLayout, Query]:
     (root / "pipeline.py").write_text(QUERY, encoding="utf-8")
     query = hr.load(root).queries["totals"]
-    layout = QueryLayout(root / ".headrace", query.name)
+    layout = layout_in(root / ".headrace", query.name)
     layout.home.mkdir(parents=True)
     return layout, query
 

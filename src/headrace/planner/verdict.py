@@ -16,8 +16,9 @@ from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import Kind, PlanDifference, locate, worst
 from headrace.queries.blame import anew, reset_command
 from headrace.queries.form import FORMAT, QueryForm
-from headrace.queries.layout import newest_layout
+from headrace.queries.layout import layout_of_entry, newest_of
 from headrace.queries.manifest import QueryRevision, changed_line, forms
+from headrace.queries.register import read_register
 
 SHOWN = 160
 
@@ -225,12 +226,12 @@ def check_renamed(project: Project, query: Query, form: QueryForm) -> Iterator[F
 
     From the beginning it would write all of them once more, into the same place.
     """
-    home = project.storage / "queries"
-    for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
-        if former in project.queries:
+    register = read_register(project.storage)
+    for former, entry in sorted(register.queries.items()) if register is not None else ():
+        if former in project.queries or former in query.renamed_from:
             continue
-        layout = newest_layout(project.storage, former)
         try:
+            layout = newest_of(layout_of_entry(project.storage, former, entry))
             revisions = forms(layout.manifest)
             ran = QueryForm.of(revisions[-1].form or {}) if revisions else QueryForm()
         except (CheckpointError, TypeError, KeyError, ValueError):
@@ -242,5 +243,5 @@ def check_renamed(project: Project, query: Query, form: QueryForm) -> Iterator[F
                 f"has never run, and looks like '{former}' renamed, which is no longer "
                 f"declared and {same}: it would read its sources from the beginning and write its rows once more",
                 f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
-                f"the rows of '{former}' are gone, remove {layout.home.parent}",
+                f"the rows of '{former}' are gone, remove {layout.folder}",
             )

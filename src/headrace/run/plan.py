@@ -24,15 +24,16 @@ from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings
 from headrace.planner.forming import NO_NAMES, form_of, read_settings
 from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
-from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
+from headrace.queries.identity import register_project, sink_context
 from headrace.queries.inspect_checkpoint import problems, require_state
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.location import Home, require_same_sink
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.manifest import revision as revision_of
-from headrace.queries.rename_record import as_it_ran, former_sources, kept_in, waiting_renames
+from headrace.queries.register import read_register
+from headrace.queries.rename_record import as_it_ran, former_sources, waiting_renames
 from headrace.run.counters import Counters
 from headrace.run.moved_project import bring_along, not_brought_along, require_in_place
 from headrace.run.query_run import Request
@@ -73,7 +74,7 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
 
     Only what was recorded is read; no plan is made.
     """
-    layout = kept_in(project, query)
+    layout = layout_of(project, query)
     committed, ran = Checkpoint(layout.checkpoint).last_committed, forms(layout.manifest)
     if committed is None or not ran or not query.sink.facts.durable:
         return
@@ -98,7 +99,7 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
     streams: dict[str, DataFrame] = {}
     ran, called = as_it_ran(query, home.layout), former_sources(project, query, home.layout)
     frame = _frame(project, query, spark, home, streams)
-    if not home.begun and known_application(project) is None:  # Nothing has run here, and a look makes no record.
+    if not home.begun and read_register(project.storage) is None:  # Nothing has run here, and a look makes no record.
         return Judgement(query=query.name, verdict="same", from_batch=0), frame
     now = present(project, ran, frame, home, streams, called=called)
     known, begun = forms(home.layout.manifest), home.checkpoint.last_committed is not None
@@ -107,7 +108,7 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
     if home.begun:
         ran_last = known[-1].digest if known else ""
         return replace(judgement, checkpoint=home.checkpoint.id or "", ran=ran_last, written=now.digest), frame
-    if home.layout.query == query.name and now.form is not None:  # Else it is renamed from there.
+    if now.form is not None:
         former = check_renamed(project, query, QueryForm.of(now.form))
         judgement = replace(judgement, notes=(*judgement.notes, *former))
     return judgement, frame
@@ -116,7 +117,7 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
 def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) -> Judgement:
     first = 0
     try:
-        home = Home(layout=kept_in(project, query))
+        home = Home(layout=layout_of(project, query))
         _require_sound(check_structure_of(project, [query.name]))
         if not query.sink.facts.durable:
             return Judgement(query=query.name, verdict="same", from_batch=0)
@@ -292,7 +293,9 @@ def present(
     """
     committed = home.checkpoint.last_committed
     try:
-        form = form_of(project, query, frame, salt=application(project).id, streams=streams, called=called)
+        form = form_of(
+            project, query, frame, salt=register_project(project).application, streams=streams, called=called
+        )
     except HeadraceError:
         raise
     except Exception as error:

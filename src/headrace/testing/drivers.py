@@ -15,7 +15,7 @@ from headrace.checkpoint.logs import Part, replace_file
 from headrace.contract import BatchRecord, Boundary, readable_back
 from headrace.errors import ProjectError
 from headrace.model import Default, Project, Query, Target
-from headrace.queries.application import sink_context
+from headrace.queries.identity import sink_context
 from headrace.queries.layout import layout_of
 from headrace.run.query_run import Request, Running
 from headrace.run.start import bring_up

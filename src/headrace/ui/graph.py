@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from headrace.checks.result import compute_guarantee
@@ -91,10 +91,10 @@ VERSIONS_MOST = 50
 LINES_MOST = 400
 
 
-def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
+def versions(layout: QueryLayout, newest: int) -> list[dict[str, Any]]:
     """Return the versions of all generations up to the `newest`, the newest first."""
     noted = list(
-        chain.from_iterable(_read_versions(QueryLayout(storage, query, number + 1)) for number in range(newest))
+        chain.from_iterable(_read_versions(replace(layout, generation=number + 1)) for number in range(newest))
     )
     shown = []
     for at, version in enumerate(noted):

@@ -22,8 +22,8 @@ from headrace.build.project_session import borrow
 from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
-from headrace.queries.application import sink_context
 from headrace.queries.blame import commanded
+from headrace.queries.identity import sink_context
 from headrace.queries.late_rows import LATE_NAMES, late_file
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.run.query_run import Reached

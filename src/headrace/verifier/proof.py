@@ -17,9 +17,9 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
-from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended
+from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along

@@ -20,10 +20,10 @@ from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
 from headrace.planner.verdict import list_refusals
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
 from headrace.storage import json_lines
 from tests.change.rebuild.scenes import Killed, killed_at
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     connection.close()
     with pytest.raises(HeadraceError, match="HR573"):
         hr.rebuild(project, "totals", spark=spark).apply()
-    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+    record = RebuildRecord.of(layout_in(project.storage, "totals"))
     assert record is not None
     assert (record.phase, (record.report or {})["verdict"]) == ("building", "mismatch")
     assert hr.rebuild(project, "totals").discard().done == "abandoned"

@@ -171,10 +171,6 @@ class KafkaSink(TopicTarget, contract.Sink):
         return KafkaLedger(target=self) if self.exactly_once else None
 
     @property
-    def rename(self) -> KafkaRename | None:
-        return KafkaRename(target=self) if self.exactly_once else None
-
-    @property
     def reset(self) -> contract.SinkReset:
         return KafkaReset() if self.exactly_once else super().reset
 
@@ -206,18 +202,6 @@ class KafkaSink(TopicTarget, contract.Sink):
                 fault = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
                 yield Finding(code="HR404", what=fault, fix=fix)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KafkaRename(contract.SinkRename):
-    """The ledger of transactions under the query's new name."""
-
-    target: TopicTarget
-
-    def rename_query(self, context: contract.SinkContext, former: str, session: contract.Session) -> None:
-        with topic_ledger.translate_errors(self.target, f"query '{former}' cannot be renamed"):
-            topic_ledger.require_ledger(self.target)
-            KafkaStore(self.target, context).rename(former)
 
 
 class KafkaReset(contract.SinkReset):
