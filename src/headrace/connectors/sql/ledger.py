@@ -233,12 +233,10 @@ class Ledger(OwnLines):
 
     def replays_after(self, batch: int) -> list[int]:
         """Return the last batch of each replay of late rows that was done after a batch."""
-        if REPLAYS not in self._tables():
+        if not self.has_table(REPLAYS):
             return []
-        return [
-            int(number)
-            for (number,) in self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
-        ]
+        rows = self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
+        return [int(number) for (number,) in rows]
 
     def move_lines(
         self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: OwnTable | None = None
