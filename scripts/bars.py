@@ -29,11 +29,12 @@ PRIVATE = re.compile(r"(?<!\bself)\._(?:j[a-z]\w*|sc|gateway|to_java\w*|ssql_ctx
 EMPTY_NAMES = frozenset({"each", "found", "known", "told", "what", "said"})
 # Words of prose that a reader stumbles over; `beside` where "next to" is meant.
 UNPLAIN = re.compile(r"\b(?:told|tells?|telling|anew|nobody|whoever|beside)\b", re.IGNORECASE)
-# A participle does not say whether a function writes. Verbs that only look like one are left out.
+# A participle does not say whether a function writes; before a noun it may stand. Verbs that only look like one, and
+# the events of an observer, are left out.
 PARTICIPLE = re.compile(
-    r"^_*(?:(?!embed|feed|need|seed|speed|shed|shred|proceed|exceed|succeed|read|red)[a-z]+ed"
+    r"^_*(?:(?!embed|feed|need|seed|speed|shed|shred|proceed|exceed|succeed|read|red|started|worked|progressed|changed|ended)[a-z]+ed"
     r"|begun|brought|done|found|given|held|hidden|kept|known|left|lost|made|meant|said|seen|sent|shown|taken|told|written)"
-    r"(?:_|$)"
+    r"(?:_in|_to|_of|_by|_at|_up|_along|_aside|_back)?$"
 )
 
 

@@ -31,8 +31,9 @@ from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.observer import QueryState
 from headrace.history import History
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.ui.server import ServedAddress, serve_in_background
+from tests.registered import layout_in
 from tests.ui import made
 from tests.ui.chromium import chromium
 
@@ -116,7 +117,7 @@ def _fill(project: Project) -> None:
             counts = {"rows_read": 45_210, "rows_expected": 186, "rows_late": 37 * (state != "equal")}
             wrong = {"missing": 0, "unexpected": 0, "different": int(state == "mismatch")}
             history.record_verdict("order_counts", json.dumps({"verdict": state, "batch": 890, **counts, **wrong}))
-    plan = QueryLayout(project.storage, "order_counts").plan
+    plan = layout_in(project.storage, "order_counts").plan
     plan.parent.mkdir(parents=True)
     plan.write_text(PLAN)
     with closing(sqlite3.connect(project.root / "shop.db")) as db, db:
@@ -125,10 +126,10 @@ def _fill(project: Project) -> None:
             at = (started + timedelta(minutes=minute)).strftime("%Y-%m-%d %H:%M:00")
             rows = [(item, at, chance.randrange(180, 320), chance.randrange(9_000, 15_000)) for item in ITEMS]
             db.executemany("INSERT INTO order_counts VALUES (?, ?, ?, ?)", rows)
-        db.execute("CREATE TABLE _headrace_tables (table_name, application, spark_schema)")
+        db.execute("CREATE TABLE _headrace_tables (table_name, query_id, spark_schema)")
         schema = json.dumps({"fields": [{"name": "minute", "type": "timestamp"}]})
         db.execute("INSERT INTO _headrace_tables VALUES ('order_counts', 'shop', ?)", (schema,))
-        columns = "application, query, generation, table_name, batch, row_count, committed_at"
+        columns = "query_id, query, generation, table_name, batch, row_count, committed_at"
         db.execute(f"CREATE TABLE _headrace_ledger ({columns})")
         lines = [("shop", "order_counts", 1, "order_counts", batch, 12, "now") for batch in range(BATCHES)]
         db.executemany("INSERT INTO _headrace_ledger VALUES (?, ?, ?, ?, ?, ?, ?)", lines)

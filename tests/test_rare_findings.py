@@ -123,13 +123,13 @@ def no_input(root: Path) -> Seen:
     from headrace.errors import NOWHERE
 
     builder = plan_builder._Builder(project(root), None, None, {})  # type: ignore[arg-type]
-    return raised(lambda: builder.input("tick", NOWHERE))
+    return raised(lambda: builder.resolve("tick", NOWHERE))
 
 
 def no_reading_back(root: Path) -> Seen:
     from headrace.verifier import proof
 
-    return list(proof._unreadable_sink(project(root).queries["shown"]))
+    return list(proof._check_sink(project(root).queries["shown"]))
 
 
 def no_second_read(root: Path) -> Seen:

@@ -193,12 +193,12 @@ def plan(
         PlatformError: Spark cannot be started.
     """
     from headrace.planner.saved import save as save_plan
-    from headrace.queries.application import application
+    from headrace.queries.identity import register_project
     from headrace.run.plan import plan as plan_project
 
     judgements = plan_project(project, queries, spark=spark, connect=connect)
     if save is not None:
-        save_plan(Path(save), project, application(project).id, judgements)
+        save_plan(Path(save), project, register_project(project).application, judgements)
     return judgements
 
 
@@ -234,12 +234,12 @@ def apply(
         PlatformError: Spark or the storage cannot be used.
     """
     from headrace.planner.saved import read
-    from headrace.queries.application import known_application
+    from headrace.queries.register import read_register
     from headrace.run.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
-    saved, application = read(Path(file)), known_application(project)
-    saved.require_project(project, application.id if application else "")
+    saved, register = read(Path(file)), read_register(project.storage)
+    saved.require_project(project, register.application if register else "")
     return run_project(
         saved.accepting(project),
         list(saved.queries),
@@ -569,9 +569,9 @@ def late(
         CheckpointError: The checkpoint cannot be read.
         SinkError: The sink cannot take the rows.
     """
-    from headrace.verifier.late_rows import late as late_of_query
+    from headrace.verifier.late_rows import find_late_rows
 
-    return late_of_query(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
+    return find_late_rows(project, query, since=since_batch, limit=limit, to=export, replay=replay, spark=spark)
 
 
 @judge_arguments

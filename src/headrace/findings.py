@@ -255,6 +255,7 @@ CODES = (
     Code("HR582", "there is nothing to change", NOTE),
     Code("HR583", "a change cannot be undone"),
     Code("HR584", "a record of the storage cannot be read"),
+    Code("HR585", "the storage does not say which query is which"),
     Code("HR587", "a result cannot be moved"),
     Code("HR588", "a batch or its state cannot be shown"),
     Code("HR590", "a checkpoint cannot be adopted"),

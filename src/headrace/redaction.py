@@ -109,7 +109,7 @@ class Redactor:
 
 
 def _kept(value: str) -> str:
-    """Return a reference to a variable stays, and so does what is masked already, or what is advised in a message."""
+    """Mask a value, unless it is a reference to a variable, masked already, or advice in a message."""
     return value if value.startswith(("${", MASK, "...")) or value.lower() == "password" else MASK
 
 

@@ -16,7 +16,7 @@ from headrace import api, arguments
 from headrace.errors import CheckFailed, ProjectError
 from headrace.model import Project
 from headrace.testing import evaluate, fuzz, timeline
-from headrace.testing.recording import record
+from headrace.testing.recording import record_case
 
 pytestmark = pytest.mark.plain
 
@@ -28,7 +28,7 @@ queries: {q: {select: SELECT * FROM e, sink: {files: out}}, r: {select: SELECT *
 OF_THE_API = [function for name, function in vars(api).items() if inspect.isfunction(function) and name[0] != "_"]
 OWN = [function for function in OF_THE_API if function.__module__ == "headrace.api"]
 LOOKS = [hr.inspect.checkpoint, hr.inspect.offsets, hr.inspect.watermark, hr.inspect.state]
-FUNCTIONS = [*OWN, *LOOKS, evaluate, fuzz, timeline, record]
+FUNCTIONS = [*OWN, *LOOKS, evaluate, fuzz, timeline, record_case]
 
 
 class Odd:

@@ -28,9 +28,10 @@ from headrace.contract import Lag
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding
 from headrace.history import History
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.ui.guard import LINK
 from headrace.ui.server import ServedAddress, serve_in_background
+from tests.registered import layout_in
 from tests.rounds import only_usual, rounds
 from tests.run.projects import write_project
 from tests.servers import unavailable
@@ -391,7 +392,7 @@ def test_the_button_starts_a_verify_whose_verdict_appears(
     assert run(load(root), spark=spark).exit_code == 0
     with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as db:
         db.execute("UPDATE totals SET total = 6")
-    (version,) = map(json.loads, QueryLayout(root / ".headrace", "totals").versions.read_text().splitlines())
+    (version,) = map(json.loads, layout_in(root / ".headrace", "totals").versions.read_text().splitlines())
     assert "events.groupBy" in version["code"]["totals"]
     assert (version["from_batch"], "sum" in version["plan"], version["settings"]["mode"]) == (0, True, "update")
     with serve_in_background(load(root), ServedAddress(port=0, token=TOKEN)) as url:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checkpoint.relocation import described, rewrite_text
+from headrace.checkpoint.relocation import rewrite_text, state_url
 from headrace.storage.remote import RemotePath
 
 pytestmark = pytest.mark.plain
@@ -46,4 +46,4 @@ def test_a_description_of_state_names_the_new_place(
     ],
 )
 def test_a_directory_is_named_as_spark_names_it(place: Path, expected: str) -> None:
-    assert json.loads(f'"{described(place)}"') == expected
+    assert json.loads(f'"{state_url(place)}"') == expected

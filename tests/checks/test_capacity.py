@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.checks.result import HeldState, memory, size_of, small_files
+from headrace.checks.result import HeldState, check_memory, check_small_files, size_text
 from headrace.connectors.files.sink import FileSink
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import Sink
@@ -65,7 +65,7 @@ WRITTEN: dict[str, tuple[Sink, Trigger, int, str | None]] = {
 
 @pytest.mark.parametrize(("sink", "trigger", "tasks", "said"), WRITTEN.values(), ids=WRITTEN)
 def test_a_sink_that_gets_very_many_files_is_told(sink: Sink, trigger: Trigger, tasks: int, said: str | None) -> None:
-    found = list(small_files(query(sink, trigger), tasks=tasks))
+    found = list(check_small_files(query(sink, trigger), tasks=tasks))
     assert [(each.code, str(said) in each.what) for each in found] == ([] if said is None else [("HR646", True)])
 
 
@@ -82,7 +82,7 @@ MEMORY: dict[str, tuple[HeldState | None, dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize(("held", "known", "told"), MEMORY.values(), ids=MEMORY)
 def test_state_that_takes_most_of_the_memory_is_told(held: HeldState | None, known: dict[str, Any], told: bool) -> None:
-    found = list(memory(query(FILES, Default()), held, **known))
+    found = list(check_memory(query(FILES, Default()), held, **known))
     assert [each.code for each in found] == (["HR647"] if told else [])
     if told:
         assert "held 1,234,567 rows in 3.0 GiB of memory after batch 41, and Spark has 4.0 GiB of it" in found[0].what
@@ -92,7 +92,7 @@ def test_state_that_takes_most_of_the_memory_is_told(held: HeldState | None, kno
     ("count", "text"), [(12, "12 bytes"), (2048, "2 KiB"), (5 * 1024**2, "5 MiB"), (3 * GIB // 2, "1.5 GiB")]
 )
 def test_a_size_is_told_in_the_unit_that_fits(count: int, text: str) -> None:
-    assert size_of(count) == text
+    assert size_text(count) == text
 
 
 def test_what_was_held_when_a_query_last_ran_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.checks.closures import changed_by, driver_variables
+from headrace.checks.closures import check_driver_variables, find_changed_variables
 from headrace.connectors.console.sink import Console
 from headrace.model import PythonTransform, Query
 
@@ -99,11 +99,13 @@ def loaded(tmp_path: Path, text: str) -> ModuleType:
 def test_a_variable_of_the_driver_that_a_function_for_rows_changes_is_found(tmp_path: Path, name: str) -> None:
     text, expected = CHANGED[name]
     module = loaded(tmp_path, text)
-    found = changed_by(module.query, lambda file: file.startswith(str(tmp_path)), executed_by(module.query, None))
+    found = find_changed_variables(
+        module.query, lambda file: file.startswith(str(tmp_path)), executed_by(module.query, None)
+    )
     assert [each.variable for each in found] == expected
     transform = PythonTransform(function=module.query, inputs=())
     query = Query(name="q", transform=transform, sink=Console(), sink_kind="console")
-    assert [each.code for each in driver_variables(query, found)] == ["HR810"] * len(expected)
+    assert [each.code for each in check_driver_variables(query, found)] == ["HR810"] * len(expected)
     assert all(
         (tmp_path / "pipeline.py").read_text().splitlines()[each.where.line - 1].count(each.variable) for each in found
     )
@@ -111,4 +113,4 @@ def test_a_variable_of_the_driver_that_a_function_for_rows_changes_is_found(tmp_
 
 def test_where_it_is_not_known_what_ran_in_the_driver_nothing_is_said(tmp_path: Path) -> None:
     module = loaded(tmp_path, CHANGED["a list, by a lambda"][0])
-    assert changed_by(module.query, lambda file: True, frozenset()) == ()
+    assert find_changed_variables(module.query, lambda file: True, frozenset()) == ()

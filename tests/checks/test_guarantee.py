@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checks.result import guarantee
+from headrace.checks.result import compute_guarantee
 from headrace.contract import SinkFacts, SourceFacts
 from headrace.model import NamedSource, Project, Query, SqlTransform
 from headrace.spark.plans.analysed import PlanFacts
@@ -56,12 +56,12 @@ def project_with(source: SourceFacts, sink: SinkFacts) -> tuple[Project, Query]:
 def test_the_guarantee_is_that_of_the_weakest_link(
     source: SourceFacts, sink: SinkFacts, plan: PlanFacts, level: str, weakest: str | None
 ) -> None:
-    found = guarantee(*project_with(source, sink), plan)
+    found = compute_guarantee(*project_with(source, sink), plan)
     assert (found.level, found.weakest.part if found.weakest else None) == (level, weakest)
     assert found.sentence.startswith("no guarantee" if level == "none" else level)
 
 
 def test_before_spark_has_analysed_the_plan_the_sentence_says_so() -> None:
-    found = guarantee(*project_with(FAITHFUL, LEDGER))
+    found = compute_guarantee(*project_with(FAITHFUL, LEDGER))
     assert not found.proven
     assert "before Spark" in found.sentence

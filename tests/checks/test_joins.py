@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.checks.state_bounds import joins, kept_ms, length
+from headrace.checks.state_bounds import check_joins, kept_ms, length_text
 from headrace.connectors.console.sink import Console
 from headrace.model import AvailableNow, PythonTransform, Query
 from headrace.spark.plans.operations import JoinSide, StreamJoin
@@ -44,7 +44,7 @@ def side(name: str, delay: int | None, behind: int | None, *, direct: bool = Tru
     ],
 )
 def test_a_length_is_told_in_the_largest_unit_that_fits(ms: int, text: str) -> None:
-    assert length(ms) == text
+    assert length_text(ms) == text
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_row_is_kept_for_the_delay_of_the_other_side_and_the_range(
 
 def test_under_the_policy_max_rows_go_earlier_and_it_is_said() -> None:
     found = StreamJoin(kind="left outer", left=side("i", 2, 1), right=side("c", 3, 0))
-    kept, null_rows = joins(QUERY, [found], policy="max")
+    kept, null_rows = check_joins(QUERY, [found], policy="max")
     assert "'i' 4 hours (3 hours while both inputs keep pace) and of 'c' 2 hours to join it" in kept.what
     assert "furthest ahead, so rows of the other may miss their match" in kept.what
     assert "'i' is 3 hours or 'c' is 4 hours past its time" in null_rows.what
@@ -73,5 +73,5 @@ def test_under_the_policy_max_rows_go_earlier_and_it_is_said() -> None:
 
 def test_behind_another_operator_no_figure_is_made_up() -> None:
     found = StreamJoin(kind="inner", left=side("i", 2, 1, direct=False), right=side("c", 3, 0))
-    (note,) = joins(QUERY, [found])
+    (note,) = check_joins(QUERY, [found])
     assert "cannot be determined, because an operator before the join holds rows back" in note.what

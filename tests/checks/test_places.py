@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace import registry
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.connectors.files.sink import FileSink
@@ -90,7 +90,7 @@ def test_one_place_in_two_spellings_is_one_finding(
     for name, sink in (("a", one), ("b", other)):
         text += f"  {name}: {{select: SELECT * FROM events, sink: {{{sink.replace('{root}', str(tmp_path))}}}}}\n"
     (tmp_path / "headrace.yml").write_text(text)
-    found = [each for each in structure(load(tmp_path, environ={})) if each.code == "HR259"]
+    found = [each for each in check_structure(load(tmp_path, environ={})) if each.code == "HR259"]
     assert [each.severity for each in found] == ([] if severity is None else [severity])
 
 
@@ -101,7 +101,7 @@ def test_a_query_that_writes_into_a_link_to_its_source_is_found(tmp_path: Path) 
         "sources: {events: {files: {path: in, format: json, schema: a INT}}}\n"
         "queries: {q: {select: SELECT * FROM events, sink: {files: link/out}}}\n"
     )
-    assert [each.code for each in structure(load(tmp_path, environ={}))] == ["HR267"]
+    assert [each.code for each in check_structure(load(tmp_path, environ={}))] == ["HR267"]
 
 
 SECRET: dict[str, Sink] = {

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.api import load
 from headrace.build.project_session import jars_of, listing_settings
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.errors import Finding
 from headrace.storage import hdfs, s3
 from headrace.storage.store import forget
@@ -42,7 +42,7 @@ def found_in(root: Path) -> list[Finding]:
     for name in ("lake", "127.0.0.1:9"):
         forget("s3a", name)
         forget("hdfs", name)
-    return list(structure(load(root)))
+    return list(check_structure(load(root)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.cli.entry import main
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED
 from headrace.storage import hdfs, s3
@@ -57,7 +57,7 @@ def test_storage_that_cannot_be_used_is_told_before_spark_starts(
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())
     root = project_at(tmp_path / "p", storage)
-    found = [each for each in structure(load(root)) if each.severity == "error"]
+    found = [each for each in check_structure(load(root)) if each.severity == "error"]
     assert [each.code for each in found] == ([] if code is None else [code])
     if code is not None:
         assert what in found[0].what
@@ -81,7 +81,7 @@ def test_a_look_at_a_store_that_does_not_answer_is_one_sentence(
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget("hdfs", "127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "headrace.storage.hdfs", None)
-    found = [each.code for each in structure(load(project_at(tmp_path / "p", f"{SILENT}/lake")))]
+    found = [each.code for each in check_structure(load(project_at(tmp_path / "p", f"{SILENT}/lake")))]
     assert "HR011" in found
 
 
@@ -162,7 +162,7 @@ def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
         ):
             forget("s3a", "lake")
             root = project_in(tmp_path / str(number), endpoint, **settings)
-            found = [each for each in structure(load(root)) if each.severity == "error"]
+            found = [each for each in check_structure(load(root)) if each.severity == "error"]
             assert found, (code, what)
             assert (found[0].code, what in found[0].what) == (code, True), found
             assert main(["run", "-C", str(root)]) == ENDS.get(code, 1)

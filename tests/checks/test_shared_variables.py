@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.errors import CheckFailed, ProjectError
 from headrace.spark.stream.counting import QueryCounter
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_had_is_found(tmp_path: Path, name: str) -> None:
     python, yaml, codes = FAULTS[name]
     (tmp_path / "pipeline.py").write_text(f"{BASE}\n\n{python}\n")
     (tmp_path / "headrace.yml").write_text(f"name: p\n{yaml}\n")
-    assert sorted(found.code for found in structure(load(tmp_path, environ={}))) == codes
+    assert sorted(found.code for found in check_structure(load(tmp_path, environ={}))) == codes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from subprocess import run
 
 import pytest
 
-from headrace.checks.structure import columns_of, structure
+from headrace.checks.structure import check_structure, columns_of
 from headrace.load import load
 
 pytestmark = pytest.mark.plain
@@ -26,7 +26,7 @@ queries:
 
 def findings(root: Path, text: str) -> list[tuple[str, int | None, str]]:
     (root / "headrace.yml").write_text(text)
-    return [(found.code, found.where.line, found.severity) for found in structure(load(root, environ={}))]
+    return [(found.code, found.where.line, found.severity) for found in check_structure(load(root, environ={}))]
 
 
 FAULTS = {
@@ -86,7 +86,7 @@ def test_each_fault_is_found_with_its_line(tmp_path, text, expected):
 
 def test_problems_of_a_connector_say_whose_they_are(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE.replace("5", "-5"))
-    (found,) = structure(load(tmp_path, environ={}))
+    (found,) = check_structure(load(tmp_path, environ={}))
     assert (found.code, found.where.line) == ("HR113", 2)
     assert found.what.startswith("source 'events': ")
 
@@ -95,13 +95,13 @@ def test_a_misspelt_input_gets_the_nearest_name(tmp_path):
     (tmp_path / "p.py").write_text(
         "import headrace as hr\nevents = hr.source.rate()\n\n@hr.query(sink=hr.sink.console())\ndef q(evnts): ...\n"
     )
-    found = next(structure(load(tmp_path, environ={})))
+    found = next(check_structure(load(tmp_path, environ={})))
     assert (found.code, found.where.line, found.fix) == ("HR204", 4, "did you mean 'events'?")
 
 
 def test_a_cycle_is_told_as_a_way_round(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE + "views: {a: TABLE b, b: TABLE c, c: TABLE a}\n")
-    (cycle,) = [found for found in structure(load(tmp_path, environ={})) if found.code == "HR251"]
+    (cycle,) = [found for found in check_structure(load(tmp_path, environ={})) if found.code == "HR251"]
     assert "a -> b -> c -> a" in cycle.what
 
 
@@ -121,8 +121,8 @@ def test_a_schemas_columns_are_its_top_level_names(schema, columns):
 def test_no_jvm_and_no_pyspark_is_needed(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE)
     program = (
-        "import sys; from headrace.load import load; from headrace.checks.structure import structure\n"
-        "print(list(structure(load('.'))), {'pyspark', 'pandas'} & set(sys.modules))"
+        "import sys; from headrace.load import load; from headrace.checks.structure import check_structure\n"
+        "print(list(check_structure(load('.'))), {'pyspark', 'pandas'} & set(sys.modules))"
     )
     done = run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] set()"
@@ -180,7 +180,7 @@ def test_what_every_user_may_read_or_write_is_a_warning(
         (root / path).chmod(mode)
         if "private" in request.node.name:
             (root / "secrets").chmod(0o700)
-        findings = [finding for finding in structure(load(root, environ={})) if finding.code == "HR141"]
+        findings = [finding for finding in check_structure(load(root, environ={})) if finding.code == "HR141"]
         storage = str(root / ".headrace")
         assert [finding.fix.replace(storage, "STORAGE") for finding in findings] == fixes
         assert all(finding.severity == "warning" and "sesame" not in str(finding) for finding in findings)

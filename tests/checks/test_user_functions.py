@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.checks.closures import side_effects, watched
-from headrace.checks.user_functions import asked_by, is_users
+from headrace.checks.closures import check_side_effects, watch_building
+from headrace.checks.user_functions import find_calls, is_users
 from headrace.connectors.console.sink import Console
 from headrace.load import load
 from headrace.model import PythonTransform, Query
@@ -90,7 +90,7 @@ def module(tmp_path: Path, body: str) -> ModuleType:
 
 @pytest.mark.parametrize(("body", "calls"), ASKED.values(), ids=ASKED)
 def test_a_clock_or_chance_is_found_by_what_stands_for_the_name(tmp_path: Path, body: str, calls: list[str]) -> None:
-    found = asked_by(module(tmp_path, body).f, is_users)
+    found = find_calls(module(tmp_path, body).f, is_users)
     assert [each.call for each in found] == calls
     for each in found:
         line = Path(str(each.where.file)).read_text().splitlines()[int(each.where.line or 0) - 1]
@@ -105,10 +105,10 @@ def test_code_of_python_and_of_packages_is_not_followed() -> None:
 def built(tmp_path: Path, body: str, settings: Callable[[], dict[str, str]] = dict) -> list[tuple[str, str]]:
     """The findings about a function that is called as a build calls it."""
     made = module(tmp_path, body)
-    with watched(settings, [made], is_users) as seen:
+    with watch_building(settings, [made], is_users) as seen:
         made.f(1)
-    asked = asked_by(made.f, is_users, frozenset(seen.executed))
-    return [(each.code, each.what) for each in side_effects(QUERY, seen, asked)]
+    asked = find_calls(made.f, is_users, frozenset(seen.executed))
+    return [(each.code, each.what) for each in check_side_effects(QUERY, seen, asked)]
 
 
 SIDE_EFFECTS: dict[str, tuple[str, str, str]] = {
@@ -161,7 +161,7 @@ def test_the_variables_of_a_loaded_project_are_named_as_the_user_names_them(tmp_
         "@hr.query(sink=hr.sink.console())\ndef q(events):\n    built.append(1)\n    return events\n"
     )
     project = load(tmp_path, environ={})
-    with watched(dict, project.modules, is_users) as seen:
+    with watch_building(dict, project.modules, is_users) as seen:
         transform = project.queries["q"].transform
         assert isinstance(transform, PythonTransform)
         transform.function(None)

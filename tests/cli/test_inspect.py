@@ -15,7 +15,8 @@ from headrace.cli.entry import main
 from headrace.contract import BatchRecord
 from headrace.contract.batch_record import SourceProgress
 from headrace.history import History
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
+from tests.registered import layout_in
 from tests.run.projects import write_project
 
 pytestmark = pytest.mark.plain
@@ -39,7 +40,7 @@ def write(name: str, content: bytes) -> Callable[[Path], object]:
 def project(tmp_path: Path) -> Path:
     root = write_project(tmp_path / "p", BODY)
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
-        archive.extractall(root / ".headrace" / "queries" / "counts" / "g1" / "checkpoint")
+        archive.extractall(layout_in(root / ".headrace", "counts").home / "checkpoint")
     return root
 
 
@@ -63,7 +64,7 @@ def test_what_is_bad_is_told_once_with_what_to_do(
     exit_code: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    damage(project / ".headrace" / "queries" / "counts" / "g1")
+    damage(layout_in(project / ".headrace", "counts").home)
     assert main(["inspect", "checkpoint", "-C", str(project), "--json"]) == exit_code
     (found,) = json.loads(capsys.readouterr().out)["queries"]
     assert [finding["code"] for finding in found["findings"]] == [code] * (code is not None)
@@ -100,7 +101,7 @@ def two_sources(tmp_path: Path) -> Path:
     """A query of files and Kafka: 4 batches, of which Spark has purged the first; Kafka gives rows in batch 0 alone."""
     root = write_project(tmp_path / "two", TWO_SOURCES)
     (root / "views").mkdir()
-    layout = QueryLayout(root / ".headrace", "counts")
+    layout = layout_in(root / ".headrace", "counts")
     for folder in ("offsets", "commits", "sources/views"):
         (layout.checkpoint / folder).mkdir(parents=True)
     (layout.checkpoint / "metadata").write_text('{"id":"one"}')

@@ -28,7 +28,7 @@ from headrace.demo.starter import write_project
 from headrace.errors import Finding
 from headrace.history import QueryStatus
 from headrace.history.lag import lag
-from headrace.queries.layout import QueryLayout
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -394,7 +394,7 @@ def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) 
     write_project(tmp_path / "phones", event_files=5)
     project = load(tmp_path / "phones")
     query = project.queries["action_counts"]
-    layout = QueryLayout(project.storage, query.name)
+    layout = layout_in(project.storage, query.name)
     waiting = lag(project, query, layout)
     assert waiting is not None
     assert (waiting.count, waiting.unit) == (5, "files")

@@ -19,7 +19,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from headrace.api import load
-from headrace.checks.locations import cluster, speculation, state_partitions
+from headrace.checks.locations import check_cluster_paths, check_speculation, check_state_partitions
 from headrace.cli import submit
 from headrace.cli.entry import main
 from headrace.cluster import connection, control, daemons
@@ -78,7 +78,7 @@ def test_local_paths_are_refused_where_executors_do_not_see_them(tmp_path: Path)
     for name, more in {"here": "", "shared": f", shared_paths: ['{root}']", "elsewhere": ""}.items():
         master = "spark://127.0.0.1:7077" if name == "here" else "spark://spark-1:7077"
         (root / "headrace.yml").write_text(f"targets: {{dev: {{master: '{master}'{more}}}}}\n")
-        found[name] = [each.code for each in cluster(load(root))]
+        found[name] = [each.code for each in check_cluster_paths(load(root))]
     assert found == {"here": [], "shared": [], "elsewhere": ["HR829"] * 3}
 
 
@@ -346,7 +346,7 @@ def test_cores_without_a_part_of_the_state_are_told(tmp_path: Path) -> None:
     query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
 
     def codes(**given: Any) -> list[str]:
-        return [each.code for each in state_partitions(query, **given)]
+        return [each.code for each in check_state_partitions(query, **given)]
 
     assert codes(partitions=2, cores=4, keeps_state=True) == ["HR830"]
     assert codes(partitions=4, cores=4, keeps_state=True) == codes(partitions=2, cores=4, keeps_state=False) == []
@@ -356,7 +356,7 @@ def test_second_attempts_of_tasks_that_keep_state_are_warned_of(tmp_path: Path) 
     query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
 
     def codes(**given: bool) -> list[str]:
-        return [each.code for each in speculation(query, **given)]
+        return [each.code for each in check_speculation(query, **given)]
 
     assert codes(speculative=True, keeps_state=True) == ["HR841"]
     assert codes(speculative=False, keeps_state=True) == codes(speculative=True, keeps_state=False) == []

@@ -29,6 +29,7 @@ from headrace.errors import Finding
 from headrace.queries.processes import birth
 from headrace.run.stop import StopRequest
 from headrace.run.supervise import controlled
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -374,7 +375,7 @@ def test_commands_say_in_a_sentence_what_runs_and_what_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, holder: dict[str, object] | None, said: str
 ) -> None:
     write_project(tmp_path)
-    lock = tmp_path / ".headrace" / "queries" / "totals" / "driver.lock"
+    lock = layout_in(tmp_path / ".headrace", "totals").folder / "driver.lock"
     lock.parent.mkdir(parents=True)
     if holder is not None:
         lock.write_text(json.dumps(holder))

@@ -24,6 +24,7 @@ from typing import Literal, TypeAlias, get_args
 from headrace.checkpoint.logs import Part
 from headrace.contract import Boundary
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
+from tests.registered import layout_in
 
 Moment: TypeAlias = Boundary | Literal["after-commit"]
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -187,14 +188,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from headrace.api import load, run
     from headrace.errors import HeadraceError
-    from headrace.queries.layout import newest_layout
+    from headrace.queries.layout import newest_of
 
     try:
         project = load(options.project)
         kill: KillAt | None = options.at
         if kill is not None and kill.moment == "after-commit":
             for name in options.query or project.queries:
-                layout = newest_layout(project.storage, name)
+                layout = newest_of(layout_in(project.storage, name))
                 kill.watch(layout.checkpoint)
         reached = kill.reached if kill is not None else None
         if kill is not None and options.together:

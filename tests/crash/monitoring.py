@@ -10,6 +10,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from tests.registered import layout_in
 from tests.run import projects
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -94,9 +95,8 @@ def committed_files(root: Path, through: int, query: str = "action_counts") -> l
     """
     from headrace.checkpoint import Archive, Checkpoint, committed_prefix
     from headrace.connectors.spark_files import prefix as file_prefix
-    from headrace.queries.layout import QueryLayout
 
-    layout = QueryLayout(root / ".headrace", query)
+    layout = layout_in(root / ".headrace", query)
     prefixes = committed_prefix(Checkpoint(layout.checkpoint), Archive(layout.archive), ["events"], through)
     found = file_prefix.files(prefixes["events"])
     names = [Path(file).name for file, _ in found]

@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.gateway import kill_all
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
-from tests.run.test_rename import STEPS, called, has_run, renamed, state, whole
+from tests.run.test_rename import called, has_run, renamed, state, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,13 +24,14 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
 ROOT = Path(__file__).parents[2]
 
 RENAME = """
+import os, signal
 import headrace as hr
-from headrace.run.rename import move
-from headrace.queries.rename_record import pending
-from tests.crash.drivers import kill_at_step
+from headrace.queries.identity import enter_name
+from headrace.queries.layout import layout_of
 project = hr.load({root!r})
 query = project.queries["new"]
-list(move(project, query, pending(project, query), None, reached=kill_at_step({step!r})))
+list(enter_name(project, query, layout_of(project, query)))
+os.kill(os.getpid(), signal.SIGKILL)
 """
 ADOPT = """
 from pathlib import Path
@@ -55,14 +56,12 @@ def errors(project: hr.Project, query: str) -> list[str]:
     return [each.code for each in found if each.severity != "note"][:1]
 
 
-def test_a_rename_whose_process_is_killed_at_each_step_is_ended(tmp_path: Path) -> None:
+def test_a_rename_whose_process_is_killed_behind_its_record_is_whole_at_the_next_start(tmp_path: Path) -> None:
     root = tmp_path / "p"
     has_run(called(root, "old"), "old")
     project = called(root, "new", "old")
-    # Each process ends what the one before has left, up to its own step.
-    for step in STEPS:
-        assert killed(RENAME.format(root=str(root), step=step)) == -signal.SIGKILL
-        assert errors(project, "new") == ["HR581"], step
+    assert killed(RENAME.format(root=str(root))) == -signal.SIGKILL
+    assert errors(project, "new") == []
     renamed(project, "new")
     assert state(project, "new") == whole("new")
 

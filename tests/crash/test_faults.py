@@ -16,6 +16,7 @@ from headrace.api import load, run, verify
 from headrace.connectors.sql import silence
 from headrace.contract import Observer
 from headrace.errors import Finding
+from tests.registered import layout_in
 
 from ..run.projects import land, land_text, rows, write_project
 
@@ -96,7 +97,7 @@ def test_a_row_that_does_not_fit_is_set_aside_if_the_project_says_so(tmp_path: P
     assert run(load(root), spark=spark, reporter=notes).exit_code == 0
     assert totals(root) == {"apple": 4, "pear": 2, "fig": 5}
     assert "HR305" in {finding.code for finding in notes.findings}
-    kept = list((root / ".headrace").glob("queries/totals/g1/quarantine/events/*.jsonl"))
+    kept = list((root / ".headrace").glob("queries/totals-*/g1/quarantine/events/*.jsonl"))
     assert [file.name for file in kept] == ["2.jsonl"]
     assert "no JSON at all" in kept[0].read_text()
     assert verify(load(root), "totals", spark=spark).state == "equal"
@@ -106,7 +107,7 @@ def test_rows_set_aside_by_a_driver_that_died_are_written_by_the_next(tmp_path: 
     root = project(tmp_path / "p", quarantine=True)
     land_text(root, 2, "no JSON at all\n")
     assert run(load(root), spark=spark).exit_code == 0
-    home = root / ".headrace" / "queries" / "totals" / "g1" / "quarantine"
+    home = layout_in(root / ".headrace", "totals").home / "quarantine"
     (home / "events" / "2.jsonl").unlink()
     (home / ".seen").write_text("1")
     assert run(load(root), spark=spark).exit_code == 0
@@ -122,7 +123,7 @@ def test_a_file_that_vanished_stops_the_query_until_it_is_back(tmp_path: Path, s
     def hide(boundary: str, batch: int) -> None:
         raise AssertionError("the batch is not to come this far")
 
-    (root / ".headrace" / "queries" / "totals" / "g1" / "checkpoint" / "commits" / "1").unlink()
+    (layout_in(root / ".headrace", "totals").home / "checkpoint" / "commits" / "1").unlink()
     (root / "landing" / "0001.json").rename(hidden)
     database = sqlite3.connect(root / "out.db")
     database.execute("DELETE FROM _headrace_ledger WHERE batch = 1")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, run, status, verify
-from headrace.queries.layout import QueryLayout
 from tests.crash.drivers import MOMENTS, Driver, KillAt, Moment, moments
+from tests.registered import layout_in
 
 from . import monitoring
 
@@ -46,7 +46,7 @@ KILLED_AT: list[tuple[Moment, int]] = [
 def test_kills_at_random_moments_leave_a_prefix_each_time(tmp_path: Path, spark: SparkSession) -> None:
     """A random time after a batch that follows another is planned; before the first, nothing has begun."""
     root = monitoring.write_project(tmp_path / "p", files=20 + 10 * KILLS, rows=20)
-    offsets = QueryLayout(root / ".headrace", "action_counts").checkpoint / "offsets"
+    offsets = layout_in(root / ".headrace", "action_counts").checkpoint / "offsets"
     for life in moments(20260301, KILLS, longest=1.5):
         planned = len(list(offsets.glob("[0-9]*")))
         driver = Driver(root)

@@ -17,13 +17,13 @@ import pytest
 
 from headrace.api import load, verify_each
 from headrace.checkpoint.logs import numbered_files
-from headrace.queries.layout import QueryLayout
 from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.sql.databases import Database
 from tests.crash.driver_link import DriverLink, worker_of
 from tests.crash.monitoring import committed_files
 from tests.crash.scenes import ClusterScene
 from tests.crash.test_cluster import knows_the_application
+from tests.registered import layout_in
 from tests.run.projects import land
 from tests.waiting import until
 
@@ -191,7 +191,7 @@ class Scene(ClusterScene):
 
     def committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
-        last = max(numbered_files(QueryLayout(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
+        last = max(numbered_files(layout_in(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
         with suppress(Exception):
             return 0 if last < 0 else len(committed_files(self.root, last, query))
         return -1

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Checkpoint
-from headrace.queries.layout import QueryLayout
 from tests.crash.scenes import ClusterScene
+from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.run.projects import land
 from tests.waiting import until
@@ -106,7 +106,7 @@ class Scene(ClusterScene):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        return Checkpoint(QueryLayout(self.root / ".headrace", "listed").checkpoint)
+        return Checkpoint(layout_in(self.root / ".headrace", "listed").checkpoint)
 
     def land(self) -> None:
         for number in range(self.files, self.files + FILES):

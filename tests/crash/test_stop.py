@@ -22,7 +22,7 @@ from headrace.api import load, status, verify
 from headrace.api import run as run_project
 from headrace.cli import main
 from headrace.model import AvailableNow
-from headrace.queries.layout import QueryLayout
+from tests.registered import layout_in
 from tests.rounds import as_long
 from tests.run.projects import land, ledger, write_project
 from tests.waiting import until
@@ -284,7 +284,7 @@ def test_stop_waits_for_a_sink_that_hangs_and_stop_now_loses_nothing(
     with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         land(root, 1, [{"name": "apple", "amount": 3}, {"name": "pear", "amount": 2}])
-        offsets = QueryLayout(project.storage, "q").checkpoint / "offsets" / "1"
+        offsets = layout_in(project.storage, "q").checkpoint / "offsets" / "1"
         until("batch that waits for the lock", offsets.exists)
         draining = Family("drain", ["-m", "headrace", "stop", "-C", str(root)], tmp_path)
         family.append(draining)

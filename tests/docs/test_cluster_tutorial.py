@@ -20,12 +20,12 @@ from headrace.cluster import control
 from headrace.cluster.daemons import HOME_VARIABLE
 from headrace.connectors.spark_files.prefix import files
 from headrace.errors import HeadraceError
-from headrace.queries.layout import QueryLayout
 from tests import in_session
 from tests.conftest import ROOT, WITHOUT_CODE_GENERATION
 from tests.crash.scenes import ClusterScene
 from tests.docs.blocks import Block, blocks, not_printed
 from tests.docs.test_tutorial import LONG, SHORT, alike
+from tests.registered import layout_in
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Shell(ClusterScene):
             assert each.wait(PATIENCE_SECONDS) == 0
         landed = len(list((self.root / "landing" / "events").glob("*.json")))
 
-        layout = QueryLayout(self.root / ".headrace", "action_counts")
+        layout = layout_in(self.root / ".headrace", "action_counts")
 
         def is_in() -> bool:
             assert driver.poll() is None, self.tail()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from headrace import load
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.cli.entry import headrace
 from tests.docs.blocks import ROOT, Block, blocks, of_language, projects
 
@@ -43,7 +43,7 @@ def test_a_project_loads_and_has_no_fault(name: str, tmp_path: Path) -> None:
         file.write_text(block.text, encoding="utf-8")
     project = load(tmp_path, environ={})
     assert project.queries
-    assert [str(finding) for finding in structure(project)] == []
+    assert [str(finding) for finding in check_structure(project)] == []
 
 
 @pytest.mark.parametrize("block", of_language("console"), ids=str)

@@ -20,6 +20,7 @@ from headrace.cli.run import run as run_command
 from headrace.cli.verify import verify as verify_command
 from headrace.queries.layout import QueryLayout
 from headrace.run.stop import StopRequest
+from tests.registered import layout_in
 
 from ..connectors.sql.databases import Database
 from ..servers import Topics
@@ -85,7 +86,7 @@ class Terminal:
         stop = StopRequest()
         names = list(queries) or list(project.queries)
         endless = [name for name in names if not project.queries[name].trigger.ends]
-        with self._stopping(stop, [QueryLayout(project.storage, name) for name in endless]):
+        with self._stopping(stop, [layout_in(project.storage, name) for name in endless]):
             result = hr.run(project, names, spark=self.spark, stop=stop)
         assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
         return ""

@@ -17,10 +17,10 @@ import pytest
 from headrace.contract import QueryStart
 from headrace.export.log import RunLog, SparkLines, lines_of
 from headrace.model.operations import Log
-from headrace.queries.layout import QueryLayout
 from headrace.redaction import remember
 from headrace.spark.jvm.stderr_filter import Said
 from headrace.user_code import serving
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -85,7 +85,7 @@ THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
 def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
     said: Said, known: dict[str, Any], tmp_path: Path
 ) -> None:
-    layout = QueryLayout(tmp_path, "totals")
+    layout = layout_in(tmp_path, "totals")
     (layout.checkpoint / "offsets").mkdir(parents=True)
     (layout.checkpoint / "offsets" / "4").touch()
     (layout.checkpoint / "metadata").write_text('{"id": "5f6c"}')
@@ -104,7 +104,7 @@ def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
 def test_a_line_that_is_read_late_is_of_the_batch_in_which_it_was_said(
     ms: int | None, batch: int, tmp_path: Path
 ) -> None:
-    layout = QueryLayout(tmp_path, "totals")
+    layout = layout_in(tmp_path, "totals")
     (layout.checkpoint / "offsets").mkdir(parents=True)
     for number in (4, 5):
         facts = f'{{"batchWatermarkMs":0,"batchTimestampMs":{number}000,"conf":{{}}}}'

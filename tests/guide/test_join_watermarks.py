@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.checks.state_bounds import joins
+from headrace.checks.state_bounds import check_joins
 from headrace.spark.plans.analysed import optimised_plan
 from headrace.spark.plans.operations import stream_joins
 from tests.checks.test_joins import QUERY
@@ -94,7 +94,7 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
     left, right, condition, rows, is_right = CASES[case]
     streams = Streams(spark, tmp_path / "in", {"a": left, "b": right})
     frame = joined(*streams.frames(True), condition, kind)
-    told = [each for each in joins(QUERY, stream_joins(spark, optimised_plan(frame))) if each.code == "HR296"]
+    told = [each for each in check_joins(QUERY, stream_joins(spark, optimised_plan(frame))) if each.code == "HR296"]
     assert {each.severity for each in told} == (set() if is_right else {"error"})
     name = "joined_" + "".join(filter(str.isalnum, f"{case}{kind}"))
     writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "c"))
@@ -121,5 +121,5 @@ def test_an_inner_join_that_misses_matches_is_a_warning_and_a_sound_one_is_not_m
     for number, (left, right, condition, _, is_right) in enumerate(CASES.values()):
         streams = Streams(spark, tmp_path / str(number), {"a": left, "b": right})
         plan = optimised_plan(joined(*streams.frames(True), condition, "inner"))
-        told = [each.severity for each in joins(QUERY, stream_joins(spark, plan)) if each.code == "HR296"]
+        told = [each.severity for each in check_joins(QUERY, stream_joins(spark, plan)) if each.code == "HR296"]
         assert told == ([] if is_right else ["warning"])

@@ -18,6 +18,7 @@ from headrace.history import History
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.run import query_run
 from headrace.spark.jvm.settings import default_partitions
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 
@@ -64,7 +65,7 @@ def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
 
 
 def layout_of(root: Path) -> QueryLayout:
-    return QueryLayout(root / ".headrace", "totals")
+    return layout_in(root / ".headrace", "totals")
 
 
 def stores(root: Path, version: int) -> list[int]:

@@ -20,10 +20,10 @@ from headrace.cli.view.tables import status_table
 from headrace.contract import BatchRecord
 from headrace.errors import Finding, ProjectError
 from headrace.model.state_store import OPTIONS, PREFIX
-from headrace.queries.layout import QueryLayout
 from headrace.run.start import start
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, settings
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 
@@ -84,7 +84,7 @@ def project(
 
 
 def state_of(root: Path, query: str = "totals") -> Path:
-    return QueryLayout(root / ".headrace", query).checkpoint / "state" / "0"
+    return layout_in(root / ".headrace", query).checkpoint / "state" / "0"
 
 
 def ran(root: Path, spark: SparkSession, told: Told | None = None) -> Told:
@@ -219,7 +219,7 @@ def test_a_checkpoint_keeps_the_format_that_it_was_begun_in(
         with apply_settings(spark, {CHECKPOINT_FORMAT: format_}):
             land(root, file, [{"name": "fig", "amount": 7}])
             ran(root, spark)
-    commits = Checkpoint(QueryLayout(load(root).storage, "totals").checkpoint).commits()
+    commits = Checkpoint(layout_in(load(root).storage, "totals").checkpoint).commits()
     assert {commit.version for commit in commits.values()} == {int(begun)}
     assert verify(load(root), "totals", spark=spark).state == "equal"
 
@@ -342,7 +342,7 @@ def test_another_provider_is_refused_before_the_state_is_touched(
 ) -> None:
     root = project(tmp_path / "p", {"provider": before})
     ran(root, spark)
-    checkpoint = QueryLayout(root / ".headrace", "totals").checkpoint
+    checkpoint = layout_in(root / ".headrace", "totals").checkpoint
     seen = {path: path.read_bytes() for path in checkpoint.rglob("*") if path.is_file()}
     land(root, 2, FRUIT[0])
     project(root, {"provider": after})

@@ -9,6 +9,7 @@ import pytest
 
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told
 
@@ -145,4 +146,4 @@ def refused(actions):
     assert errors[0].fix
     (outcome,) = run(load(root), spark=spark).outcomes
     assert (outcome.state, outcome.finding and outcome.finding.code, outcome.batches) == ("failed", code, 0)
-    assert not (root / ".headrace" / "queries" / "refused" / "g1" / "checkpoint").exists()
+    assert not (layout_in(root / ".headrace", "refused").home / "checkpoint").exists()

@@ -18,8 +18,9 @@ from headrace.contract import BatchRecord, Lag, SourceProgress
 from headrace.history import History
 from headrace.history.lag import SourceLags, lag, lags
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.ui.standing import standings
+from tests.registered import layout_in
 from tests.run.projects import write_project
 
 pytestmark = pytest.mark.plain
@@ -56,7 +57,7 @@ def test_a_source_that_is_used_twice_holds_what_one_of_the_uses_lacks(
 ) -> None:
     root = write_project(tmp_path / "p", PAIRS, batches=[[{"name": "apple", "amount": 1}]] * 3)
     project = load(root)
-    layout = QueryLayout(project.storage, "pairs", 1)
+    layout = layout_in(project.storage, "pairs", 1)
     take(layout.checkpoint, sorted((root / "landing").iterdir()), events=events, events__2=again)
     found = lag(project, project.queries["pairs"], layout)
     assert found is not None
@@ -66,7 +67,7 @@ def test_a_source_that_is_used_twice_holds_what_one_of_the_uses_lacks(
 def test_after_months_the_newest_batch_tells_it_and_the_long_archive_is_not_read(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", PAIRS, batches=[[{"name": "apple", "amount": 1}]] * 3)
     project = load(root)
-    layout = QueryLayout(project.storage, "pairs", 1)
+    layout = layout_in(project.storage, "pairs", 1)
     take(layout.checkpoint, sorted((root / "landing").iterdir()), events=2, events__2=3)
     for log in ("offsets", "commits"):
         (layout.checkpoint / log / "0").rename(layout.checkpoint / log / "86400")
@@ -117,7 +118,7 @@ def test_files_that_land_while_nothing_runs_are_counted_and_the_oldest_has_waite
     project, files = load(root), sorted((root / "landing").iterdir())
     for age, file in enumerate(reversed(files)):
         os.utime(file, (NOON - age,) * 2)
-    take(QueryLayout(project.storage, "kept", 1).checkpoint, files, events=2)
+    take(layout_in(project.storage, "kept", 1).checkpoint, files, events=2)
     told(project, "kept", Lag(count=0, unit="files"))
     [found] = status(project)
     assert found.backlog is not None
@@ -141,7 +142,7 @@ def test_rows_that_are_not_counted_yet_still_wait(
 ) -> None:
     """Between the commit of a batch and its count, which may take long, no row is missing in both."""
     root = write_project(tmp_path / "p", KEPT, batches=[[{"name": "apple", "amount": 1}]] * 5)
-    project, checkpoint = load(root), QueryLayout(load(root).storage, "kept", 1).checkpoint
+    project, checkpoint = load(root), layout_in(load(root).storage, "kept", 1).checkpoint
     take(checkpoint, sorted((root / "landing").iterdir()), events=4 if len(committed) > 1 else 2)
     if len(committed) > 1:
         for log in ("offsets", "commits"):
@@ -162,7 +163,7 @@ def test_rows_that_are_not_counted_yet_still_wait(
 def test_what_no_batch_has_committed_waits_also_before_the_first(tmp_path: Path, planned: bool) -> None:
     root = write_project(tmp_path / "p", KEPT, batches=[[{"name": "apple", "amount": 1}]] * 3)
     project = load(root)
-    layout = QueryLayout(project.storage, "kept", 1)
+    layout = layout_in(project.storage, "kept", 1)
     if planned:
         take(layout.checkpoint, sorted((root / "landing").iterdir()), events=3)
         (layout.checkpoint / "commits" / "0").unlink()

@@ -16,8 +16,9 @@ from pyspark.sql import functions
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.planner.verdict import refusals
+from headrace.planner.verdict import list_refusals
 from headrace.run.start import start
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _without_sink(root: Path) -> Project:
 
 def _without_planned(root: Path) -> Project:
     """A batch that was planned and not committed, whose files are gone."""
-    for file in (root / ".headrace" / "queries" / "cheap" / "g1" / "checkpoint" / "commits").glob("*2*"):
+    for file in (layout_in(root / ".headrace", "cheap").home / "checkpoint" / "commits").glob("*2*"):
         file.unlink()
     (root / "landing" / "0002.json").unlink()
     return _project(root)
@@ -100,7 +101,7 @@ def test_plan_refuses_what_run_refuses(
     project = edit(root)
     (query,) = project.queries.values()
     (judgement,) = hr.plan(project, spark=spark)
-    told = {(each.code, each.what, each.fix) for each in refusals(query, judgement)}
+    told = {(each.code, each.what, each.fix) for each in list_refusals(query, judgement)}
     with pytest.raises(HeadraceError) as raised:
         start(project, query, spark)
     assert {each.code for each in raised.value.findings} == {code}

@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace import model
 from headrace.build.plan_builder import build, registered_tables
-from headrace.planner.comparison import compare
+from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.forming import form_of
 from headrace.queries.form import QueryForm
@@ -44,12 +44,12 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
     (tmp_path / "more.csv").write_text("1,3.5\n")
     streams: Streams = {}
     before = _form(tmp_path, spark, BASES[base])
-    assert worst(compare(before, _form(tmp_path, spark, BASES[base], streams))) == "same"
+    assert worst(compare_forms(before, _form(tmp_path, spark, BASES[base], streams))) == "same"
     wrong = {}
     for change in CHANGES:
         if change.base != base:
             continue
-        differences = compare(before, _form(tmp_path, spark, _edited(change), streams))
+        differences = compare_forms(before, _form(tmp_path, spark, _edited(change), streams))
         if worst(differences) != change.verdict:
             told = [f"{each.verdict}: {each.part}: {each.before} -> {each.now}" for each in differences]
             wrong[change.what] = (worst(differences), change.verdict, told)
@@ -78,7 +78,7 @@ def test_a_setting_counts_where_expressions_follow_it(tmp_path: Path, spark: Spa
         former = spark.conf.get(name, None)
         spark.conf.set(name, value)
         try:
-            found[name] = (worst(compare(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
+            found[name] = (worst(compare_forms(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
         finally:
             spark.conf.unset(name) if former is None else spark.conf.set(name, former)
     assert {name: each for name, each in found.items() if each[0] != each[1]} == {}
@@ -133,7 +133,7 @@ def test_the_lines_of_a_text_file_behind_a_table_count(tmp_path: Path, spark: Sp
     for line in ("1,one", "1,one", "1,eins"):
         (tmp_path / "names.txt").write_text(line)
         found.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
-    assert [worst(compare(found[0], each)) for each in found] == ["same", "same", "forward"]
+    assert [worst(compare_forms(found[0], each)) for each in found] == ["same", "same", "forward"]
 
 
 OUTSIDE = """import headrace as hr
@@ -159,7 +159,7 @@ def test_a_helper_outside_the_project_that_nobody_installed_counts(
         monkeypatch.delitem(sys.modules, "outside_the_project", raising=False)
         importlib.invalidate_caches()
         found.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
-    assert [worst(compare(found[0], each)) for each in found] == ["same", "same", "forward"]
+    assert [worst(compare_forms(found[0], each)) for each in found] == ["same", "same", "forward"]
 
 
 def _edited(change: Change) -> str:

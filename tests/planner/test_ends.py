@@ -16,7 +16,7 @@ from headrace.connectors.rate.micro_batch import RateMicroBatch
 from headrace.connectors.rate.source import Rate
 from headrace.connectors.socket.source import Socket
 from headrace.model import NamedSource
-from headrace.planner.comparison import compare
+from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.ends import source_facts
 from headrace.queries.form import OperatorForm, QueryForm
@@ -76,7 +76,7 @@ def test_a_source_is_known_by_the_rows_that_it_gives(tmp_path: Path, before: Any
         source = NamedSource(name="events", kind="source", connector=connector)
         return QueryForm(sources={"events": source_facts(project, source, str)})
 
-    assert worst(compare(form(before), form(now))) == verdict
+    assert worst(compare_forms(form(before), form(now))) == verdict
 
 
 def test_a_query_that_read_uncommitted_messages_by_default_gets_a_sentence(
@@ -95,10 +95,10 @@ def test_a_query_that_read_uncommitted_messages_by_default_gets_a_sentence(
     # As Headrace recorded a source while Spark's default was its own.
     before = form(TOPICS)
     del before.sources["events"]["options kafka.isolation.level"]
-    [difference] = compare(before, form(TOPICS))
+    [difference] = compare_forms(before, form(TOPICS))
     assert (difference.verdict, difference.now) == ("safe", "read_committed")
     assert "messages of aborted transactions are no longer read" in difference.why
-    assert list(compare(before, form(replace(TOPICS, options=UNCOMMITTED)))) == []
+    assert list(compare_forms(before, form(replace(TOPICS, options=UNCOMMITTED)))) == []
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_what_earlier_versions_kept_no_record_of_is_no_change(
     facts = dict(source_facts(hr.Project(name="p", root=tmp_path), source, str))
     kept = {name: value for name, value in facts.items() if name not in later}
     assert len(kept) == len(facts) - len(later)
-    assert worst(compare(QueryForm(sources={"events": kept}), QueryForm(sources={"events": facts}))) == "same"
+    assert worst(compare_forms(QueryForm(sources={"events": kept}), QueryForm(sources={"events": facts}))) == "same"

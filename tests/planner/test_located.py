@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.planner.comparison import compare
-from headrace.planner.difference import located, place_of_code
-from headrace.planner.verdict import Judgement, judged, refusals
+from headrace.planner.comparison import compare_forms
+from headrace.planner.difference import locate, place_of_code
+from headrace.planner.verdict import Judgement, judge, list_refusals
 from headrace.queries.form import OperatorForm, QueryForm
-from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, note_version
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -109,7 +109,7 @@ def project(tmp_path: Path) -> hr.Project:
 @pytest.mark.parametrize(("now", "place"), PLACES.values(), ids=PLACES)
 def test_a_difference_names_the_file_and_the_line(project: hr.Project, now: QueryForm, place: str) -> None:
     was = _python("LOAD_CONST") if now.python else STATE
-    (found,) = located(project, project.queries["q"], was, now, compare(was, now))
+    (found,) = locate(project, project.queries["q"], was, now, compare_forms(was, now))
     assert str(found.where).endswith(f"/{place}"), found
     assert found.as_dict()["where"]["line"] == int(place.rpartition(":")[2])
 
@@ -162,7 +162,7 @@ def _fed(feed: str) -> QueryForm:
 
 @pytest.mark.parametrize(("before", "now", "said"), FEEDS.values(), ids=FEEDS)
 def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, said: str) -> None:
-    (difference,) = compare(_fed(before), _fed(now))
+    (difference,) = compare_forms(_fed(before), _fed(now))
     assert said in difference.described(300)
     assert "what feeds the aggregation 1" in difference.described(300)
 
@@ -176,14 +176,14 @@ def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there
         )
 
     before, now = (revision(_fed(feed)) for feed in FEEDS["a filter more"][:2])
-    layout = QueryLayout(tmp_path / "storage", "q", 1)
+    layout = layout_in(tmp_path / "storage", "q", 1)
     layout.home.mkdir(parents=True)
     note_version(project, project.queries["q"], layout, before)
 
     def refusal() -> str:
         changed = hr.load(tmp_path)
-        told: Judgement = judged(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
-        (found,) = refusals(changed.queries["q"], told)
+        told: Judgement = judge(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
+        (found,) = list_refusals(changed.queries["q"], told)
         return found.what
 
     assert "its code" not in refusal()

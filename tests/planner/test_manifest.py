@@ -10,11 +10,12 @@ import pytest
 
 import headrace as hr
 from headrace.model import Query
-from headrace.planner.verdict import judged, refusals, remarks, renamed
+from headrace.planner.verdict import check_renamed, judge, list_refusals, list_remarks
 from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -93,14 +94,14 @@ def test_a_start_is_compared_with_what_ran(
 ) -> None:
     layout, query = _query(tmp_path)
     enter(layout, _revision(query, before, 0))
-    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, now, 3), begun=True)
-    assert [finding.code for finding in refusals(query, judgement)] == refused
+    judgement = judge(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, now, 3), begun=True)
+    assert [finding.code for finding in list_refusals(query, judgement)] == refused
     if not refused:
-        assert [finding.code for finding in remarks(query, judgement)] == remarked
+        assert [finding.code for finding in list_remarks(query, judgement)] == remarked
     if refused == ["HR537"]:
         accepting = replace(query, on_change="forward")
-        assert [*refusals(accepting, judgement)] == []
-        *_, said = remarks(accepting, judgement)
+        assert [*list_refusals(accepting, judgement)] == []
+        *_, said = list_remarks(accepting, judgement)
         assert "from batch 3 on" in said.what
 
 
@@ -117,7 +118,7 @@ def test_a_query_without_a_batch_may_change(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
     enter(layout, _revision(query, FORM, 0))
     assert (
-        judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, OTHER, 0), begun=False).verdict
+        judge(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, OTHER, 0), begun=False).verdict
         == "same"
     )
 
@@ -127,10 +128,10 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
     enter(layout, _revision(query, FORM, 0, "f1"))
     unread = QueryForm(spark="4.2.0", unreadable="KeyError: 7")
     for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
-        judgement = judged(
+        judgement = judge(
             hr.load(tmp_path), query, forms(layout.manifest), _revision(query, unread, 1, fingerprint), begun=True
         )
-        found = [*remarks(query, judgement)]
+        found = [*list_remarks(query, judgement)]
         assert [finding.code for finding in found] == told
         assert all("KeyError: 7" in finding.what for finding in found)
 
@@ -152,8 +153,8 @@ def test_a_form_that_cannot_be_read_is_no_reason_to_go_on(
     line = asdict(replace(_revision(query, FORM, 0), headrace="9.9.9"))
     line["form"] = {**line["form"], **damage}
     json_lines.append(layout.manifest, [line])
-    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, FORM, 1), begun=True)
-    (refused,) = refusals(query, judgement)
+    judgement = judge(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, FORM, 1), begun=True)
+    (refused,) = list_refusals(query, judgement)
     assert refused.code == "HR539"
     assert words in refused.what
 
@@ -165,7 +166,7 @@ def _revision(query: Query, form: QueryForm, batch: int, fingerprint: str = "f")
 def _query(root: Path) -> tuple[QueryLayout, Query]:
     (root / "pipeline.py").write_text(QUERY, encoding="utf-8")
     query = hr.load(root).queries["totals"]
-    layout = QueryLayout(root / ".headrace", query.name)
+    layout = layout_in(root / ".headrace", query.name)
     layout.home.mkdir(parents=True)
     return layout, query
 
@@ -175,13 +176,13 @@ def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path
     project = hr.load(tmp_path)
     enter(layout, _revision(query, replace(FORM, sink={"kind": "sqlite", "place": "counts"}), 0))
     form = replace(FORM, sink={"kind": "sqlite", "place": "counts"})
-    assert [*renamed(project, query, form)] == [], "it is declared still"
+    assert [*check_renamed(project, query, form)] == [], "it is declared still"
     other = replace(project, queries={"sums": replace(query, name="sums")})
-    (finding,) = renamed(other, other.queries["sums"], form)
+    (finding,) = check_renamed(other, other.queries["sums"], form)
     assert (finding.code, "means the same" in finding.what) == ("HR547", True)
-    (finding,) = renamed(other, other.queries["sums"], replace(OTHER, sink=form.sink))
+    (finding,) = check_renamed(other, other.queries["sums"], replace(OTHER, sink=form.sink))
     assert "writes to the same place" in finding.what
-    assert [*renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
+    assert [*check_renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
 
 
 def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
@@ -189,8 +190,8 @@ def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
     told = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}
     form = replace(FORM, python={"python abc": told})
     enter(layout, _revision(query, form, 0))
-    judgement = judged(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, form, 1), begun=True)
+    judgement = judge(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, form, 1), begun=True)
     assert judgement.verdict == "same"
-    (finding,) = remarks(query, judgement)
+    (finding,) = list_remarks(query, judgement)
     assert (finding.code, finding.severity) == ("HR664", "note")
     assert "whether pipeline.f of query 'totals' does what it did cannot be determined: it calls eval" in finding.what

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from headrace.planner.code.meaning import Meaning, differences, meaning
+from headrace.planner.code.meaning import Meaning, compare_meanings, read_meaning
 
 from .code_pairs import DANGEROUS, HARMLESS
 
@@ -51,7 +51,7 @@ def compiled(source: str, file: str, module: dict[str, Any]) -> None:
 
 
 def of(text: str, salt: str = "salt", **more: Any) -> Meaning:
-    found = meaning(loaded(text).f, owned=lambda module: module.__name__ in OWN, salt=salt, **more)
+    found = read_meaning(loaded(text).f, owned=lambda module: module.__name__ in OWN, salt=salt, **more)
     written: Meaning = json.loads(json.dumps(found))
     assert written == found
     return written
@@ -60,7 +60,7 @@ def of(text: str, salt: str = "salt", **more: Any) -> Meaning:
 @pytest.mark.parametrize(("before", "now"), HARMLESS.values(), ids=HARMLESS)
 def test_an_edit_without_an_effect_is_the_same(before: str, now: str) -> None:
     first, second = of(before), of(now)
-    assert differences(first, second) == []
+    assert compare_meanings(first, second) == []
     assert first["digest"] == second["digest"]
 
 
@@ -68,8 +68,8 @@ def test_an_edit_without_an_effect_is_the_same(before: str, now: str) -> None:
 def test_an_edit_with_an_effect_is_named(before: str, now: str, said: str) -> None:
     first, second = of(before), of(now)
     assert first["digest"] != second["digest"]
-    assert "not compared" not in "; ".join(differences(first, second))
-    assert said in "; ".join(differences(first, second))
+    assert "not compared" not in "; ".join(compare_meanings(first, second))
+    assert said in "; ".join(compare_meanings(first, second))
 
 
 def test_code_that_a_worker_would_get_is_the_same() -> None:
@@ -88,8 +88,8 @@ def test_code_that_a_worker_would_get_is_the_same() -> None:
         finally:
             for each in own:
                 unregister_pickle_by_value(each)
-        found = [meaning(each, owned=lambda module: module.__name__ in OWN, salt="") for each in (module.f, sent)]
-        assert differences(*found) == []
+        found = [read_meaning(each, owned=lambda module: module.__name__ in OWN, salt="") for each in (module.f, sent)]
+        assert compare_meanings(*found) == []
 
 
 ENVIRONMENT = {
@@ -113,7 +113,7 @@ def test_an_environment_variable_that_the_code_reads_counts(text: str, monkeypat
             monkeypatch.setenv("HEADRACE_A", value)
         found.append(of(text))
     assert "very-private" not in json.dumps(found)
-    assert [differences(found[0], each) for each in found] == [
+    assert [compare_meanings(found[0], each) for each in found] == [
         *([], []),
         *(["environment variable HEADRACE_A differs"],) * 2,
     ]
@@ -126,7 +126,7 @@ def test_a_secret_that_came_into_a_global_is_compared_but_not_shown(monkeypatch:
         monkeypatch.setenv("HEADRACE_PASSWORD", value)
         found.append(of(text))
     assert "hunter" not in json.dumps(found)
-    assert differences(*found) == ["global P was a text that is not shown and is a text that is not shown"]
+    assert compare_meanings(*found) == ["global P was a text that is not shown and is a text that is not shown"]
 
 
 NOT_COMPARABLE = {
@@ -163,7 +163,7 @@ NOT_COMPARABLE = {
 
 @pytest.mark.parametrize(("text", "why"), NOT_COMPARABLE.values(), ids=NOT_COMPARABLE)
 def test_what_cannot_be_looked_at_is_neither_same_nor_changed(text: str, why: str) -> None:
-    reasons = differences(of(text), of(text))
+    reasons = compare_meanings(of(text), of(text))
     assert all(reason.startswith("not compared: ") for reason in reasons)
     assert why in "; ".join(reasons)
 
@@ -175,8 +175,8 @@ def test_a_file_that_was_edited_after_it_was_loaded_is_not_compared(tmp_path: Pa
     module.__file__ = str(file)
     exec(compile(file.read_text(), str(file), "exec"), vars(module))
     file.write_text("def f(x):\n    return x + 2\n")
-    found = meaning(module.f, owned=lambda _: True, salt="")
-    assert differences(found, found) == ["not compared: its source has changed since it was loaded"]
+    found = read_meaning(module.f, owned=lambda _: True, salt="")
+    assert compare_meanings(found, found) == ["not compared: its source has changed since it was loaded"]
 
 
 OPENED = {
@@ -200,7 +200,7 @@ def test_the_content_of_a_file_that_the_code_opens_counts(text: str, tmp_path: P
     for content in ("a,1", "a,1", "a,2"):
         file.write_text(content)
         found.append(of(text))
-    assert [differences(found[0], each) for each in found[1:]] == [[], [f"the file {file} holds something else"]]
+    assert [compare_meanings(found[0], each) for each in found[1:]] == [[], [f"the file {file} holds something else"]]
 
 
 def test_a_file_that_the_code_writes_does_not_count(tmp_path: Path) -> None:
@@ -208,12 +208,12 @@ def test_a_file_that_the_code_writes_does_not_count(tmp_path: Path) -> None:
     for content in ("1", "2"):
         (tmp_path / "out").write_text(content)
         found.append(of(text))
-    assert differences(*found) == []
+    assert compare_meanings(*found) == []
 
 
 def test_what_cannot_be_looked_at_hides_no_change_beside_it() -> None:
     text = "import threading\nL = threading.Lock()\ndef f(x):\n    return L, {}"
-    assert differences(of(text.format(1)), of(text.format(2))) == ["the constant 1 became 2"]
+    assert compare_meanings(of(text.format(1)), of(text.format(2))) == ["the constant 1 became 2"]
 
 
 def test_a_lock_that_the_code_does_not_use_is_no_hindrance() -> None:
@@ -221,7 +221,7 @@ def test_a_lock_that_the_code_does_not_use_is_no_hindrance() -> None:
         "import threading\nclass C:\n    def __init__(self):\n        self.k, self.lock = 1, threading.Lock()\n"
         "    def __call__(self, x):\n        return self.k\nf = C()\ndel C.__init__"
     )
-    assert differences(of(text), of(text)) == []
+    assert compare_meanings(of(text), of(text)) == []
 
 
 OTHERWISE_MADE = {
@@ -233,7 +233,7 @@ OTHERWISE_MADE = {
 @pytest.mark.parametrize(("edit", "said"), OTHERWISE_MADE.values(), ids=OTHERWISE_MADE)
 def test_what_was_made_otherwise_is_not_compared(edit: dict[str, Any], said: str) -> None:
     now = of("def f(x):\n    return x")
-    assert differences({**now, **edit}, now) == [said]
+    assert compare_meanings({**now, **edit}, now) == [said]
 
 
 def test_a_project_that_is_moved_is_the_same() -> None:
@@ -245,14 +245,14 @@ def test_a_project_that_is_moved_is_the_same() -> None:
         module = sys.modules["pipeline"] = ModuleType("pipeline")
         module.__file__ = f"{directory}/pipeline.py"
         compiled(text, f"{directory}/pipeline.py", vars(module))
-        found.append(meaning(module.f, owned=lambda module: module.__name__ in OWN, salt=""))
-    assert differences(*found) == []
+        found.append(read_meaning(module.f, owned=lambda module: module.__name__ in OWN, salt=""))
+    assert compare_meanings(*found) == []
 
 
 def test_a_parameter_that_spark_names_keeps_its_name() -> None:
     texts = ("def f(a, b):\n    return a - b", "def f(b, a):\n    return b - a")
-    assert differences(*map(of, texts)) == []
-    assert differences(*(of(text, keywords=("a", "b")) for text in texts)) == [
+    assert compare_meanings(*map(of, texts)) == []
+    assert compare_meanings(*(of(text, keywords=("a", "b")) for text in texts)) == [
         "its code differs: `def f(a, b):` became `def f(b, a):`"
     ]
 
@@ -265,7 +265,7 @@ def test_a_module_of_the_project_that_nobody_imported_yet_is_looked_into(
     for rate in (1, 2):
         (tmp_path / "config.py").write_text(f"RATE = {rate} * 1\n# {'x' * rate}\n")
         found.append(of("def f(x):\n    import config\n    return x * config.RATE"))
-    assert differences(*found) == ["config.RATE was 1 and is 2"]
+    assert compare_meanings(*found) == ["config.RATE was 1 and is 2"]
 
 
 # Of each edit's first text, as every version of Python from 3.10 on must give it.
@@ -378,7 +378,7 @@ def results(text: str) -> list[Any]:
 def test_renamed_variables_and_other_lines_are_the_same(body: str, names: list[str], wide: bool) -> None:
     text = written(body)
     other = text.replace("(", "(\n") if wide else written(body, tuple(names))
-    assert differences(of(text), of(other)) == []
+    assert compare_meanings(of(text), of(other)) == []
 
 
 @settings(max_examples=150, deadline=None)

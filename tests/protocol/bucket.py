@@ -299,7 +299,7 @@ def _missing(path: str) -> FileNotFoundError:
 
 
 # A path is asked for again and again, and does not change: each part of it is made once. The types of a record neither.
-_child, _text, _located = RemotePath.__truediv__, RemotePath.__str__, project.located
+_child, _text, _located = RemotePath.__truediv__, RemotePath.__str__, project.locate
 _parent: Any = RemotePath.__dict__.get("parent") or PurePath.__dict__["parent"]
 
 
@@ -348,6 +348,6 @@ KEPT_PATHS: tuple[tuple[Any, str, Any], ...] = (
     (RemotePath, "__str__", _kept("text", _text)),
     (RemotePath, "_inside", property(_inside)),
     (RemotePath, "_store", property(_store)),
-    (project, "located", lambda root, place, settings: _kept_located(root, place)),
+    (project, "locate", lambda root, place, settings: _kept_located(root, place)),
     (json_record, "get_type_hints", cache(json_record.get_type_hints)),
 )

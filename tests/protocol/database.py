@@ -22,9 +22,9 @@ from headrace.connectors.sql.sqlite.sink import Sqlite
 from .scheduler import Process, Scheduler
 
 _KEYS = {
-    "_headrace_epochs": ("application", "query"),
+    "_headrace_epochs": ("application", "query_id"),
     "_headrace_tables": ("table_name",),
-    "_headrace_ledger": ("application", "query", "generation", "table_name", "batch"),
+    "_headrace_ledger": ("application", "query_id", "generation", "table_name", "batch"),
 }
 _TARGET = re.compile(r'\b(?:INTO|UPDATE|FROM|TABLE(?: IF NOT EXISTS| IF EXISTS)?)\s+"?(\w+)"?', re.IGNORECASE)
 _COLUMNS = re.compile(r"INTO\s+\"?\w+\"?\s*\(([^)]*)\)", re.IGNORECASE)
@@ -164,7 +164,7 @@ class Session:
 
     def send(self) -> None:
         """The COMMIT is on its way."""
-        batches = {values[4] for statement, values, _ in self.writes if "INTO _headrace_ledger" in statement}
+        batches = {values[5] for statement, values, _ in self.writes if "INTO _headrace_ledger" in statement}
         self.database.sent.setdefault(self.process, set()).update(batches)
 
     def finish(self) -> None:

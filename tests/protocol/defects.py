@@ -6,6 +6,7 @@ that shows it; another one is looked for where a change of the product has moved
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
@@ -22,7 +23,7 @@ from headrace.connectors.exactly_once import BatchWriter, acceptance, batches, t
 from headrace.connectors.exactly_once.acceptance import Ahead, Behind, KeptLine, OtherBatch, OtherCheckpoint, Same
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.transactions import KafkaStore
-from headrace.connectors.sql import generations, preparation, sink_table, takeover
+from headrace.connectors.sql import generations, preparation, sink_table
 from headrace.connectors.sql import rewind as sql_rewind
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
@@ -34,12 +35,12 @@ from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.queries import inspect_checkpoint, lease
+from headrace.queries import identity, inspect_checkpoint, layout, lease
 from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, RewindRecord
-from headrace.queries.layout import QueryLayout
-from headrace.queries.rename_record import RenameRecord
-from headrace.run import rename, start
-from headrace.storage.remote import at
+from headrace.queries.layout import QueryLayout, layout_named
+from headrace.run import start
+from headrace.storage import numbered
+from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3
 
 from .world import World
@@ -280,12 +281,12 @@ def _lease_not_renewed(let: Let) -> None:
 
 
 def _lease_not_created_alone(let: Let) -> None:
-    def put(file: Any, text: str) -> bool:
-        store, inside = at(file)
-        store.put(inside, text.encode())
+    def put(folder: Any, number: int, facts: Any) -> bool:
+        file = numbered.file_of(folder, number)
+        replace_file(file, json.dumps(facts))
         return True
 
-    let(lease, "create_file", put)
+    let(lease, "create", put)
 
 
 def _every_create_is_the_first(let: Let) -> None:
@@ -408,9 +409,9 @@ def _row_of_the_epoch_made_late(let: Let) -> None:
             run_one(self, statement, *values)
 
     def enter(self: Ledger, epoch: int) -> None:
-        made = self.dialect.insert_into(EPOCHS.name, ("application", "query", "epoch"))
-        then = "VALUES (?, ?, ?) ON CONFLICT (application, query) DO UPDATE SET epoch = excluded.epoch"
-        run_one(self, f"{made} {then}", *self._driver, epoch)
+        made = self.dialect.insert_into(EPOCHS.name, ("application", "query_id", "query", "epoch"))
+        then = "VALUES (?, ?, ?, ?) ON CONFLICT (application, query_id) DO UPDATE SET epoch = excluded.epoch"
+        run_one(self, f"{made} {then}", *self._driver, self.context.query, epoch)
 
     let(Ledger, "run", without)
     let(Ledger, "enter_epoch", enter)
@@ -466,10 +467,11 @@ def _lease_of_its_own_clock(let: Let) -> None:
     modified = lease._modified
 
     def over(folder: Any, number: int) -> None:
-        if (folder / f"{number}.free").exists() or not (folder / str(number)).exists():
+        record, free, alive = (numbered.file_of(folder, number, ending) for ending in (".json", ".free", ".alive"))
+        if free.exists() or not record.exists():
             return
         now = batches.time.time()
-        silent = now - max(modified(folder / f"{number}.alive"), modified(folder / str(number)))
+        silent = now - max(modified(alive), modified(record))
         if silent <= lease.LEASE_SECONDS:
             raise lease.LeaseHeld(None, silent)
 
@@ -490,15 +492,14 @@ def _lease_removed_at_its_end(let: Let) -> None:
 
 def _lease_taken_before_its_look(let: Let) -> None:
     """The records of others are removed before one's own is there."""
-    create = lease.create_file
+    create = lease.create
 
-    def late(file: Any, text: str) -> bool:
-        if file.name.isdigit():
-            for number in lease._records(file.parent):
-                lease._remove(file.parent, number)
-        return create(file, text)
+    def late(folder: Any, number: int, facts: Any) -> bool:
+        for known in numbered.numbers_in(folder):
+            lease._remove(folder, known)
+        return create(folder, number, facts)
 
-    let(lease, "create_file", late)
+    let(lease, "create", late)
 
 
 def _lock_given_back_at_once(let: Let) -> None:
@@ -637,8 +638,7 @@ def _undone_rewind_exchanges_first(let: Let) -> None:
     undo = sql_rewind.TableRewind.undo
 
     def late(self: Any, context: SinkContext, batch: int, session: Any) -> None:
-        storage, query = context.checkpoint.parents[3], context.query
-        layout = QueryLayout(storage, query)
+        layout = layout_named(context.checkpoint.parents[3], context.query)
         record = RewindRecord.of(layout)
         if record is not None:
             rewind_copy.exchange_back(record.layout(layout), record)
@@ -679,40 +679,12 @@ def _discard_forgets_the_live(let: Let) -> None:
     let(generations.TableReset, "discard", more)
 
 
-def _rename_not_recorded(let: Let) -> None:
-    let(RenameRecord, "enter", lambda self, layout: self)
-
-
-def _rename_fences_nobody(let: Let) -> None:
-    let(takeover, "Ledger", _Unfenced)
-
-
-def _rename_leaves_the_ledger(let: Let) -> None:
-    let(takeover.TableRename, "rename_query", lambda self, context, former, session: None)
-
-
-def _rename_forgets_its_record_first(let: Let) -> None:
-    """That a rename is under way is forgotten before the directories have the new name."""
-    moves = rename._move_generations
-
-    def late(old: Any, new: Any) -> None:
-        (new / "rename.json").unlink(missing_ok=True)
-        moves(old, new)
-
-    let(rename, "_move_generations", late)
-
-
-def _rename_takes_no_lock(let: Let) -> None:
-    """A driver may run the query under its former name meanwhile."""
-    let(rename, "_locked", lambda *_: nullcontext())
-
-
 def _swap_moves_first(let: Let) -> None:
     """The rebuilt directory is in its place before the sink's table, and the record says that all is done."""
 
     def early(work: Any, record: Any, reached: Any) -> Any:
         before, made = shadow._layouts(work, record)
-        place = QueryLayout(work.project.storage, work.query.name, record.generation)
+        place = replace(before, generation=record.generation)
         shadow._move(made, place)
         record = record.at_phase("swapped").enter(before)
         rebuilt = replace(work.context(made), rebuilds=True)
@@ -818,10 +790,6 @@ def _topic_line_of_its_own(let: Let) -> None:
     let(KafkaStore, "_send", apart)
 
 
-def _topic_rename_leaves_no_mark(let: Let) -> None:
-    let(topic_ledger, "mark_of_rename", lambda context, former: {f"{topic_ledger.key_of(former)}/head": None})
-
-
 def _change_looks_once(let: Let) -> None:
     """What begins has looked before its record is there, and does not look again."""
 
@@ -885,6 +853,16 @@ def _move_goes_on_beside_another(let: Let) -> None:
 
 def _rebuild_goes_on_as_another(let: Let) -> None:
     let(Project, "is_rebuild", False)
+
+
+# --------------------------------------------------------------------------------------------------- the register
+
+
+def _rename_gives_a_new_id(let: Let) -> None:
+    """A query by a new name is a new query, whatever it was called before."""
+    find = layout.find_entry
+    for module in (layout, identity):
+        let(module, "find_entry", lambda storage, register, query, former: find(storage, register, query, ()))
 
 
 DEFECTS = (
@@ -959,11 +937,7 @@ DEFECTS = (
     Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 57, "changes"),
     Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, 260, "changes"),
     Defect("a discard forgets the generation in use", _discard_forgets_the_live, None),
-    Defect("a rename keeps no record", _rename_not_recorded, 49),
-    Defect("a rename fences nobody off", _rename_fences_nobody, 439, "renames"),
-    Defect("a rename leaves the ledger", _rename_leaves_the_ledger, 15),
-    Defect("a rename forgets its record first", _rename_forgets_its_record_first, 382),
-    Defect("a rename takes no lock of the former name", _rename_takes_no_lock, None),
+    Defect("a renamed query gets another id", _rename_gives_a_new_id, 1, "renames"),
     Defect("a rebuild keeps no record", _change_not_recorded(RebuildRecord), 261),
     Defect("a rebuild exchanges the directories first", _swap_moves_first, 285, "changes"),
     Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, 2761, "changes"),
@@ -977,7 +951,6 @@ DEFECTS = (
     Defect("Kafka: a doubt is never told", _no_topic_doubt, 180),
     Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 1),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
-    Defect("Kafka: a rename leaves no mark", _topic_rename_leaves_no_mark, 1238),
     Defect("a change that begins does not look once more", _change_looks_once, 3832, "changes"),
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 53, "stops"),
     Defect("a discard deletes the result in use", _discard_of_the_result_in_use, 69, "stops"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException
@@ -184,7 +185,8 @@ class Producer:
         for topic, value, key, delivered in waiting:
             if self._is_fenced or topic not in broker.topics:
                 code = KafkaError._FENCED if self._is_fenced else KafkaError.UNKNOWN_TOPIC_OR_PART
-                delivered(KafkaError(code), None)
+                refused = SimpleNamespace(topic=lambda topic=topic: topic, partition=lambda: 0)
+                delivered(KafkaError(code), refused)
                 continue
             if self.transaction is None:
                 self.transaction = broker.open[self.identity] = Transaction(self.identity, broker.scheduler.now)

@@ -63,6 +63,7 @@ _OF_RESULT = (
     "FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) WHERE table_name = 'result' "
     "ORDER BY batch"
 )
+_PLANNED = re.compile(r"/queries/q-[0-9a-f]{8}/g1/checkpoint/offsets/\d")
 _LOGS = re.compile(r"/g\d+/checkpoint/(offsets|commits)/\d+$")
 _LINES, _PLANS = f"SELECT batch {_OF_RESULT}", f"SELECT batch, planned {_OF_RESULT}"
 
@@ -392,7 +393,7 @@ class World:
         """A storage is copied, as by a backup, and somebody runs the copy."""
         name = f"copy{len(self.buckets)}"
         original = self.buckets[self.random.choice(list(self.buckets))]
-        if "headrace/application.json" in original.objects and len(self.buckets) < 3:
+        if self._is_registered(original.bucket) and len(self.buckets) < 3:
             self.scheduler.step(f"the storage {original.bucket} is copied to {name}")
             self.buckets[name] = copied(original, name)
             self.names[name] = list(self.names[original.bucket])
@@ -400,6 +401,9 @@ class World:
             for bucket in self.random.sample([name, original.bucket], 2):
                 self._driver(bucket)
                 self._more_files()
+
+    def _is_registered(self, name: str) -> bool:
+        return any("headrace/register/" in key for key in self.buckets[name].objects)
 
     def silence_database(self) -> None:
         """The database does not answer for a while."""
@@ -498,11 +502,10 @@ class World:
     def rename(self) -> None:
         """A query that has planned a batch gets another name, which its next start takes over."""
         name = self.random.choice(list(self.buckets))
-        planned = f"/queries/{self.names[name][-1]}/g1/checkpoint/offsets/"
         if (
             not self.may.unlocked
             and len(self.names[name]) < 3
-            and any(planned in key for key in self.buckets[name].objects)
+            and any(_PLANNED.search(key) for key in self.buckets[name].objects)
         ):
             self.names[name].append(f"{self.names[name][-1]}{'rst'[len(self.names[name])]}")
             self.scheduler.step(f"the query over {name} is called {self.names[name][-1]}")
@@ -673,7 +676,7 @@ class World:
         """The result, and what the checkpoint in use has of its batches."""
         with self.scheduler.aside():
             layout = layout_of(*self.declared(bucket))
-        below = f"/queries/{layout.query}/g{layout.generation}/"
+        below = f"/queries/{layout.directory}/g{layout.generation}/"
         objects = self.buckets[bucket].objects
         logs = {key: objects[key].data for key in objects if below in key and _LOGS.search(key)}
         return set(self._rows()), logs
@@ -733,9 +736,9 @@ class World:
             self._broken(f"{process.name} has exchanged a result for one that lacks {before - self._count} rows")
         for statement, values, _ in written:
             if "INTO _headrace_ledger" in statement:
-                application, query, _, table, batch, epoch = values[:6]
+                application, query, _, _, table, batch, epoch = values[:7]
                 driver = query if table == RESULT else f"{query} (rebuild)"
-                asked = "SELECT epoch FROM _headrace_epochs WHERE application = ? AND query = ?"
+                asked = "SELECT epoch FROM _headrace_epochs WHERE application = ? AND query_id = ?"
                 newest = self.database.rows(asked, application, driver)
                 if not newest and table != RESULT:
                     # A rebuild that another has discarded goes on after a long stop, as an application of its own.
@@ -811,11 +814,12 @@ class World:
             expected = set[tuple[str, int]]()
         if isinstance(change, Rewind) and status is not None and status.phase == "done":
             with self.scheduler.aside():
-                record = RewindRecord.of(QueryLayout(change.project.storage, change.query.name))
+                layout = layout_of(change.project, change.query)
+                record = RewindRecord.of(layout)
                 assert record is not None
-                if record.generation != layout_of(change.project, change.query).generation:
+                if record.generation != layout.generation:
                     return  # A reset came after it.
-                archive = Archive(QueryLayout(change.project.storage, change.query.name, record.generation).archive)
+                archive = Archive(layout.archive)
                 later = max(archive.entries(), default=-1)
             expected = {(name, batch) for name, batch in before if batch <= record.batch}
             if later > record.batch:
@@ -988,11 +992,11 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
 # What asks Spark for its plan; the records of it are made and compared as always.
 PLANNING: dict[str, Any] = {
     "compared": _nothing,
-    "cores": _nothing,
+    "check_cores": _nothing,
     "register_written": _nothing,
     "build": lambda project, transform, spark, reader, tables: Frame(spark),
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
-    "analysed": _nothing,
+    "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
     "plan_text": lambda frame: "the plan",
 }

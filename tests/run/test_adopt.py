@@ -27,7 +27,7 @@ from headrace.errors import CheckFailed, HeadraceError
 from headrace.model import Project
 from headrace.queries.changes import AdoptionRecord
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout
+from tests.registered import layout_in
 from tests.run.projects import rows, write_project
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def uncommitted(project: Project, old: Path) -> None:
 
 
 def has_run(project: Project, old: Path) -> None:
-    shutil.copytree(old, QueryLayout(project.storage, "totals").checkpoint)
+    shutil.copytree(old, layout_in(project.storage, "totals").checkpoint)
 
 
 def has_lost_its_offsets(project: Project, old: Path) -> None:
     has_run(project, old)
-    shutil.rmtree(QueryLayout(project.storage, "totals").checkpoint / "offsets")
+    shutil.rmtree(layout_in(project.storage, "totals").checkpoint / "offsets")
 
 
 def cut_off(project: Project, old: Path) -> None:
@@ -109,7 +109,7 @@ def continued_since(project: Project, old: Path) -> None:
 
 
 def damaged_record(project: Project, old: Path) -> None:
-    layout = QueryLayout(project.storage, "totals")
+    layout = layout_in(project.storage, "totals")
     layout.home.mkdir(parents=True)
     layout.adoption.write_text("{")
 
@@ -120,7 +120,7 @@ def empty(project: Project, old: Path) -> None:
 
 
 def record(project: Project, old: Checkpoint) -> None:
-    layout = QueryLayout(project.storage, "totals")
+    layout = layout_in(project.storage, "totals")
     layout.home.mkdir(parents=True)
     AdoptionRecord.begun(old, 2, {"events": "events"}).enter(layout)
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_adopted_is_refused_before_spark_is_started(
 
 
 def test_the_checkpoint_of_a_query_of_the_project_is_none_to_adopt(project: Project, old: Path) -> None:
-    own = QueryLayout(project.storage, "pair").checkpoint
+    own = layout_in(project.storage, "pair").checkpoint
     shutil.copytree(old, own)
     with pytest.raises(HeadraceError, match="it lies in the storage of this project"):
         assert hr.adopt(project, "totals", own).plan

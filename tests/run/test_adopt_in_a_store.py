@@ -14,12 +14,13 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import latest_generation
 from headrace.storage.durable import files_below
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import Store
 from services import HdfsServer, S3Server
 from tests.change.rebuild.scenes import Killed, killed_at
+from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
 from tests.run.test_adopt_run import EXPECTED
@@ -53,7 +54,7 @@ def errors(project: Project, query: str) -> list[str]:
 
 def content(project: Project, query: str) -> dict[str, bytes]:
     """The files of the adopted checkpoint."""
-    home = QueryLayout(project.storage, query, latest_generation(project.storage, query)).checkpoint
+    home = layout_in(project.storage, query, latest_generation(layout_in(project.storage, query))).checkpoint
     return {str(file.relative_to(home)): file.read_bytes() for file in files_below(home)}
 
 
@@ -67,7 +68,7 @@ def ended(project: Project, former: Path, spark: SparkSession, whole: dict[str, 
     assert errors(project, "totals") == ["HR581"]
     assert hr.adopt(project, "totals", former, spark=spark).apply().plan.continues
     assert (errors(project, "totals"), content(project, "totals")) == ([], whole)
-    layout = QueryLayout(project.storage, "totals", latest_generation(project.storage, "totals"))
+    layout = layout_in(project.storage, "totals", latest_generation(layout_in(project.storage, "totals")))
     assert not layout.staged.checkpoint.exists()
 
 

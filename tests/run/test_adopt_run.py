@@ -15,9 +15,10 @@ import headrace as hr
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import latest_generation
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
+from tests.registered import layout_in
 from tests.run.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpacked
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def test_a_query_that_is_not_the_former_job_is_refused(
     with unchanged(root / "former"), pytest.raises(HeadraceError, match=code) as caught:
         hr.adopt(hr.load(tmp_path), query, root / "former" / job, spark=spark).apply()
     assert said in caught.value.findings[0].what
-    assert not QueryLayout(tmp_path / ".headrace", query).home.exists(), "nothing was made"
+    assert not layout_in(tmp_path / ".headrace", query).home.exists(), "nothing was made"
 
 
 def test_six_jobs_of_plain_pyspark_continue(
@@ -157,7 +158,7 @@ def test_six_jobs_of_plain_pyspark_continue(
             assert hr.adopt(project, name, root / "former" / name, spark=spark).apply().next_batch == following
         command = ["adopt", "both", "--checkpoint", str(root / "former/both"), "-C", str(root)]
         assert main([*command, "--dry-run"]) == 0
-        assert not QueryLayout(project.storage, "both").home.exists()
+        assert not layout_in(project.storage, "both").home.exists()
         assert main([*command, "--yes", "--verify"]) == 0
         told = capsys.readouterr().out
         for said in (
@@ -338,8 +339,8 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
             else:
                 assert hr.adopt(project, "totals", checkpoint, spark=spark).apply().plan.continues
         assert [each.code for each in inspect_checkpoint(project, query).findings if each.severity == "error"] == []
-        assert latest_generation(project.storage, "totals") == generation
-        assert not QueryLayout(project.storage, "totals", generation).staged.checkpoint.exists()
+        assert latest_generation(layout_in(project.storage, "totals")) == generation
+        assert not layout_in(project.storage, "totals", generation).staged.checkpoint.exists()
         if step != steps[-1]:
             # A reset takes it back, and the next one begins where the table stays.
             hr.reset(project, "totals", result="keep").apply()

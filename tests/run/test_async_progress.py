@@ -13,6 +13,7 @@ from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.handover import fill_gap, move
 from headrace.checkpoint.logs import numbered_files
 from headrace.errors import CheckpointError
+from tests.registered import layout_in
 from tests.run.test_continuous import running
 from tests.servers import Topics
 
@@ -49,7 +50,7 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
 ) -> None:
     source, sink = kafka.make(), kafka.make()
     root = write(tmp_path / "p", url=kafka.url, source=source, sink=sink, options=', async_progress="3s"')
-    offsets = root / ".headrace/queries/copied/g1/checkpoint/offsets"
+    offsets = layout_in(root / ".headrace", "copied").home / "checkpoint/offsets"
     sent: list[str] = []
 
     def has_gap() -> bool:

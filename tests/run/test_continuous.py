@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.errors import CheckFailed
 from headrace.run.query_run import Running
 from headrace.run.start import start
+from tests.registered import layout_in
 from tests.servers import Topics
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def test_a_query_moves_between_batches_and_continuous_over_one_checkpoint(
         with running(root, "louder", spark) as louder:
             await_true(lambda: len(kafka.read(sink)) >= wanted, louder)
             if "continuous" in trigger:
-                epochs = tmp_path / "p/.headrace/queries/louder/g1/checkpoint/commits"
+                epochs = layout_in(tmp_path / "p" / ".headrace", "louder").checkpoint / "commits"
                 before = len(list(epochs.glob("[0-9]*")))
                 await_true(lambda: len(list(epochs.glob("[0-9]*"))) > before, louder)
             else:

@@ -14,10 +14,11 @@ from headrace.cli.entry import main
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.history import History
 from headrace.model import Counter, Query
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.run import counters
 from headrace.run.counters import Counters, read
 from headrace.spark.stream.counting import Added, Counting, Sum, counted_sums
+from tests.registered import layout_in
 
 from .projects import land, rows, write_project
 from .test_counts import uncommit
@@ -148,7 +149,7 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     broken = run(load(root), ["kept"], spark=spark, reached=stopping_before(2))
     assert broken.outcomes[0].state == "failed"
     assert _rounded(next(each.counters for each in status(load(root)) if each.query == "kept")) == AFTER[1]
-    assert len(read(load(root).queries["kept"], QueryLayout(load(root).storage, "kept").counters)) == 3
+    assert len(read(load(root).queries["kept"], layout_in(load(root).storage, "kept").counters)) == 3
     run(load(root), ["kept"], spark=spark)
     assert counters_of(root, "kept") == AFTER
 
@@ -214,7 +215,7 @@ class Given(Counting):
 def kept(tmp_path: Path) -> Any:
     root = write_project(tmp_path / "p", "q = hr.query(sink=hr.sink.memory(), name='q')(lambda events: events)")
     query = load(root).queries["q"]
-    layout = QueryLayout(tmp_path, "q")
+    layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
 
     def opened(added: dict[int, dict[str, Any]], *declared: Counter) -> Counters:
@@ -248,7 +249,7 @@ def test_a_counter_that_cannot_be_added_up_or_read_says_so(kept: Any, tmp_path: 
     kept({0: {"n": 2}}).keep(0)
     with pytest.raises(HeadraceError, match="HR807"):
         kept({1: {"n": "text"}}).keep(1)
-    QueryLayout(tmp_path, "q").counters.write_text("no JSON\n{}\n")
+    layout_in(tmp_path, "q").counters.write_text("no JSON\n{}\n")
     with pytest.raises(CheckpointError, match="HR584"):
         kept({})
 
@@ -262,5 +263,5 @@ def test_old_lines_are_let_go(kept: Any, tmp_path: Path, monkeypatch: pytest.Mon
         found.keep(batch)
         assert found.committed(batch) == {"n": batch + 1}
     query: Query = found.query
-    assert len(read(query, QueryLayout(tmp_path, "q").counters)) < 7
+    assert len(read(query, layout_in(tmp_path, "q").counters)) < 7
     assert kept({}).committed(7) == {"n": 8}

@@ -19,13 +19,14 @@ from headrace.build import project_session
 from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.run import batch_records, query_run, supervision
 from headrace.spark.jvm import session_conf
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
 from headrace.verifier import proof
+from tests.registered import layout_in
 
 from .projects import land, write_project
 from .test_run import Told
@@ -79,7 +80,7 @@ def forget(root: Path, batch: int) -> None:
 
 def uncommit(root: Path, batch: int) -> None:
     """What a driver leaves that dies between the sink's transaction and Spark's commit."""
-    (QueryLayout(load(root).storage, "kept").checkpoint / "commits" / str(batch)).unlink()
+    (layout_in(load(root).storage, "kept").checkpoint / "commits" / str(batch)).unlink()
 
 
 def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(tmp_path: Path, spark: SparkSession) -> None:
@@ -113,7 +114,7 @@ def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, many: int, purpose: str
 ) -> None:
     project = load(write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS]))
-    assert not proof.reads_much(project, ["kept"]), "there is no history"
+    assert not proof.has_many_rows(project, ["kept"]), "there is no history"
     assert run(project, spark=spark).exit_code == 0
     asked: list[str] = []
     monkeypatch.setattr(proof, "MANY_ROWS", many)

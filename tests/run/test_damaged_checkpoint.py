@@ -14,6 +14,7 @@ import pytest
 from headrace.api import load, run
 from headrace.errors import Finding
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 
@@ -84,7 +85,7 @@ def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> Non
     for name, (damage, _) in DAMAGES.items():
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(whole, root)
-        damage(root / ".headrace" / "queries" / "totals" / "g1")
+        damage(layout_in(root / ".headrace", "totals").home)
         found[name] = outcome(root, spark)
     assert found == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
 
@@ -96,7 +97,7 @@ def test_the_advice_for_a_lost_id_names_it_and_leads_to_the_exact_result(
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     assert run(load(root), spark=spark).exit_code == 0
     land(root, 2, [{"name": "fig", "amount": 7}])
-    file = root / ".headrace/queries/totals/g1/checkpoint/metadata"
+    file = layout_in(root / ".headrace", "totals").checkpoint / "metadata"
     (file.parent / ".metadata.crc").unlink()
     damage(file.parent)
     (refused,) = run(load(root), spark=spark).outcomes
@@ -121,7 +122,7 @@ def pairs(events, others):
 def test_a_join_of_streams_whose_state_is_lost_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", JOIN, batches=FRUIT[:1])
     assert run(load(root), spark=spark).exit_code == 0
-    shutil.rmtree(root / ".headrace/queries/pairs/g1/checkpoint/state")
+    shutil.rmtree(layout_in(root / ".headrace", "pairs").home / "checkpoint/state")
     (refused,) = run(load(root), spark=spark).outcomes
     assert refused.finding is not None
     assert refused.finding.code == "HR527"
@@ -149,7 +150,7 @@ def test_the_fix_for_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Pat
     root = write_project(tmp_path / "p", WITHOUT_LEDGER, batches=FRUIT)
     assert run(load(root), spark=spark).exit_code == 0
     land(root, 2, [{"name": "fig", "amount": 7}])
-    checkpoint = root / ".headrace/queries/totals/g1/checkpoint"
+    checkpoint = layout_in(root / ".headrace", "totals").home / "checkpoint"
     for partition in ("0", "1"):
         write(f"state/0/{partition}/2.changelog", b"")(checkpoint)
     (refused,) = run(load(root), spark=spark).outcomes

@@ -11,9 +11,9 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.history.lag import lag
-from headrace.queries.layout import QueryLayout
 from headrace.storage.durable import files_below
 from headrace.storage.location import place
+from tests.registered import layout_in
 from tests.run.projects import rows
 from tests.run.test_remote_sinks import store
 
@@ -66,14 +66,14 @@ def test_what_a_source_in_a_store_has_read_is_proved(
     assert 1 <= len(moved) <= 3
     land(4, {"name": "c", "amount": 1})
     (landing / "_5.json").write_text("{}")
-    left = lag(project, project.queries["totals"], QueryLayout(project.storage, "totals"))
+    left = lag(project, project.queries["totals"], layout_in(project.storage, "totals"))
     assert left is not None
     assert (left.count, left.unit, left.left_out) == (1, "files", 0)
     assert hr.run(project, spark=spark).exit_code == 0
     assert rows(tmp_path / "out.db", "SELECT name, total FROM totals ORDER BY name") == [("a", 6), ("c", 1)]
     verdict = hr.verify(project, "totals", spark=spark)
     assert (verdict.state, [each.code for each in verdict.findings if each.severity == "error"]) == ("equal", [])
-    layout = QueryLayout(project.storage, "totals")
+    layout = layout_in(project.storage, "totals")
     text, read = (landing / "4.json").read_text(), ReadFiles(layout.home).read()
     assert sorted(read) == [f"{landing}/{number}.json" for number in range(5)]
     assert (read[f"{landing}/4.json"].size_bytes, bool(read[f"{landing}/4.json"].etag)) == (len(text), is_bucket)

@@ -19,6 +19,7 @@ from headrace.errors import CheckFailed, Finding, HeadraceError, QueryFailed
 from headrace.model.trigger import Restart
 from headrace.run.supervise import run
 from tests.export.test_hooks import Receiver, receiving
+from tests.registered import layout_in
 from tests.waiting import eventually
 
 from .projects import land, rows, write_project
@@ -77,7 +78,7 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
             progress = eventually(lambda: totals.lastProgress if totals.lastProgress else None)
             eventually(lambda: [each["batchId"] for each in totals.recentProgress][:2] == [0, 1])
             assert (progress["name"], totals.name, totals.isActive) == ("totals", "totals", True)
-            checkpoint = root / ".headrace" / "queries" / "totals" / "g1" / "checkpoint"
+            checkpoint = layout_in(root / ".headrace", "totals").home / "checkpoint"
             assert totals.id == json.loads((checkpoint / "metadata").read_text())["id"] != totals.runId
             assert "message" in totals.status
             totals.explain()

@@ -13,10 +13,11 @@ from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.cli.entry import main
 from headrace.errors import CheckFailed
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import latest_generation
 from headrace.run.supervise import run
 from services import HdfsServer
 from tests.connectors.sql.databases import Database
+from tests.registered import layout_in
 from tests.run.projects import land
 from tests.run.test_driver_lock import holder
 
@@ -101,7 +102,7 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
     assert verify(project, "counts", spark=spark).state == "equal"
 
-    layout = QueryLayout(project.storage, "counts", latest_generation(project.storage, "counts"))
+    layout = layout_in(project.storage, "counts", latest_generation(layout_in(project.storage, "counts")))
     assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
     assert [each.name for each in layout.checkpoint.rglob("*.tmp")] == []
     assert stored(root, capsys) == (4, 4)
@@ -124,12 +125,12 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert run(project, spark=spark).exit_code == 0
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
     assert verify(project, "tallies", spark=spark).state == "equal"
-    assert not list((project.storage / "queries" / "counts").glob("g*"))
+    assert not list((layout_in(project.storage, "counts").folder).glob("g*"))
 
     reset(project, "tallies", result="drop", spark=spark).apply()
     assert run(project, spark=spark).exit_code == 0
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
-    assert latest_generation(project.storage, "tallies") == 2
+    assert latest_generation(layout_in(project.storage, "tallies")) == 2
 
 
 def test_the_state_is_brought_into_other_partitions_on_hdfs(
@@ -138,7 +139,7 @@ def test_the_state_is_brought_into_other_partitions_on_hdfs(
     root = project_on(hdfs_server, tmp_path / "shop", postgres_url, 2, place="parts")
     project = load(root)
     assert run(project, spark=spark).exit_code == 0
-    layout = QueryLayout(project.storage, "counts", latest_generation(project.storage, "counts"))
+    layout = layout_in(project.storage, "counts", latest_generation(layout_in(project.storage, "counts")))
     before = len(list((layout.checkpoint / "state" / "0").glob("[0-9]*")))
     done = repartition(project, "counts", 5, spark=spark)
     assert (done.before, done.after, done.batch) == (before, 5, 2)

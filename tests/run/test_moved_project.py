@@ -121,9 +121,9 @@ def test_a_source_in_another_directory_is_refused_with_both_paths(tmp_path: Path
 
 
 def test_paths_are_written_as_spark_writes_them(tmp_path: Path, spark: SparkSession) -> None:
-    from headrace.checkpoint.relocation import encoded
+    from headrace.checkpoint.relocation import encode
 
     odd = tmp_path / "".join(chr(code) for code in range(33, 127) if chr(code) not in '/\\:*?[]{}"') / "ä ö\u00a0€😀"
     path = spark._jvm.org.apache.hadoop.fs.Path(str(odd))  # type: ignore[union-attr]
-    assert encoded(str(odd)) == path.toUri().toString()
-    assert json.loads(json.dumps(encoded(str(odd)))) == encoded(str(odd))
+    assert encode(str(odd)) == path.toUri().toString()
+    assert json.loads(json.dumps(encode(str(odd)))) == encode(str(odd))

@@ -18,6 +18,7 @@ from headrace.checkpoint.logs import numbered_files
 from headrace.checkpoint.state_files import version_of
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT
+from tests.registered import layout_in
 from tests.rounds import rounds
 
 from .projects import land, ledger, rows, write_project
@@ -124,7 +125,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_restart_gives_the_exact_result(written: Path, spark: SparkSession, damage: Callable[[Path], object]) -> None:
     for query in ("copied", "totals"):
-        damage(written / f".headrace/queries/{query}/g1/checkpoint")
+        damage(layout_in(written / ".headrace", query).checkpoint)
     land(written, BATCHES, content(BATCHES))
     run(written, spark)
     expected = [each for number in range(BATCHES + 1) for each in content(number)]
@@ -138,7 +139,7 @@ def test_a_restart_gives_the_exact_result(written: Path, spark: SparkSession, da
     assert ledger(written / "copied.db") == ledger(written / "totals.db") == list(range(BATCHES + 1))
     files = [
         json.loads(line)["path"].rpartition("/")[2]
-        for lines in Checkpoint(written / ".headrace/queries/totals/g1/checkpoint").source_log("events").values()
+        for lines in Checkpoint(layout_in(written / ".headrace", "totals").checkpoint).source_log("events").values()
         for line in lines
     ]
     assert files == [f"{number:04d}.json" for number in range(BATCHES + 1)]

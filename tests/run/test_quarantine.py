@@ -14,8 +14,8 @@ from headrace.connectors.files.source import Files
 from headrace.connectors.spark_files import prefix
 from headrace.contract import SourcePrefix
 from headrace.errors import Finding
-from headrace.queries.layout import QueryLayout
 from headrace.run import source_health
+from tests.registered import layout_in
 from tests.run.projects import write_project
 from tests.run.test_run import Told
 
@@ -52,7 +52,7 @@ def test_a_file_that_is_archived_while_it_is_read_is_read_there(
     monkeypatch.setattr(Files, "rejected_rows", moved_after)
     project = hr.load(root)
     assert hr.run(project, trigger=hr.available_now, spark=spark).exit_code == 0
-    (apart,) = (QueryLayout(project.storage, "copies").quarantine / "kept").iterdir()
+    (apart,) = (layout_in(project.storage, "copies").quarantine / "kept").iterdir()
     assert [json.loads(line)["batch"] for line in apart.read_text().splitlines()] == [0]
     assert looked == ["True", "False"]
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_archived_before_spark_looks_for_it_is_read_there(
     monkeypatch.setattr(prefix, "places", moved_after)
     project = hr.load(root)
     assert hr.run(project, trigger=hr.available_now, spark=spark).exit_code == 0
-    (apart,) = (QueryLayout(project.storage, "copies").quarantine / "kept").iterdir()
+    (apart,) = (layout_in(project.storage, "copies").quarantine / "kept").iterdir()
     assert [json.loads(line)["batch"] for line in apart.read_text().splitlines()] == [0]
     assert looked == [True, False]
 
@@ -97,7 +97,7 @@ def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_told(
     project, told = hr.load(root), Told()
     assert hr.run(project, trigger=hr.available_now, spark=spark, reporter=told).exit_code == 0
     said = [each.what for each in told.all(Finding) if each.code == "HR305"]
-    apart = QueryLayout(project.storage, "copies").quarantine / "kept" / "0.jsonl"
+    apart = layout_in(project.storage, "copies").quarantine / "kept" / "0.jsonl"
     if empty == 1:
         assert (len(readings), apart.is_file(), len(said)) == (2, True, 1)
     else:
@@ -113,7 +113,7 @@ def test_a_batch_whose_progress_has_no_count_is_looked_through(
     monkeypatch.setattr(source_health, "bad_rows_metric", "not counted: {}".format)
     project = hr.load(root)
     assert hr.run(project, trigger=hr.available_now, spark=spark).exit_code == 0
-    assert (QueryLayout(project.storage, "copies").quarantine / "kept" / "0.jsonl").is_file()
+    assert (layout_in(project.storage, "copies").quarantine / "kept" / "0.jsonl").is_file()
 
 
 def test_a_file_that_is_gone_is_told_and_the_run_ends_well(

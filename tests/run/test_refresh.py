@@ -20,10 +20,11 @@ from headrace.control.board import RunResult
 from headrace.errors import CheckFailed, Finding
 from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.run.stop import StopRequest
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.testing.conformance import forget_commit
+from tests.registered import layout_in
 from tests.waiting import PATIENCE_SECONDS, until
 
 from .projects import land, rows, write_project
@@ -136,7 +137,7 @@ def shop(root: Path, body: str = PRICES, **prices: Any) -> Path:
 
 
 def uses(root: Path) -> list[tuple[int, int]]:
-    record = TableVersions(QueryLayout(load(root).storage, "bills").table_record)
+    record = TableVersions(layout_in(load(root).storage, "bills").table_record)
     return [(use.from_batch, use.versions["prices"]) for use in record.uses()]
 
 
@@ -250,7 +251,7 @@ def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path
         last = scene.batches[-1].batch
         scene.wait("three more batches", lambda: scene.batches[-1].batch >= last + 3)
         assert last < 390, "it was to be busy all the time"
-    record = TableVersions(QueryLayout(load(root).storage, "bills").table_record)
+    record = TableVersions(layout_in(load(root).storage, "bills").table_record)
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     # Each version counts one more than the one before.
     assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
@@ -274,7 +275,7 @@ def test_a_batch_that_is_broken_off_all_the_same_is_made_again_before_the_new_ve
         scene.wait_for_findings("HR560", len(scene.findings("HR560")) + 1)
         last = scene.batches[-1].batch
         scene.wait("three more batches", lambda: scene.batches[-1].batch >= last + 3)
-    record = TableVersions(QueryLayout(load(root).storage, "bills").table_record)
+    record = TableVersions(layout_in(load(root).storage, "bills").table_record)
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     assert sorted({batch for batch, _ in written}) == list(range(written[-1][0] + 1))
     assert all(rows == [[batch, record.in_force(batch)["prices"]]] for batch, rows in written)
@@ -287,8 +288,8 @@ def test_a_batch_that_comes_again_sees_the_version_that_it_was_begun_with(tmp_pa
     run(project, spark=spark, trigger=now)
     land(root, 1, sale(2))
     run(project, spark=spark, trigger=now)
-    forget_commit(QueryLayout(project.storage, "bills").checkpoint)
-    leftovers = QueryLayout(project.storage, "bills").tables / "prices"
+    forget_commit(layout_in(project.storage, "bills").checkpoint)
+    leftovers = layout_in(project.storage, "bills").tables / "prices"
     (leftovers / ".3").mkdir()
     (leftovers / "9").mkdir()
     land(root, 2, sale(3))

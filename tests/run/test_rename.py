@@ -13,22 +13,21 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.change.pending import changes
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
-from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, HeadraceError
 from headrace.history import History
 from headrace.model import Project
 from headrace.queries import driver_lock
-from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout, history_file, latest_generation
-from headrace.queries.rename_record import RenameRecord, kept_in, pending
-from headrace.run import rename
-from headrace.run.rename import move, rename_table, take_over
+from headrace.queries.identity import enter_name, nothing_kept, register_query, sink_context
+from headrace.queries.layout import history_file, layout_of
+from headrace.queries.rename_record import waiting_renames
+from headrace.run.rename import apply_renames, rename_history, rename_table
+from tests.registered import layout_in
 from tests.run.projects import rows, write_project
 
 pytestmark = pytest.mark.plain
@@ -38,19 +37,6 @@ BODY = """
 def {name}(events):
     return events.groupBy("name").agg(F.sum("amount").alias("total"))
 """
-STEPS = ("recorded", "sink", "history", "moved", "schemas")
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-def killed_at(wanted: str) -> Callable[[str], None]:
-    def reached(step: str) -> None:
-        if step == wanted:
-            raise Killed(step)
-
-    return reached
 
 
 def called(root: Path, name: str, former: object = ()) -> Project:
@@ -67,15 +53,15 @@ def root(tmp_path: Path) -> Path:
 
 
 def has_run(project: Project, name: str) -> None:
-    layout = QueryLayout(project.storage, name)
+    register_query(project, project.queries[name])
+    layout = layout_in(project.storage, name)
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout.checkpoint)
     schema = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     schema.parent.mkdir(parents=True, exist_ok=True)
     schema.write_text(f'{{"path":"file:{layout.checkpoint}/state/0/_stateSchema"}}')
     Archive(layout.archive).catch_up(Checkpoint(layout.checkpoint))
-    facts = application(project).facts()
-    context = SinkContext(query=name, generation=1, mode="update", checkpoint=layout.checkpoint, **facts)
+    context = sink_context(project, project.queries[name], layout)
     dialect = SqliteDialect(str(project.root / "out.db"))
     with closing(dialect.connect()) as connection:
         ledger = Ledger(connection, dialect, context, "totals")
@@ -96,25 +82,30 @@ def no_session() -> Any:
     raise AssertionError("a database needs no session")
 
 
-def renamed(project: Project, query: str, *, reached: Callable[[str], None] = lambda step: None) -> None:
-    """What a start does, but for the comparison of the query with what ran."""
-    found = pending(project, project.queries[query])
-    assert found is not None
-    list(move(project, project.queries[query], found, no_session, reached=reached))
+def renamed(project: Project, query: str) -> list[str]:
+    """What a start does once all of it was looked at; what it says."""
+    declared = project.queries[query]
+    found = [*enter_name(project, declared, layout_of(project, declared)), *rename_history(project, declared)]
+    return [finding.what for finding in found]
 
 
 def state(project: Project, name: str) -> dict[str, Any]:
-    """All that has the query's name."""
-    layout = QueryLayout(project.storage, name, latest_generation(project.storage, name))
+    """All that is kept of the query of this name."""
+    layout = layout_of(project, project.queries[name])
     with History.open(history_file(project.storage), read_only=True) as history:
         runs = [status.query for status in history.statuses()]
     schema = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
+    context = sink_context(project, project.queries[name], layout)
+    with closing(SqliteDialect(str(project.root / "out.db")).connect()) as connection:
+        ledger = Ledger(connection, SqliteDialect(str(project.root / "out.db")), context, "totals")
+        owner = ledger.owner()
+        lines = [line.batch for line in ledger.lines()]
     return {
         "batch": Checkpoint(layout.checkpoint).last_batch,
         "archived": list(Archive(layout.archive).batches()),
-        "schema": f"queries/{name}/g1" in schema.read_text() if schema.exists() else None,
-        "lines": rows(project.root / "out.db", f"SELECT COUNT(*) FROM _headrace_ledger WHERE query = '{name}'"),
-        "owner": rows(project.root / "out.db", "SELECT query FROM _headrace_tables WHERE table_name = 'totals'"),
+        "schema": str(layout.checkpoint) in schema.read_text(),
+        "lines": lines,
+        "is owner": owner is not None and owner.is_of(context),
         "history": runs,
         "verdicts": rows(history_file(project.storage), "SELECT query FROM verdicts"),
     }
@@ -125,187 +116,108 @@ def whole(name: str) -> dict[str, Any]:
         "batch": 2,
         "archived": [0, 1, 2],
         "schema": True,
-        "lines": [(3,)],
-        "owner": [(name,)],
+        "lines": [0, 1, 2],
+        "is owner": True,
         "history": [name],
         "verdicts": [(name,)],
     }
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_rename_that_is_killed_is_ended_by_the_next_start_or_taken_back(root: Path, step: str) -> None:
+def test_a_rename_is_one_record_and_nothing_that_is_kept_moves(root: Path) -> None:
     assert state(called(root, "old"), "old") == whole("old")
+    before = files(root)
     project = called(root, "new", "old")
-    for _ in range(2):  # Killed again while it is ended.
-        with pytest.raises(Killed):
-            renamed(project, "new", reached=killed_at(step))
-        found = inspect_checkpoint(project, project.queries["new"])
-        assert [finding.code for finding in found.findings if finding.severity != "note"][:1] == ["HR581"]
-    with pytest.raises(HeadraceError, match="HR581"):
-        hr.reset(project, "new", result="drop").apply()
-    renamed(project, "new")
+    assert [finding.code for finding in waiting_renames(project, project.queries["new"])] == ["HR559"]
+    assert state(project, "new") == whole("new") | {"history": ["old"], "verdicts": [("old",)]}, (
+        "a look renames nothing"
+    )
+    (said,) = renamed(project, "new")
+    assert "continues what ran as 'old'" in said
     assert state(project, "new") == whole("new")
-    assert pending(project, project.queries["new"]) is None
-    # The key may stay, and the query may get its old name again.
-    (project.storage / "queries" / "old").rmdir()
+    assert len(files(root) - before) == 1
+    assert before - files(root) == set()
+    assert [*waiting_renames(project, project.queries["new"]), *renamed(project, "new")] == []
+    # The option may stay, and the query may get its old name again.
     back = called(root, "old", "new")
     renamed(back, "old")
     assert state(back, "old") == whole("old")
 
 
-def test_the_old_name_may_not_run_while_its_rename_is_cut_off(root: Path) -> None:
-    with pytest.raises(Killed):
-        renamed(called(root, "new", "old"), "new", reached=killed_at("sink"))
-    project = called(root, "old")
-    assert not inspect_checkpoint(project, project.queries["old"]).usable
+def files(root: Path) -> set[str]:
+    return {str(file) for file in (root / ".headrace").rglob("*") if not file.name.startswith("history.db")}
 
 
-def test_a_rename_beside_a_rebuild_that_begins_at_the_same_moment_is_taken_back(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_history_of_a_rename_that_was_cut_off_follows_at_the_next_start(root: Path) -> None:
     project = called(root, "new", "old")
-    found = pending(project, project.queries["new"])
-    assert found is not None
-    enter = RenameRecord.enter
-
-    def beside(record: RenameRecord, layout: QueryLayout) -> RenameRecord:
-        RebuildRecord.begun(1, ()).enter(QueryLayout(project.storage, "old"))
-        return enter(record, layout)
-
-    monkeypatch.setattr(RenameRecord, "enter", beside)
-    with pytest.raises(CheckpointError, match="a rebuild of 'old' is kept under that name"):
-        list(move(project, project.queries["new"], found, no_session))
-    assert RenameRecord.of(QueryLayout(project.storage, "new")) is None
-    assert state(project, "old") == whole("old")
-
-
-def test_what_is_written_under_the_old_name_after_the_move_does_not_keep_the_rename_from_its_end(root: Path) -> None:
-    project = called(root, "new", "old")
-    with pytest.raises(Killed):
-        renamed(project, "new", reached=killed_at("moved"))
-    late = QueryLayout(project.storage, "old").checkpoint / "offsets" / "3"
-    late.parent.mkdir(parents=True)
-    late.write_text("v1")
-    renamed(project, "new")
+    query = project.queries["new"]
+    assert len(list(enter_name(project, query, layout_of(project, query)))) == 1
+    assert state(project, "new")["history"] == ["old"]
+    project = called(root, "new")
+    assert renamed(project, "new") == []
     assert state(project, "new") == whole("new")
-    assert late.exists()
 
 
-def test_an_older_driver_of_the_old_name_is_fenced_off(root: Path) -> None:
-    project = called(root, "new", "old")
-    renamed(project, "new")
-    assert sorted(rows(root / "out.db", "SELECT query, epoch FROM _headrace_epochs")) == [("new", 6), ("old", 6)]
-
-
-def test_a_chain_of_names_is_followed_to_the_one_that_ran(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_of_names_is_followed_to_the_one_that_ran(root: Path) -> None:
     project = called(root, "third", ["new", "old"])
-    assert kept_in(project, project.queries["third"]).query == "old"
-    with pytest.raises(Killed):
-        renamed(called(root, "new", "old"), "new", reached=killed_at("history"))
-    assert kept_in(project, project.queries["third"]).query == "old"
-    # The rename that was cut off is ended before the next one.
-    monkeypatch.setattr(rename, "_require_resumable", lambda *given, **named: None)
-    rename.take_over(project, project.queries["third"], None)  # type: ignore[arg-type]
+    renamed(project, "third")
     assert state(project, "third") == whole("third")
 
 
-def test_a_rename_that_was_cut_off_is_taken_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Killed):
-        renamed(called(root, "new", "old"), "new", reached=killed_at("sink"))
-    project = called(root, "old", "new")
-    monkeypatch.setattr(rename, "_require_resumable", lambda *given, **named: None)
-    lock = driver_lock.take(project, project.queries["old"])
-    rename.take_over(project, project.queries["old"], None)  # type: ignore[arg-type]
-    assert state(project, "old") == whole("old")
-    assert lock is not None
-    assert Path(lock.path).exists()
-    lock.release()
-
-
-def test_a_start_that_failed_under_the_new_name_is_replaced(root: Path) -> None:
+def test_a_start_that_failed_by_the_new_name_gives_way(root: Path) -> None:
     project = called(root, "new", "old")
-    QueryLayout(project.storage, "new", 2).checkpoint.mkdir(parents=True)
+    layout_in(project.storage, "new", 2).checkpoint.mkdir(parents=True)
     renamed(project, "new")
     assert state(project, "new") == whole("new")
 
 
-def nothing(project: Project) -> None:
-    """The old query has run, and that is all."""
+@pytest.mark.parametrize("change", ["reset", "rebuild"])
+def test_what_a_change_keeps_stays_with_a_query_that_is_renamed(root: Path, change: str) -> None:
+    project = called(root, "new", "old")
+    if change == "reset":
+        hr.reset(called(root, "old"), "old", result="keep").apply()
+    else:
+        RebuildRecord.begun(1, ()).enter(layout_in(project.storage, "old"))
+    renamed(project, "new")
+    (begun,) = changes(called(root, "new"), "new")
+    assert begun.name == change
+    if change == "reset":
+        begun.undo()
+        assert state(called(root, "new"), "new") == whole("new")
 
 
 def ran_too(project: Project) -> None:
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
-        archive.extractall(QueryLayout(project.storage, "new").checkpoint)
+        archive.extractall(layout_in(project.storage, "new").checkpoint)
 
 
 def third_ran(project: Project) -> None:
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
-        archive.extractall(QueryLayout(project.storage, "third").checkpoint)
-
-
-def was_reset(project: Project) -> None:
-    hr.reset(called(project.root, "old"), "old", result="drop").apply()
-    with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
-        archive.extractall(QueryLayout(project.storage, "old", 2).checkpoint)
-
-
-def reset_cut_off(project: Project) -> None:
-    with pytest.raises(Killed):
-        hr.reset(called(project.root, "old"), "old", result="drop").apply(reached=killed_at("recorded"))
-
-
-def being_rebuilt(project: Project) -> None:
-    RebuildRecord.begun(1, ()).enter(QueryLayout(project.storage, "old"))
-
-
-def damaged_record(project: Project) -> None:
-    (project.storage / "queries" / "new").mkdir()
-    (project.storage / "queries" / "new" / "rename.json").write_text("{")
-
-
-def lines_of_the_new_name(project: Project) -> None:
-    with closing(SqliteDialect(str(project.root / "out.db")).connect()) as connection:
-        connection.cursor().execute(
-            "INSERT INTO _headrace_ledger SELECT application, 'new', generation, table_name, batch, epoch, checkpoint, "
-            "row_count, quarantined, watermark, fingerprint, committed_at, digest, chain, planned FROM _headrace_ledger"
-        )
+        archive.extractall(layout_in(project.storage, "third").checkpoint)
 
 
 @pytest.mark.parametrize(
-    ("before", "former", "code", "said"),
-    [
-        (ran_too, "old", "HR549", "have both run"),
-        (third_ran, ["old", "third"], "HR549", "'old' and 'third'"),
-        (was_reset, "old", "HR549", "headrace change discard old"),
-        (reset_cut_off, "old", "HR549", "headrace change undo old"),
-        (being_rebuilt, "old", "HR549", "headrace change discard old"),
-        (damaged_record, "old", "HR584", "cannot be read"),
-        (lines_of_the_new_name, "old", "HR549", "of 'old' and of 'new'"),
-    ],
+    ("before", "former", "said"),
+    [(ran_too, "old", "have both run"), (third_ran, ["old", "third"], "'old' and 'third'")],
 )
 def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
-    root: Path, before: Callable[[Project], None], former: object, code: str, said: str
+    root: Path, before: Callable[[Project], None], former: object, said: str
 ) -> None:
+    before(called(root, "new", former))
     project = called(root, "new", former)
-    before(project)
-    project = called(root, "new", former)
-    with pytest.raises(HeadraceError) as error:
-        renamed(project, "new")
+    with pytest.raises(CheckpointError) as error:
+        apply_renames(project, project.queries["new"], None)  # type: ignore[arg-type]
     (finding,) = error.value.findings
-    assert (finding.code, said in f"{finding.what}; {finding.fix}") == (code, True)
-    if code == "HR549":
-        assert RenameRecord.of(QueryLayout(project.storage, "new")) is None
-    assert Checkpoint(kept_layout(project)).last_batch == 2
-
-
-def kept_layout(project: Project) -> Path:
-    return QueryLayout(project.storage, "old", latest_generation(project.storage, "old")).checkpoint
+    assert (finding.code, said in finding.what) == ("HR549", True)
+    with pytest.raises(CheckpointError, match="HR549"):
+        list(waiting_renames(project, project.queries["new"]))
+    assert state(called(root, "old"), "old") == whole("old")
 
 
 def test_a_name_that_has_never_run_is_no_fault(tmp_path: Path) -> None:
     project = called(tmp_path / "p", "new", "old")
-    assert pending(project, project.queries["new"]) is None
-    assert kept_in(project, project.queries["new"]).query == "new"
+    assert list(waiting_renames(project, project.queries["new"])) == []
+    (said,) = nothing_kept(project, project.queries["new"])
+    assert "renamed from 'old', and nothing is kept here by that name" in said.what
 
 
 TWO = """
@@ -358,12 +270,12 @@ queries:
 
 def test_a_running_query_is_not_renamed(root: Path) -> None:
     project = called(root, "new", "old")
-    with (project.storage / "queries" / "old" / "driver.lock").open("w") as file:
+    with (layout_in(project.storage, "old").folder / "driver.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(json.dumps({"pid": 7, "host": "here", "started": "today"}))
         file.flush()
         with pytest.raises(HeadraceError, match="HR526"):
-            take_over(project, project.queries["new"], None)  # type: ignore[arg-type]
+            driver_lock.take(project, project.queries["new"])
 
 
 MOVED = BODY.replace('table="totals"', 'table="sums", renamed_from="totals"')
@@ -412,7 +324,7 @@ def test_a_table_is_renamed_with_its_ledger(root: Path, before: tuple[str, ...])
         rename_table(project, query, no_session)
         assert (of_table(root, "sums"), of_table(root, "totals")) == ((True, 3, ["old"]), (False, 0, []))
         # As if the process had ended before it was recorded.
-        QueryLayout(project.storage, "old").sink.unlink()
+        layout_in(project.storage, "old").sink.unlink()
     assert rows(root / "out.db", "SELECT * FROM seen") == [("a",)]
     rename_table(project, query, no_session)
     assert rename_table(project, query, no_session) == ()
@@ -422,7 +334,7 @@ def test_a_table_and_its_query_are_renamed_together(root: Path) -> None:
     project = hr.load(write_project(root, MOVED.format(name="new", former="old")))
     renamed(project, "new")
     rename_table(project, project.queries["new"], no_session)
-    assert (of_table(root, "sums"), of_table(root, "totals")) == ((True, 3, ["new"]), (False, 0, []))
+    assert (of_table(root, "sums"), of_table(root, "totals")) == ((True, 3, ["old"]), (False, 0, []))
 
 
 @pytest.mark.parametrize(
@@ -444,7 +356,9 @@ def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, said: 
 def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_reset_keeps(root: Path) -> None:
     with pytest.raises(HeadraceError, match="HR580"):
         hr.reset(table_renamed(root), "old", result="drop").apply()
-    was_reset(called(root, "old"))
+    hr.reset(called(root, "old"), "old", result="drop").apply()
+    with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
+        archive.extractall(layout_in(root / ".headrace", "old", 2).checkpoint)
     project = table_renamed(root)
     with pytest.raises(HeadraceError, match="HR549"):
         rename_table(project, project.queries["old"], no_session)

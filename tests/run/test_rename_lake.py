@@ -11,10 +11,11 @@ import pytest
 import headrace as hr
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
-from headrace.queries.application import application
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.identity import sink_context
+from headrace.queries.layout import latest_generation
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
+from tests.registered import layout_in
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -83,7 +84,5 @@ def _follow(spark: SparkSession, root: Path, kind: str, prefix: str, sink: Any) 
 
 
 def _context(project: hr.Project, query: Any) -> SinkContext:
-    layout = QueryLayout(project.storage, query.name, latest_generation(project.storage, query.name))
-    return SinkContext(
-        query=query.name, generation=1, mode=query.mode, checkpoint=layout.checkpoint, **application(project).facts()
-    )
+    layout = layout_in(project.storage, query.name, latest_generation(layout_in(project.storage, query.name)))
+    return sink_context(project, query, layout)

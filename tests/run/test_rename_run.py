@@ -11,8 +11,8 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
-from headrace.queries.layout import QueryLayout
-from headrace.verifier.batch_ranges import ranges
+from headrace.verifier.batch_ranges import ranges_of
+from tests.registered import layout_in
 from tests.run.projects import land, ledger, rows, write_project
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def test_renamed_queries_resume_and_are_verified(
 ) -> None:
     root = write_project(tmp_path / "p", OLD, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": 2}]])
     assert run(root, spark, OLD) == {}
-    before = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
+    before = Checkpoint(layout_in(root / ".headrace", "totals").checkpoint)
     identity = before.id
     # Without the key a query under another name is no new one.
     refused = run(root, spark, NEW.replace(', renamed_from="totals"', "").replace(', renamed_from="copies"', ""))
@@ -88,9 +88,8 @@ def test_renamed_queries_resume_and_are_verified(
         ("a", 1),
         ("a", 5),
     ]
-    layout = QueryLayout(root / ".headrace", "sums")
+    layout = layout_in(root / ".headrace", "sums")
     assert (Checkpoint(layout.checkpoint).id, before.id) == (identity, None)
-    assert not (root / ".headrace" / "queries" / "totals").exists()
     assert {name: hr.verify(project, name, spark=spark).state for name in project.queries} == {
         "sums": "equal",
         "rows": "equal",
@@ -116,7 +115,7 @@ def test_renamed_queries_resume_and_are_verified(
         assert run(root, spark, back) == {}
     assert rows(root / "out.db", "SELECT * FROM three ORDER BY 1") == [("a", 13), ("b", 2)]
     assert rows(root / "out.db", "SELECT DISTINCT query, table_name FROM _headrace_ledger") == [("totals", "three")]
-    assert [each.newest for each in ranges(QueryLayout(root / ".headrace", "totals"), 2)] == [True]
+    assert [each.newest for each in ranges_of(layout_in(root / ".headrace", "totals"), 2)] == [True]
     assert {name: hr.verify(load(root, back), name, spark=spark).state for name in ("totals", "copies")} == {
         "totals": "equal",
         "copies": "equal",
@@ -131,7 +130,7 @@ def test_a_query_that_planned_no_batch_is_renamed_too(spark: SparkSession, tmp_p
     assert run(root, spark, OLD) == {}
     owner = "SELECT DISTINCT query FROM _headrace_tables"
     assert rows(root / "out.db", owner) == [("totals",)]
-    assert Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint).last_batch is None
+    assert Checkpoint(layout_in(root / ".headrace", "totals").checkpoint).last_batch is None
     # Twice: neither the first start nor the second finds anything to read.
     for name in ("sums", "counts"):
         body = NEW.replace("def sums", f"def {name}")
@@ -145,7 +144,6 @@ def test_a_query_that_planned_no_batch_is_renamed_too(spark: SparkSession, tmp_p
     assert run(root, spark, body) == {}
     assert rows(root / "out.db", "SELECT * FROM totals") == [("a", 1)]
     assert hr.verify(load(root, body), "counts", spark=spark).state == "equal"
-    assert not (root / ".headrace" / "queries" / "totals").exists()
 
 
 FED = """
@@ -181,7 +179,7 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
         former=', renamed_from="totals"',
     )
     assert "HR535" in run(root, spark, renamed.replace("amount > 0", "amount > 1"))["sums"][0]
-    before = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
+    before = Checkpoint(layout_in(root / ".headrace", "totals").checkpoint)
     assert before.source_names() == ("clicks", "more")
     [judgement] = hr.plan(load(root, renamed), spark=spark)
     assert (judgement.verdict, len(judgement.notes)) == ("same", 3), judgement
@@ -196,12 +194,12 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
         # Then the name is known, and the key may go.
         renamed = renamed.replace(', renamed_from="clicks"', "")
         assert hr.verify(load(root, renamed), "sums", spark=spark).state == "equal"
-    layout = QueryLayout(root / ".headrace", "sums")
+    layout = layout_in(root / ".headrace", "sums")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY 1") == [("a", 11), ("d", 20)]
     assert ledger(root / "out.db") == [0, 1, 2]
     assert sorted(path.name for path in (layout.quarantine / "visits").iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl"]
     # A form whose sources alone had other names is no other form.
-    assert [each.newest for each in ranges(layout, 2)] == [True]
+    assert [each.newest for each in ranges_of(layout, 2)] == [True]
     # The sink's ledger gives back what the checkpoint has lost, from before the rename as well.
     for folder in ("offsets", "commits"):
         (layout.checkpoint / folder / "2").unlink()

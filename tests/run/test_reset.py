@@ -21,15 +21,15 @@ from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
-from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, LeaseLost
 from headrace.model import Project
 from headrace.queries import driver_lock
-from headrace.queries.application import application
 from headrace.queries.changes import Choice
+from headrace.queries.identity import sink_context
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import latest_generation
 from headrace.storage.private import unwritable
+from tests.registered import layout_in
 from tests.run.projects import rows, write_project
 
 pytestmark = pytest.mark.plain
@@ -74,16 +74,10 @@ def project(tmp_path: Path) -> Project:
     """A project whose query has run: its checkpoint, its table of two rows, three lines of the ledger."""
     root = write_project(tmp_path / "p", BODY)
     found = hr.load(root)
-    layout = QueryLayout(found.storage, "totals")
+    layout = layout_in(found.storage, "totals")
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout.checkpoint)
-    context = SinkContext(
-        query="totals",
-        generation=1,
-        mode="update",
-        checkpoint=layout.checkpoint,
-        **application(found).facts(),
-    )
+    context = sink_context(found, found.queries["totals"], layout)
     dialect = SqliteDialect(str(root / "out.db"))
     with closing(dialect.connect()) as connection:
         ledger = Ledger(connection, dialect, context, "Totals")
@@ -105,8 +99,8 @@ def state(project: Project) -> dict[str, Any]:
     """All that a reset may change, as far as the next start sees it."""
     root = project.root
     tables = {name for (name,) in rows(root / "out.db", "SELECT name FROM sqlite_master WHERE type = 'table'")}
-    generation = latest_generation(project.storage, "totals")
-    checkpoint = Checkpoint(QueryLayout(project.storage, "totals", generation).checkpoint)
+    generation = latest_generation(layout_in(project.storage, "totals"))
+    checkpoint = Checkpoint(layout_in(project.storage, "totals", generation).checkpoint)
     owner = rows(root / "out.db", "SELECT query, generation FROM _headrace_tables WHERE table_name = 'Totals'")
     return {
         "generation": generation,
@@ -231,7 +225,7 @@ def test_a_view_of_the_table_reads_the_new_one(project: Project) -> None:
 def planned_since(project: Project) -> None:
     hr.reset(project, "totals", result="drop").apply()
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
-        archive.extractall(QueryLayout(project.storage, "totals", 2).checkpoint)
+        archive.extractall(layout_in(project.storage, "totals", 2).checkpoint)
 
 
 def rows_since(project: Project) -> None:
@@ -246,7 +240,7 @@ def another_choice(project: Project) -> None:
 
 
 def damaged_record(project: Project) -> None:
-    QueryLayout(project.storage, "totals").reset.write_text("{")
+    layout_in(project.storage, "totals").reset.write_text("{")
 
 
 def no_database(project: Project) -> None:
@@ -254,11 +248,11 @@ def no_database(project: Project) -> None:
 
 
 def no_directory(project: Project) -> None:
-    (project.storage / "queries" / "totals" / "reset").write_text("")
+    (layout_in(project.storage, "totals").folder / "reset").write_text("")
 
 
 def running(project: Project) -> None:
-    file = (project.storage / "queries" / "totals" / "driver.lock").open("w")
+    file = (layout_in(project.storage, "totals").folder / "driver.lock").open("w")
     fcntl.flock(file, fcntl.LOCK_EX)
     held.append(file)
 
@@ -389,7 +383,7 @@ def test_it_says_what_it_moves_with_numbers(project: Project, capsys: pytest.Cap
 
 def test_a_sink_that_was_changed_leaves_the_former_result_where_it_is(project: Project) -> None:
     record = {"kind": "sqlite", "name": "former", "systems": [""], "shown": "table 'former' in old.db"}
-    QueryLayout(project.storage, "totals").sink.write_text(json.dumps(record))
+    layout_in(project.storage, "totals").sink.write_text(json.dumps(record))
     plan = hr.reset(project, "totals", result="drop").plan
     assert (plan.held, "table 'former' in old.db" in plan.notes[0]) == ((), True)
     hr.reset(project, "totals", result="drop").apply()
@@ -408,8 +402,8 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(pr
 
     hr.reset(project, "totals", result="drop").apply()
     ((aside,),) = rows(path, "SELECT name FROM sqlite_master WHERE name LIKE '%aside%' AND type = 'table'")
-    line = "INSERT OR REPLACE INTO _headrace_tables SELECT '{}', application, project, query, generation, spark_schema "
-    line += "FROM _headrace_tables WHERE table_name = '{}'"
+    line = "INSERT OR REPLACE INTO _headrace_tables SELECT '{}', application, project, query_id, query, generation, "
+    line += "spark_schema FROM _headrace_tables WHERE table_name = '{}'"
     hr.reset(project, "totals").undo()
     with pytest.raises(Killed):
         hr.reset(project, "totals", result="drop").apply(reached=killed_at("recorded"))

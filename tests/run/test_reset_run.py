@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
 
 def test_a_start_refuses_a_reset_that_was_cut_off(spark: SparkSession, tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}]])
-    home = root / ".headrace" / "queries" / "totals" / "g1"
+    home = layout_in(root / ".headrace", "totals").home
     home.mkdir(parents=True)
     (home / "reset.json").write_text(json.dumps({"result": "drop", "way": "reset", "at": ""}))
     (outcome,) = hr.run(hr.load(root), ["totals"], trigger=hr.available_now, spark=spark).outcomes

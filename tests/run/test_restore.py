@@ -14,9 +14,11 @@ from headrace.api import load, reset
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
-from headrace.queries.application import application
+from headrace.queries.identity import context_facts, register_project
 from headrace.queries.layout import QueryLayout
+from headrace.queries.register import append
 from headrace.run.start import healed, plan_lost_batch
+from tests.registered import layout_in
 
 from ..connectors.exactly_once.drivers import Driver
 from ..connectors.sql.databases import Database
@@ -32,7 +34,9 @@ class Here(Driver):
 
     @property
     def run(self) -> Any:
-        return replace(super().run, generation=self.generation, **application(self.project_).facts())
+        layout = layout_in(self.project_.storage, "q", self.generation)
+        facts = context_facts(self.project_)
+        return replace(super().run, generation=self.generation, query_id=layout.query_id, **facts)
 
 
 PROJECT = """name: phones
@@ -46,7 +50,8 @@ queries:
 def project_at(root: Path) -> tuple[Project, Query, QueryLayout]:
     (root / "headrace.yml").write_text(PROJECT)
     project = load(root)
-    return project, project.queries["q"], QueryLayout(project.storage, "q")
+    register_project(project)
+    return project, project.queries["q"], layout_in(project.storage, "q")
 
 
 @pytest.fixture
@@ -108,8 +113,8 @@ def test_files_of_a_moved_project_are_named_where_they_lie(root: Path) -> None:
 def test_another_projects_ledger_is_not_asked(root: Path) -> None:
     project, query, layout = project_at(root)
     lose(layout, 2)
-    file = project.storage / "application.json"
-    file.write_text(file.read_text().replace(application(project).id, "another"))
+    register = register_project(project)
+    assert append(project.storage, replace(register, application="another"))
     assert plan_lost_batch(project, query, layout) is None
 
 
@@ -121,7 +126,7 @@ def test_a_storage_of_before_a_reset_is_refused_with_a_fix_that_loses_nothing(ro
     before.commit(2)
     copy = shutil.copytree(project.storage, root / "copy")
     reset(project, "q", result="drop").apply()
-    after = Here(before.database, QueryLayout(project.storage, "q", 2).home)
+    after = Here(before.database, layout_in(project.storage, "q", 2).home)
     after.project_, after.generation = project, 2
     after.start()
     if since == "a batch was written":

@@ -35,14 +35,14 @@ from headrace.connectors.sql.staging import Content, Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX, REPLAYS, make_all
 from headrace.connectors.sql.takeover import TableRename
 from headrace.connectors.sql.transactions import Transaction
-from headrace.contract import Correction, OutputMode, SinkContext, Snapshot
+from headrace.contract import Correction, OutputMode, Snapshot
 from headrace.errors import HeadraceError
 from headrace.model import Project
-from headrace.queries.application import application
+from headrace.queries.identity import sink_context
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout
 from headrace.storage import json_lines
 from headrace.storage.disk import Disk
+from tests.registered import layout_in
 from tests.run.projects import rows, write_project
 from tests.run.test_reset import Killed, held, killed_at, running
 from tests.storage.stores import Bucket
@@ -89,9 +89,9 @@ class Driver:
     """Writes batches of the query `totals` as one start of it does, without Spark."""
 
     def __init__(self, project: Project, mode: OutputMode = "update", schema: StructType = SCHEMA) -> None:
-        self.layout = QueryLayout(project.storage, "totals")
-        facts = application(project).facts()
-        self.context = SinkContext(query="totals", generation=1, mode=mode, checkpoint=self.layout.checkpoint, **facts)
+        self.layout = layout_in(project.storage, "totals")
+        context = sink_context(project, project.queries["totals"], self.layout)
+        self.context = replace(context, mode=mode)
         dialect = SqliteDialect(str(project.root / "out.db"))
         table = result_table("Totals", ["name"], schema, self.context)
         ready = prepare(dialect, table, schema.json(), self.context, adds=True, rewindable=True)
@@ -174,7 +174,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
 
 def state(project: Project) -> dict[str, Any]:
     """All that a rewind may change, as far as the next start sees it."""
-    layout = QueryLayout(project.storage, "totals")
+    layout = layout_in(project.storage, "totals")
     root, database = layout.checkpoint, project.root / "out.db"
     versions = {version_of(file.name) or 0 for file in root.glob("state/0/[0-9]*/*.changelog")}
     lines = rows(database, "SELECT batch FROM _headrace_ledger WHERE table_name = 'Totals' ORDER BY 1")
@@ -236,7 +236,7 @@ def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode
     hr.rewind(project, "totals", to_batch=0).apply()
     assert state(project) == at(0, mode)
     hr.rewind(project, "totals").discard()
-    assert not [*(project.storage / "queries" / "totals" / "rewind").iterdir()]
+    assert not [*(layout_in(project.storage, "totals").folder / "rewind").iterdir()]
     assert rows(project.root / "out.db", "SELECT COUNT(*) FROM _headrace_before WHERE void > 0") == [(0,)]
 
 
@@ -283,7 +283,7 @@ def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str)
 def test_where_directories_change_places_in_two_steps_a_kill_between_them_is_ended(
     project: Project, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, rename = QueryLayout(project.storage, "totals").home, Disk.move
+    home, rename = layout_in(project.storage, "totals").home, Disk.move
 
     def refused(*_: object) -> None:
         raise OSError(errno.ENOTSUP, "no such step")
@@ -340,7 +340,7 @@ def test_it_says_what_it_takes_back_with_numbers(project: Project, capsys: pytes
 
 
 def no_state(project: Project) -> None:
-    for file in (QueryLayout(project.storage, "totals").checkpoint / "state").glob("0/*/1[._]*changelog"):
+    for file in (layout_in(project.storage, "totals").checkpoint / "state").glob("0/*/1[._]*changelog"):
         file.unlink()
 
 
@@ -356,17 +356,17 @@ def cut_off(project: Project) -> None:
 
 
 def damaged_record(project: Project) -> None:
-    (project.storage / "queries" / "totals" / "rewind.json").write_text("{")
+    (layout_in(project.storage, "totals").folder / "rewind.json").write_text("{")
 
 
 def record_of_a_later_version(project: Project) -> None:
     record = {"generation": 1, "batch": 1, "newest": 2, "way": "rewind", "at": "", "form": 2}
-    (project.storage / "queries" / "totals" / "rewind.json").write_text(json.dumps(record))
+    (layout_in(project.storage, "totals").folder / "rewind.json").write_text(json.dumps(record))
 
 
 def record_without_a_form(project: Project) -> None:
     record = {"generation": 1, "batch": 1, "newest": 2, "way": "rewind", "at": "2026-01-01T00:00:00+00:00"}
-    (project.storage / "queries" / "totals" / "rewind.json").write_text(json.dumps(record))
+    (layout_in(project.storage, "totals").folder / "rewind.json").write_text(json.dumps(record))
 
 
 def no_database(project: Project) -> None:
@@ -418,8 +418,7 @@ def test_what_cannot_be_rewound_is_said_in_a_sentence(
 
 @pytest.mark.parametrize(("sink", "said"), [("printed", "stays there"), ("plain", "rewindable: 7 days")])
 def test_a_sink_that_cannot_go_back_is_told_with_another_way(project: Project, sink: str, said: str) -> None:
-    home = project.storage / "queries"
-    shutil.copytree(home / "totals" / "g1", home / sink / "g1")
+    shutil.copytree(layout_in(project.storage, "totals").home, layout_in(project.storage, sink).home)
     with pytest.raises(HeadraceError, match="HR580") as error:
         assert hr.rewind(project, sink, to_batch=1).plan
     (finding,) = error.value.findings
@@ -573,7 +572,6 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
     database = project.root / "out.db"
     assert rows(database, "SELECT * FROM Totals WHERE name = 'a'") == [("a", 7, "x")]
     renamed = replace(context, query="sums")
-    TableRename(dialect=lambda: dialect, table="Totals").rename_query(renamed, "totals", no_session)
     sums: Any = {"dialect": lambda: dialect, "table": "sums", "key": ["name"]}
     TableRename(**sums, renamed_from="Totals").rename_table(renamed, no_session)
     rewind = TableRewind(**sums)

@@ -12,9 +12,9 @@ import pytest
 
 import headrace as hr
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout
 from headrace.storage.s3 import S3
 from services import S3Server
+from tests.registered import layout_in
 from tests.run.test_reset import Killed
 from tests.run.test_rewind import at, codes, made, state
 from tests.storage.stores import new_bucket
@@ -114,7 +114,7 @@ def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, mon
     assert begun >= 0.8 * (going + coming) / STRIDE
     there()
     hr.rewind(project, "totals").discard()
-    home = QueryLayout(project.storage, "totals").home.parent
+    home = layout_in(project.storage, "totals").home.parent
     assert [each.name for each in home.iterdir() if "g1" in each.name] == ["g1"]
     assert [each.name for each in home.glob("rewind/*")] == []
     assert state(project) == at(1)

@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
-from headrace.queries.layout import QueryLayout
+from tests.registered import layout_in
 from tests.run.projects import rows
 from tests.run.test_rewind import at, codes, made, state
 
@@ -132,7 +132,7 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
     assert held() == whole
     assert late(project) == dropped
     # A query without state reaches back as far as its archive; and a rewind is taken back.
-    checkpoint = Checkpoint(QueryLayout(project.storage, "copies").checkpoint)
+    checkpoint = Checkpoint(layout_in(project.storage, "copies").checkpoint)
     for number in range(3):
         for log in ("offsets", "commits"):
             for file in (checkpoint.root / log).glob(f"*{number}*"):

@@ -18,11 +18,11 @@ from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import BatchRecord, Observer, Outcome, QueryStart
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import AvailableNow
-from headrace.queries.layout import QueryLayout
 from headrace.run import start, supervision
 from headrace.run.query_run import Watching
 from headrace.run.stop import StopRequest
 from headrace.spark.stream.listener import Listener, ListenerEvent
+from tests.registered import layout_in
 
 from .projects import land, rows, write_project
 
@@ -82,7 +82,7 @@ def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: Spark
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     project = load(root)
     run(project, spark=spark)
-    (QueryLayout(project.storage, "totals").checkpoint / "commits" / "1").unlink()
+    (layout_in(project.storage, "totals").checkpoint / "commits" / "1").unlink()
     land(root, 2, [{"name": "fig", "amount": 9}])
     told = Told()
     assert run(project, spark=spark, reporter=told).exit_code == 0
@@ -94,7 +94,7 @@ def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: Spark
 def test_a_first_batch_whose_plan_was_cut_off_is_planned_again(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     project = load(root)
-    offsets = QueryLayout(project.storage, "totals").checkpoint / "offsets"
+    offsets = layout_in(project.storage, "totals").checkpoint / "offsets"
     offsets.mkdir(parents=True)
     # As Spark leaves them when its process is killed, or the disk is full.
     draft = offsets / ".0.4c0b9a56-2c0b-4d4e-8e8c-4b7d0e3f9a11.tmp"
@@ -150,7 +150,7 @@ def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSessio
     result = run(load(root), spark=spark, stop=stop, reached=reached)
     assert [(end.state, end.finding) for end in result.outcomes] == [("stopped", None)]
     assert inside == [0]
-    checkpoint = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
+    checkpoint = Checkpoint(layout_in(root / ".headrace", "totals").checkpoint)
     assert checkpoint.last_committed is not None
     # The batch after it was not begun, so that the next start has none to make again.
     assert checkpoint.last_batch == checkpoint.last_committed < 39
@@ -235,7 +235,7 @@ def test_a_checkpoint_keeps_its_number_of_state_partitions(tmp_path: Path, spark
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
     (root / "headrace.yml").write_text("name: p\nspark: {spark.sql.shuffle.partitions: 3}\n")
     assert run(load(root), spark=spark).exit_code == 0
-    checkpoint = Checkpoint(QueryLayout(root / ".headrace", "totals").checkpoint)
+    checkpoint = Checkpoint(layout_in(root / ".headrace", "totals").checkpoint)
     assert checkpoint.state_partitions() == 3
     (root / "headrace.yml").write_text("name: p\nspark: {spark.sql.shuffle.partitions: 5}\n")
     land(root, 1, FRUIT[1])
@@ -276,7 +276,7 @@ def test_a_changed_query_is_refused_each_time_until_the_change_is_undone(tmp_pat
     assert started(accept_forward=True) == {"HR538"}
     land(root, 2, FRUIT[1])
     assert started() == set()
-    lines = (root / ".headrace" / "queries" / "totals" / "g1" / "manifest.jsonl").read_text().splitlines()
+    lines = (layout_in(root / ".headrace", "totals").home / "manifest.jsonl").read_text().splitlines()
     assert [json.loads(line)["from_batch"] for line in lines] == [0, 1]
     fingerprints = rows(root / "out.db", "SELECT fingerprint FROM _headrace_ledger ORDER BY batch")
     assert [fingerprints.count(each) for each in fingerprints] == [1, 2, 2]

@@ -19,13 +19,14 @@ from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.cli.entry import main
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import latest_generation
 from headrace.run.supervise import run
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, find, known_connectors
 from services import S3Server, connectors
 from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
+from tests.registered import layout_in
 from tests.run.projects import rows
 from tests.run.test_driver_lock import holder
 from tests.run.test_hdfs import land_next, stored
@@ -101,7 +102,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
     root = project_on(bucket, tmp_path / "shop", postgres_url, 4)
     project = load(root)
     database = Database("postgres", postgres_url)
-    home = f"/{bucket.name}/shop/queries/counts/g1/checkpoint"
+    home = f"/{bucket.name}/shop/queries/{layout_in(project.storage, 'counts').directory}/g1/checkpoint"
     with (
         Proxy(s3_server.port, word=f"PUT {home}/offsets/4".encode()) as offsets,
         reached_by(spark, bucket, endpoint=f"http://127.0.0.1:{offsets.port}"),
@@ -133,7 +134,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
         assert verify(project, "counts", spark=spark).state == "equal"
 
-        layout = QueryLayout(project.storage, "counts", latest_generation(project.storage, "counts"))
+        layout = layout_in(project.storage, "counts", latest_generation(layout_in(project.storage, "counts")))
         assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
         landed = {f"{root}/landing/{file.name}": file.stat().st_size for file in (root / "landing").iterdir()}
         assert {path: file.size_bytes for path, file in ReadFiles(layout.home).read().items()} == landed
@@ -145,7 +146,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         reset(project, "counts", result="drop", spark=spark).apply()
         assert run(project, spark=spark).exit_code == 0
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
-        assert latest_generation(project.storage, "counts") == 2
+        assert latest_generation(layout_in(project.storage, "counts")) == 2
 
         # Into other partitions and under another name: one start resumes from both.
         assert repartition(project, "counts", 3, spark=spark).batch == 5
@@ -157,7 +158,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         assert run(project, spark=spark).exit_code == 0
         expected[0] = ("a", 3, 7)
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
-        assert not list((project.storage / "queries" / "counts").glob("g*"))
+        assert not list((layout_in(project.storage, "counts").folder).glob("g*"))
 
         # Back to an earlier batch, and forth again from the state there.
         land_next(root, 6)

@@ -15,6 +15,7 @@ from headrace.errors import CheckpointError
 from headrace.queries.layout import QueryLayout
 from headrace.queries.rename_record import record
 from headrace.run.rename import make
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 STEPS = ("recorded", "ledger names", "logs", "offsets", "archive", "quarantine")
@@ -35,7 +36,7 @@ def killed_at(wanted: str) -> Callable[[str], None]:
 @pytest.fixture
 def layout(tmp_path: Path) -> QueryLayout:
     """Three batches of two file sources, one of which is read in two places, and what lies beside them."""
-    layout = QueryLayout(tmp_path, "q")
+    layout = layout_in(tmp_path, "q")
     root = layout.checkpoint
     for name in ("old", "old__2", "other"):
         (root / "sources" / name).mkdir(parents=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.contract import Jars
 from headrace.errors import PlatformError
 from headrace.load import load
@@ -137,7 +137,7 @@ def test_the_sums_name_what_the_connectors_are_made_of() -> None:
 
 def test_a_users_own_coordinates_are_told_to_be_unchecked(tmp_path: Path) -> None:
     (tmp_path / "headrace.yml").write_text("name: p\ntargets:\n  dev: {spark: {spark.jars.packages: 'g:a:1'}}\n")
-    found = {finding.code: finding.severity for finding in structure(load(tmp_path, environ={}))}
+    found = {finding.code: finding.severity for finding in check_structure(load(tmp_path, environ={}))}
     assert found.get("HR484") == "note"
 
 

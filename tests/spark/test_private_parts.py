@@ -469,7 +469,7 @@ def plans_are_taken_apart_and_put_together(scene: Scene) -> None:
     columns = list(sequence(plan.output()))
     assert plans.select_only(spark, plans.frame_of(spark, plan), columns[:1]).columns == ["name"]
     assert timed.select(plans.end_micros(spark, columns[2]).alias("us")).agg(F.max("us")).collect()[0][0] == 2_000_000
-    fewer = plans.reword(spark, plan, {0: plans.scala_seq(spark, columns[:1])})
+    fewer = plans.with_parts(spark, plan, {0: plans.scala_seq(spark, columns[:1])})
     assert plans.frame_of(spark, fewer).columns == ["name"]
     alias = plans.alias_as(spark, columns[0], columns[1])
     assert (alias.name(), identity(alias)) == ("amount", identity(columns[1]))

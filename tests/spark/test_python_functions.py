@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.planner.code.meaning import differences, meaning
+from headrace.planner.code.meaning import compare_meanings, read_meaning
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.python_functions import PythonFunction, functions
 
@@ -125,8 +125,8 @@ def found_in(frame: Any) -> list[PythonFunction]:
 
 
 def same(function: Any, other: Any) -> list[str]:
-    return differences(
-        *(meaning(each, owned=lambda module: module.__name__ == __name__, salt="") for each in (function, other))
+    return compare_meanings(
+        *(read_meaning(each, owned=lambda module: module.__name__ == __name__, salt="") for each in (function, other))
     )
 
 
@@ -142,7 +142,7 @@ def test_a_function_of_a_plan_comes_back(build: Any, function: Any, things: dict
 
 def test_a_stateful_processor_comes_back_with_its_methods(things: dict[str, Any]) -> None:
     (found,) = found_in(processor(**things))
-    told = json.dumps(meaning(found.function, owned=lambda module: module.__name__ == __name__, salt=""))
+    told = json.dumps(read_meaning(found.function, owned=lambda module: module.__name__ == __name__, salt=""))
     assert "handleInputRows" in told
     assert '"int": 2' in told
 

@@ -14,9 +14,9 @@ import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.errors import Finding
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import forms
 from headrace.run.state_store import key_order
+from tests.registered import layout_in
 from tests.run.test_run import Told
 
 from .written_checkpoints import QUERIES, WIDE, archive_of, land, of_others
@@ -70,7 +70,7 @@ def test_the_keys_of_a_state_have_the_order_that_its_checkpoint_tells(
 ) -> None:
     with tarfile.open(archive_of(version)) as archive:
         archive.extractall(tmp_path, filter="data")
-    checkpoints = {query: Checkpoint(QueryLayout(tmp_path / ".headrace", query, 1).checkpoint) for query in QUERIES}
+    checkpoints = {query: Checkpoint(layout_in(tmp_path / ".headrace", query, 1).checkpoint) for query in QUERIES}
     told = {query: list(key_order(checkpoint).values()) for query, checkpoint in checkpoints.items()}
     assert told == {query: [by_name] if query in ("names", WIDE) else [] for query in QUERIES}
     (checkpoints[WIDE].root / "offsets" / str(checkpoints[WIDE].last_batch)).write_text("no offsets")
@@ -79,4 +79,4 @@ def test_the_keys_of_a_state_have_the_order_that_its_checkpoint_tells(
 
 def revisions(project: Project, queries: Sequence[str]) -> list[str]:
     """The Spark by which each query was last entered."""
-    return [forms(QueryLayout(project.storage, query, 1).manifest)[-1].spark for query in queries]
+    return [forms(layout_in(project.storage, query, 1).manifest)[-1].spark for query in queries]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyspark
 
 import headrace as hr
-from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
+from tests.registered import layout_in
 
 PLACE = Path(__file__).parent
 PIPELINE = """
@@ -86,7 +86,7 @@ def make(root: Path) -> None:
     project = hr.load(root)
     assert hr.run(project, trigger=hr.available_now).exit_code == 0
     for query in QUERIES:
-        forget_commit(QueryLayout(project.storage, query, 1).checkpoint)
+        forget_commit(layout_in(project.storage, query, 1).checkpoint)
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:

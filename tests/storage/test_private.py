@@ -13,6 +13,7 @@ from headrace.cli.entry import write_crash_log
 from headrace.history import History
 from headrace.storage import private
 from headrace.storage.private import LOCAL_DIRECTORIES, LOCAL_SETTING, local_directories, make_private
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 
@@ -39,7 +40,7 @@ def test_a_new_storage_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_a_storage_of_an_earlier_version_is_tightened(tmp_path: Path) -> None:
     storage = tmp_path / "storage"
-    home = storage / "queries" / "q" / "g1"
+    home = layout_in(storage, "q").folder / "g1"
     (home / "checkpoint").mkdir(parents=True)
     for file in (storage / "history.db", storage / "history.db-wal", home / "archive.jsonl"):
         file.touch()

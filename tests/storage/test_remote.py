@@ -144,9 +144,9 @@ def test_a_large_file_is_copied_in_parts(root: RemotePath, monkeypatch: pytest.M
 @pytest.mark.plain
 def test_stores_of_two_projects_are_reached_by_the_settings_of_each() -> None:
     mine, other = ({"spark.hadoop.fs.s3a.access.key": key} for key in ("mine", "other"))
-    storage = location.located(Path("/p"), "s3a://my-lake/headrace", mine)
+    storage = location.locate(Path("/p"), "s3a://my-lake/headrace", mine)
     location.reach(["s3a://my-input/files", "/local", "s3a:///no-bucket"], mine)
-    location.located(Path("/q"), "s3a://their-lake/headrace", other)
+    location.locate(Path("/q"), "s3a://their-lake/headrace", other)
     try:
         keys = [path._store._fs.key for path in (storage, location.place("s3a://my-input/files/a.json"))]  # type: ignore[attr-defined]
         assert keys == ["mine", "mine"]
@@ -232,7 +232,7 @@ def test_one_driver_has_the_lease(root: RemotePath) -> None:
     assert lease.seen(folder) is None
     second = taken(8)
     assert second is not None
-    assert [each.name for each in folder.iterdir() if each.name.isdigit()] == ["2"]
+    assert [file.name for file in folder.iterdir() if file.suffix == ".json"] == ["000002.json"]
     second.release()
 
 
@@ -285,7 +285,7 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
             patch.setattr(MemoryStore, "create", away)
             with pytest.raises(PlatformError):
                 lease.take(folder, "first")
-    assert list(made.files) == [f"/lost-{lost}/1"]
+    assert list(made.files) == [f"/lost-{lost}/000001.json"]
     held = lease.take(folder, "again")
     with pytest.raises(lease.LeaseHeld):
         lease.take(folder, "a second time")
@@ -307,14 +307,14 @@ def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
     with monkeypatch.context() as patch:
         patch.setattr(MemoryStore, "delete", away)
         held = lease.take(folder, "2")
-    assert {"/lease/1", "/lease/2"} < set(made.files)
+    assert {"/lease/000001.json", "/lease/000002.json"} < set(made.files)
     with pytest.raises(lease.LeaseHeld):
         lease.take(folder, "3")
     held.release()
     create = MemoryStore.create
 
     def created(store: MemoryStore, path: str, data: bytes) -> bool:
-        if path.endswith("/3"):
+        if path.endswith("/000003.json"):
             monkeypatch.setattr(MemoryStore, "listing", away)
         return create(store, path, data)
 
@@ -325,7 +325,7 @@ def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
     monkeypatch.setattr(MemoryStore, "listing", listing)
     monkeypatch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
     lease.take(folder, "4").release()
-    assert sorted(made.files) == ["/lease/4", "/lease/4.free"]
+    assert sorted(made.files) == ["/lease/000004.free", "/lease/000004.json"]
 
 
 @pytest.mark.plain
@@ -337,7 +337,7 @@ def test_a_lease_is_renewed_while_its_process_lives(
     held = lease.take(root / "lease", "now")
     made.now_ms += int(lease.LEASE_SECONDS * 2000)
     for _ in range(500):
-        if "/lease/1.alive" in made.files:
+        if "/lease/000001.alive" in made.files:
             break
         time.sleep(0.01)
     with pytest.raises(lease.LeaseHeld):
@@ -353,7 +353,7 @@ def test_a_record_that_comes_too_late_is_taken_back(
     _, root = memory
     folder = root / "lease"
     lease.take(folder, "1").release()
-    known, told = lease._records, []
+    known, told = lease.numbers_in, []
 
     def slow(place: Path) -> list[int]:
         found = known(place)
@@ -363,7 +363,7 @@ def test_a_record_that_comes_too_late_is_taken_back(
             lease.take(place, "3")
         return found
 
-    monkeypatch.setattr(lease, "_records", slow)
+    monkeypatch.setattr(lease, "numbers_in", slow)
     with pytest.raises(lease.LeaseHeld):
         lease.take(folder, "late")
     assert told == [[1]]

@@ -16,7 +16,7 @@ from headrace.cli import main
 from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
 from headrace.testing import recording
-from headrace.testing.cases import cases, run_cases
+from headrace.testing.cases import read_cases, run_cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,7 +203,7 @@ def test_a_case_is_recorded_with_masked_values_and_passes(
     text = recorded.read_text()
     assert recorded == tmp_path / "tests" / "totals.yml"
     assert "ann" not in text
-    [case] = cases(project)
+    [case] = read_cases(project)
     assert case.batches == [
         {"orders": [[who, f"2024-01-01T{time}:00", str(amount)]]}
         for who, time, amount in (("m1", "12:10", 5), ("m2", "12:20", 7), ("m1", "12:50", 1))
@@ -211,7 +211,7 @@ def test_a_case_is_recorded_with_masked_values_and_passes(
     assert case.expect == [["m1", "2024-01-01T12:00:00", "6"], ["m2", "2024-01-01T12:00:00", "7"]]
     assert case.batch is True
     assert main([*command, "--batches", "1"]) == 0
-    assert cases(project)[0].batches == [{"orders": [["ann", "2024-01-01T12:50:00", "1"]]}]
+    assert read_cases(project)[0].batches == [{"orders": [["ann", "2024-01-01T12:50:00", "1"]]}]
     assert main(["test", "-C", str(tmp_path)]) == 0
     assert capsys.readouterr().out.endswith("2 cases, 0 failed\n")
     assert main([*command, "--mask", "time"]) == 1
@@ -298,7 +298,7 @@ def test_a_wrong_case_fails_alone_and_says_where(
     loaded = hr.load(project, may_lack_variables=True)
     at = "tests/a.yml" if line is None else f"tests/a.yml:{line}"
     with pytest.raises(ProjectError, match=rf"(?s)^{at} {code}.*{message}"):
-        cases(loaded)
+        read_cases(loaded)
     [result] = run_cases(loaded)
     assert result.error.startswith(f"{at} {code}: ")
     assert not result.passed

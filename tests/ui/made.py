@@ -79,7 +79,7 @@ def newcomer(root: Path) -> Project:
     with sqlite3.connect(root / "out.db") as db:
         db.execute("CREATE TABLE order_counts (id TEXT, n INT)")
         db.executemany("INSERT INTO order_counts VALUES (?, ?)", [("a", 3), ("b", 5)])
-        db.execute("CREATE TABLE _headrace_tables (table_name, application, spark_schema)")
+        db.execute("CREATE TABLE _headrace_tables (table_name, query_id, spark_schema)")
         db.execute("INSERT INTO _headrace_tables VALUES ('order_counts', 'ours', '{\"fields\": []}')")
     db.close()
     found = hr.load(root)

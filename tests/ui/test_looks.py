@@ -19,13 +19,14 @@ import headrace as hr
 from headrace.history import History
 from headrace.model import Project
 from headrace.queries.form import QueryForm
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.queries.manifest import note_version, revision
 from headrace.ui.app import application
 from headrace.ui.graph import versions
 from headrace.ui.guard import ACTIONS, Guard, Tries
 from headrace.ui.server import ServedAddress
 from headrace.ui.verifying import Verifying
+from tests.registered import layout_in
 from tests.ui import made
 
 pytestmark = pytest.mark.plain
@@ -48,11 +49,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     with sqlite3.connect(root / "out.db") as db:
         db.execute("CREATE TABLE totals (hour TEXT, n INT)")
         db.executemany("INSERT INTO totals VALUES (?, ?)", [(f"2026-01-01T{n:02}", n) for n in range(24)])
-        db.execute("CREATE TABLE _headrace_tables (table_name, application, spark_schema)")
+        db.execute("CREATE TABLE _headrace_tables (table_name, query_id, spark_schema)")
         schema = '{"fields": [{"name": "hour", "type": "timestamp"}]}'
         db.execute("INSERT INTO _headrace_tables VALUES ('totals', 'ours', ?)", (schema,))
         db.execute(
-            "CREATE TABLE _headrace_ledger (application, query, generation, table_name, batch, row_count, committed_at)"
+            "CREATE TABLE _headrace_ledger (query_id, query, generation, table_name, batch, row_count, committed_at)"
         )
         db.executemany(
             "INSERT INTO _headrace_ledger VALUES ('ours', 'totals', 1, 'totals', ?, ?, 'then')", [(0, 5), (1, 6)]
@@ -70,7 +71,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
                     assert mark is not None
                     each = replace(each, dropped_by_watermark=batch, event_min=mark - timedelta(seconds=seconds))
             history.record(run, each)
-    plan = QueryLayout(found.storage, "totals").plan
+    plan = layout_in(found.storage, "totals").plan
     plan.parent.mkdir(parents=True)
     plan.write_text("== Physical Plan ==")
     return found
@@ -122,7 +123,7 @@ def version(batch: int, text: str, plan: str) -> str:
 
 
 def test_what_changed_is_told_from_when_to_when_with_the_difference(ask: TestClient, project: Project) -> None:
-    file = QueryLayout(project.storage, "totals").versions
+    file = layout_in(project.storage, "totals").versions
     file.write_text(version(0, "SELECT 1\nFROM a", "sum(n)") + version(4, "SELECT 2\nFROM a", "max(n)") + '{"cut')
     new, old = ask.get("/api/queries/totals/versions").json()["versions"]
     assert (new["from_batch"], new["at"][:10], new["until"]) == (4, "2026-01-05", None)
@@ -133,14 +134,14 @@ def test_what_changed_is_told_from_when_to_when_with_the_difference(ask: TestCli
 def test_a_start_notes_its_version_once_and_without_a_secret(tmp_path: Path) -> None:
     project = made.project(tmp_path)
     query = project.queries["counts"]
-    layout = QueryLayout(project.storage, "counts")
+    layout = layout_in(project.storage, "counts")
     layout.home.mkdir(parents=True)
     form = QueryForm(feed=f"events '{made.PASSWORD}'", columns=(("n", "count(*)"),), spark="4.2.0")
     for batch in (0, 3):
         note_version(project, query, layout, revision(query, form, "f", columns="", next_batch=batch))
     other = replace(form, columns=(("n", "sum(1)"),))
     note_version(project, query, layout, revision(query, other, "f", columns="", next_batch=5))
-    new, old = versions(project.storage, "counts", 1)
+    new, old = versions(layout, 1)
     assert (old["from_batch"], new["from_batch"], new["until"]) == (0, 5, None)
     assert new["changes"] == {"plan": " from events '***'\n-n = count(*)\n+n = sum(1)"}
     assert made.PASSWORD not in layout.versions.read_text()

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.api import load
-from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
 from services import connectors
 from tests.conftest import ROOT, WITHOUT_CODE_GENERATION
+from tests.registered import layout_in
 from tests.upgrade.make_fixture import FILES, HOME, land
 
 pytestmark = [pytest.mark.services, pytest.mark.connectors, pytest.mark.timeout(600)]
@@ -75,7 +75,7 @@ def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_n
     loaded = load(project)
     for query in loaded.queries:
         # As after a kill between the sink's transaction and Spark's commit: the ledger alone tells that it is in.
-        forget_commit(QueryLayout(loaded.storage, query).checkpoint)
+        forget_commit(layout_in(loaded.storage, query).checkpoint)
     land(project, FILES)
 
     done = subprocess.run(

@@ -19,6 +19,7 @@ from headrace.run.start import start
 from headrace.spark.stream.foreach_batch import ForEachBatch
 from headrace.verifier.proof import verify
 from headrace.verifier.verdict import Verdict
+from tests.registered import layout_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +95,7 @@ class Scene:
 
     @property
     def layout(self) -> QueryLayout:
-        return QueryLayout(self.project.storage, "q")
+        return layout_in(self.project.storage, "q")
 
     def run(self) -> None:
         """Everything that is there, a file a batch."""

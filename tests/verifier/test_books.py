@@ -34,6 +34,7 @@ from headrace.run.source_health import QuarantineFiles
 from headrace.run.start import bring_up
 from headrace.testing.kept import Kept
 from headrace.verifier.late_rows import write_late_rows
+from tests.registered import layout_in
 from tests.rounds import as_long, rounds
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Scene:
 
     @property
     def layout(self) -> QueryLayout:
-        return QueryLayout(self.project.storage, "q")
+        return layout_in(self.project.storage, "q")
 
     def let_in(self, batch: int, minute: int) -> None:
         """A file for each source, with rows up to an hour old; some are malformed, and some are to be filtered."""

@@ -9,7 +9,7 @@ import pytest
 from headrace.contract import Snapshot
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.plan_text import metric
-from headrace.verifier.comparison import compare, corrections, schema_differences
+from headrace.verifier.comparison import compare, find_corrections, schema_differences
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def test_what_puts_a_result_right_is_no_more_than_what_differs(spark: SparkSessi
     # A sum that was added in another order; a row under no key; a row that lacks, one that is wrong, one too many.
     expected = spark.createDataFrame([(1, 0.1 + 0.2), (None, 1.0), (2, 2.0), (3, 3.0)], ddl)
     held = spark.createDataFrame([(1, 0.3), (None, 9.0), (3, 9.0), (4, 4.0)], ddl)
-    with corrections(expected, Snapshot(rows=held, batch=0, key=("a",))) as (rows, deletes):
+    with find_corrections(expected, Snapshot(rows=held, batch=0, key=("a",))) as (rows, deletes):
         assert {tuple(row) for row in rows.collect()} == {(None, 1.0), (2, 2.0), (3, 3.0)}
         # A row that is written takes the place of the one of its key, NULL too.
         assert [tuple(row) for row in deletes.collect()] == [(4,)]

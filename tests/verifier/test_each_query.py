@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.checkpoint.archive import Archive
 from headrace.cli import main
-from headrace.queries.layout import QueryLayout
+from tests.registered import layout_in
 from tests.verifier.kit import write
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     project = hr.load(tmp_path)
     assert hr.run(project, spark=spark).exit_code == 0
 
-    sources = tmp_path / ".headrace/queries/c_source_twice/g1/checkpoint/sources"
+    sources = layout_in(tmp_path / ".headrace", "c_source_twice").home / "checkpoint/sources"
     assert sorted(path.name for path in sources.iterdir()) == ["events", "events__2"]
     for file in (tmp_path / "damaged").glob("*.parquet"):
         file.write_bytes(b"PAR1 nothing of use PAR1")
@@ -121,7 +121,7 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
         name: each["state"] for name, each in verdicts.items()
     }
     assert standing["c_source_twice"].rows_total == 2 * standing["d_sound"].rows_total == 18
-    layout = QueryLayout(project.storage, "c_source_twice")
+    layout = layout_in(project.storage, "c_source_twice")
     kept = [entry.offsets for entry in Archive(layout.archive).entries().values()]
     assert len(kept) >= len([*BATCHES, *MORE])
     assert all(sorted(each) == ["events", "events__2"] and each["events"] == each["events__2"] for each in kept)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.verifier.late_rows import late
+from headrace.verifier.late_rows import find_late_rows
 from tests.rounds import only_usual
 from tests.verifier.kit import scene, write
 
@@ -190,7 +190,7 @@ def test_a_session_that_the_watermark_closed_before_its_last_row_is_that_of_the_
 
 def test_the_dropped_rows_come_with_their_batch_and_watermark(spark: SparkSession, tmp_path: Path) -> None:
     made = scene(spark, tmp_path, LATE_LAST, windows("10 minutes"), mode="update", key=KEYED)
-    dropped = late(made.project, "q", spark=spark)
+    dropped = find_late_rows(made.project, "q", spark=spark)
     found = [
         (f"{row.time:%H:%M}", row.batch, f"{row.watermark:%H:%M}", row.behind.seconds // 60) for row in dropped.rows
     ]

@@ -16,10 +16,10 @@ import headrace as hr
 from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.queries.late_rows import newest_late_batch
-from headrace.queries.layout import QueryLayout
 from headrace.run.late_output import LateOutput
 from headrace.run.stop import StopRequest
 from headrace.verifier import late_rows
+from tests.registered import layout_in
 from tests.run.projects import rows
 from tests.verifier.late_project import BATCHES, land
 from tests.waiting import until
@@ -164,7 +164,7 @@ def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, t
         assert let_go.wait(60)
 
     project, *_ = run(write(tmp_path / "p"), spark)
-    query, layout = project.query("counted"), QueryLayout(project.storage, "counted")
+    query, layout = project.query("counted"), layout_in(project.storage, "counted")
     (layout.late / ".seen").unlink()
     let_go, now = threading.Event(), threading.Event()
     late = LateOutput(project=project, query=query, layout=layout, spark=spark, write=write_slowly, hurries=now.is_set)
@@ -187,6 +187,24 @@ def test_rows_of_batches_before_it_was_asked_for_come_as_well_also_into_files(
     assert sorted((row["time"][11:16], row["late_batch"]) for row in found) == FIRST
 
 
+def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, tmp_path: Path) -> None:
+    root = write(tmp_path / "p")
+    run(root, spark)
+    assert held(root) == FIRST
+    land(root, *SECOND)
+    text = (root / "pipeline.py").read_text().replace("def counted(", "def tallied(")
+    (root / "pipeline.py").write_text(
+        text.replace("trigger=hr.available_now", 'trigger=hr.available_now, renamed_from="counted"')
+    )
+    for _ in range(2):
+        project, states, codes = run(root, spark)
+        assert (states, codes) == (["finished", "finished"], [])
+        assert held(root) == [*FIRST, ("12:10", 7)]
+        # Then the option may go.
+        (root / "pipeline.py").write_text(text)
+    assert hr.verify(project, "tallied_late", spark=spark).state == "equal"
+
+
 def test_a_query_that_begins_anew_begins_its_late_rows_anew(spark: SparkSession, tmp_path: Path) -> None:
     root = write(tmp_path / "p")
     project, *_ = run(root, spark)
@@ -200,7 +218,7 @@ def test_a_query_that_begins_anew_begins_its_late_rows_anew(spark: SparkSession,
     hr.reset(project, "counted_late", result="drop", spark=spark).apply()
     assert run(root, spark)[1] == ["finished", "finished"]
     assert held(root) == FIRST
-    assert QueryLayout(project.storage, "counted", 2).late.is_dir()
+    assert layout_in(project.storage, "counted", 2).late.is_dir()
 
 
 def test_a_query_that_is_rebuilt_begins_its_late_rows_anew(spark: SparkSession, tmp_path: Path) -> None:
@@ -225,7 +243,7 @@ def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession
         _ = hr.rewind(project, "counted", to_batch=2, spark=spark).plan
     assert "counted_late" in refused.value.findings[0].what
     hr.rewind(project, "counted", to_batch=3, spark=spark).apply()
-    assert newest_late_batch(QueryLayout(project.storage, "counted")) == 3
+    assert newest_late_batch(layout_in(project.storage, "counted")) == 3
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
     assert held(root)[:2] == FIRST

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.model import PythonTransform
 from headrace.queries.form import QueryForm
-from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
-from headrace.verifier.batch_ranges import Range, ranges
+from headrace.verifier.batch_ranges import Range, ranges_of
+from tests.registered import layout_in
 from tests.verifier.kit import Row, Scene, scene, write
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
 def test_a_manifest_tells_which_batches_the_newest_form_made(
     tmp_path: Path, known: list[QueryRevision], told: str
 ) -> None:
-    layout = QueryLayout(tmp_path, "q")
+    layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
     layout.manifest.write_text("".join(json.dumps(asdict(each)) + "\n" for each in known))
-    found: tuple[Range, ...] = ranges(layout, 9)
+    found: tuple[Range, ...] = ranges_of(layout, 9)
     assert ", ".join(f"{'+' if each.newest else ''}{each}" for each in found) == told
 
 

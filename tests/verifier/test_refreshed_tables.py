@@ -13,7 +13,7 @@ from headrace.api import check, load, run, verify
 from headrace.build import tables
 from headrace.build.tables import TableVersions
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_each_batch_is_proved_over_the_tables_of_its_time(tmp_path: Path, spark:
     assert content("totals") == [("apple", 50, "Apple"), ("pear", 100, "Pear")]
     assert content("all_totals") == [("apple", 3, 20), ("pear", 3, 40)]
     assert content("in_sql") == [("apple", 2), ("pear", 1), ("pear", 2)]
-    record = TableVersions(QueryLayout(project.storage, "in_sql").table_record)
+    record = TableVersions(layout_in(project.storage, "in_sql").table_record)
     assert [(use.from_batch, dict(use.versions)) for use in record.uses()] == [
         (0, {"prices": 1, "dear": 1}),
         (2, {"prices": 2, "dear": 2}),
@@ -133,7 +133,7 @@ def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_pa
     unsure = verify(project, "late_join", spark=spark)
     assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR706"])
 
-    layout = QueryLayout(project.storage, "joined")
+    layout = layout_in(project.storage, "joined")
     first = layout.table_record.read_text().splitlines()[0]
     layout.table_record.write_text(layout.table_record.read_text().replace(first + "\n", first[:20] + "\n"))
     unknown = verify(project, "joined", spark=spark)
@@ -158,7 +158,7 @@ def test_batches_over_a_table_with_other_columns_are_not_called_wrong(tmp_path: 
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR650"])
     # Of an older version no forms are known, and the table alone tells.
-    QueryLayout(project.storage, "joined").manifest.unlink()
+    layout_in(project.storage, "joined").manifest.unlink()
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR567"])
     assert (verdict.rows_expected, verdict.rows_actual) == (5, 5)
@@ -185,7 +185,7 @@ def test_only_the_newest_versions_are_kept(
 ) -> None:
     monkeypatch.setattr(tables, "KEPT", 0)
     project = shop(tmp_path / "p", spark, "joined")
-    kept = QueryLayout(project.storage, "joined").tables
+    kept = layout_in(project.storage, "joined").tables
     assert sorted(str(path.relative_to(kept)) for path in kept.glob("*/*")) == ["prices/2"]
     assert verify(project, "joined", spark=spark).state == "undecided"
     assert [each.code for each in check(project, spark=spark).findings if each.severity == "error"] == []

@@ -20,10 +20,11 @@ from headrace.contract import Boundary
 from headrace.errors import HeadraceError
 from headrace.history import History
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.late_rows import apply_late_rows
 from headrace.verifier.verdict import Replayed
+from tests.registered import layout_in
 from tests.verifier import late_project
 from tests.verifier.late_project import BATCHES, counts, held, land, read, run
 
@@ -122,7 +123,7 @@ def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: Spa
 KILLED = """
 import os, signal, sys
 from headrace.api import load
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import layout_named as layout_in
 from headrace.build.project_session import session
 from headrace.verifier.late_rows import apply_late_rows
 
@@ -131,7 +132,7 @@ def die(boundary, batch):
         os.kill(os.getpid(), signal.SIGKILL)
 
 project = load(sys.argv[1])
-layout = QueryLayout(project.storage, "updated")
+layout = layout_in(project.storage, "updated")
 apply_late_rows(project, project.queries["updated"], layout, session(project, purpose="short"), reached=die)
 """
 
@@ -139,7 +140,7 @@ apply_late_rows(project, project.queries["updated"], layout, session(project, pu
 @pytest.mark.capability("OP-WM-04")
 def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark: SparkSession, root: Path) -> None:
     project = load(root)
-    before, layout = held(root, "updated"), QueryLayout(project.storage, "updated")
+    before, layout = held(root, "updated"), layout_in(project.storage, "updated")
 
     def halted(boundary: Boundary) -> dict[tuple[str, str], int]:
         def halt(found: Boundary, batch: int) -> None:
@@ -215,7 +216,7 @@ def test_a_batch_that_comes_between_stops_it(spark: SparkSession, root: Path) ->
             land(root, *more)
             run(root, "updated", spark)
 
-    layout = QueryLayout(project.storage, "updated")
+    layout = layout_in(project.storage, "updated")
     with pytest.raises(HeadraceError) as refused:
         apply_late_rows(project, project.queries["updated"], layout, spark, reached=go_on)
     assert [finding.code for finding in refused.value.findings] == ["HR693"]

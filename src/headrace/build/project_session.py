@@ -79,7 +79,7 @@ def _package_settings(project: Project, master: str) -> dict[str, str]:
     return pack.settings(archive, project.target.spark)
 
 
-def borrowed(
+def borrow(
     project: Project, spark: SparkSession | None = None, *, much: bool = False
 ) -> AbstractContextManager[SparkSession]:
     """Return a session to read with, given back as it was; one of the project's own where there is none to copy.

@@ -290,7 +290,7 @@ def _text(version: Version) -> str:
 
 
 def _no_source(source: NamedSource) -> DataFrame:
-    """Return a table reads no source; `check` says so before any start."""
+    """Raise for a source: a table reads none, as `check` says before any start."""
     raise CheckFailed(code="HR253", what=f"a table reads the source '{source.name}'", where=source.where)
 
 

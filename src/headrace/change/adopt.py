@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from headrace.build.plan_builder import build, registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
 from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
-from headrace.checks.analysed import analysed
-from headrace.checks.state_bounds import POLICY, kept_policy
-from headrace.checks.structure import concerning
+from headrace.checks.analysed import check_analysed
+from headrace.checks.state_bounds import POLICY, check_policy
+from headrace.checks.structure import check_structure_of
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.model import NamedSource, Project, Query
@@ -214,7 +214,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             batch = self._last_written(None)
         settings = adopted_settings(self.project, self.old)
         with (
-            borrowed(self.project, self.spark) as spark,
+            borrow(self.project, self.spark) as spark,
             apply_settings(spark, {**session_settings(self.project, spark), **settings}),
             registered_tables(self.project, self.query, spark),
         ):
@@ -269,7 +269,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
     def _require_possible(self) -> AdoptionRecord | None:
         """Raise if the query, its place or the directory cannot be used, without Spark; what was cut off, if so."""
         query, layout = self.query, self.layout
-        errors = [each for each in concerning(self.project, [query.name]) if each.severity == "error"]
+        errors = [each for each in check_structure_of(self.project, [query.name]) if each.severity == "error"]
         if errors:
             raise CheckFailed(errors)
         can = query.sink.adoption.possible(query.mode)
@@ -330,10 +330,10 @@ class Adopt(Change[AdoptionPlan, Adoption]):
 
     def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
         project, query = self.project, self.query
-        findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+        findings = list(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
         if facts.watermarks > 1:
             wanted = project.target.spark.get(POLICY) or str(frame.sparkSession.conf.get(POLICY))
-            findings += kept_policy(query, begun_with(self.old), wanted)
+            findings += check_policy(query, begun_with(self.old), wanted)
         if errors := [each for each in findings if each.severity == "error"]:
             raise CheckFailed(errors)
         yield from findings

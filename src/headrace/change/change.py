@@ -19,7 +19,6 @@ from headrace.queries.blame import commanded
 from headrace.queries.changes import ChangeName, ChangeRecord, ChangeStatus, Way, rebuilding, require_ended
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, layout_of
-from headrace.queries.rename_record import RenameRecord
 from headrace.run.sink_work import SinkWork, ignore, require_stopped
 
 if TYPE_CHECKING:
@@ -124,7 +123,6 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         self.live = layout_of(self.project, self.query)
         if not self._takes_back_half():
             self._require_no_other()
-        self._require_ended(RenameRecord)
 
     def _require_ended(self, kind: type[ChangeRecord]) -> None:
         """Raise CheckpointError if a change of this kind was cut off, unless this one was too and is taken back."""
@@ -142,7 +140,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     def _require_no_other(self) -> None:
         """Raise CheckFailed if a rebuild has been begun, which has a lock of its own."""
-        if findings := list(rebuilding(QueryLayout(self.project.storage, self.query.name))):
+        if findings := list(rebuilding(layout_of(self.project, self.query))):
             raise CheckFailed(findings)
 
     @contextmanager

@@ -24,11 +24,11 @@ from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, RewindRecord, require_ended
 from headrace.queries.driver_lock import DriverLock
-from headrace.queries.layout import QueryLayout, history_file, latest_generation
+from headrace.queries.layout import QueryLayout, history_file, latest_generation, layout_of
 from headrace.queries.location import former_location, table_before
-from headrace.queries.rename_record import RenameRecord, waiting_renames
+from headrace.queries.rename_record import waiting_renames
 from headrace.run.plan import plan
-from headrace.run.rename import brought_along
+from headrace.run.rename import apply_renames
 from headrace.run.sink_work import ignore, require_stopped
 from headrace.run.supervise import run
 from headrace.storage.durable import remove_tree
@@ -93,7 +93,11 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     ) -> None:
         super().__init__(project, query, spark=spark)
         self.since, self.accept_partial = since, accept_partial
-        self._layout = QueryLayout(project.storage, query)
+
+    @property
+    def _layout(self) -> QueryLayout:
+        """The query's places, whichever generation it runs as."""
+        return layout_of(self.project, self.query)
 
     @property
     def status(self) -> shadow.RebuildStatus | None:
@@ -155,7 +159,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         record = RebuildRecord.of(self._layout)
         if record is None:
             return
-        number = latest_generation(self.project.storage, self.query.name)
+        number = latest_generation(self._layout)
         if record.phase in ("swapping", "rolling-back"):
             number = record.former  # Of the other one a part may lie there.
         if table_before(self.project, self.query, self._generation(number)) is not None:
@@ -223,7 +227,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _undone(self, reached: Callable[[str], None]) -> RebuildResult:
         record = self._required("swapping", "swapped", "rolling-back")
-        newest = latest_generation(self.project.storage, self.query.name)
+        newest = latest_generation(self._layout)
         if newest > record.generation:
             why = f"it was reset since, and is generation {newest} now"
             fix = f"take that back first: {self._then('undo')}; or delete the former one for good"
@@ -266,7 +270,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             with writing_to(former.home):
                 remove_tree(former.home)
             RebuildRecord.remove(self._layout)
-        return self._result("discarded", latest_generation(self.project.storage, self.query.name))
+        return self._result("discarded", latest_generation(self._layout))
 
     # ------------------------------------------------------------------------------------------------- its beginning
 
@@ -277,7 +281,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         """
         if any(waiting_renames(self.project, self.query)):
             with self._stopped(self._wait):
-                for finding in brought_along(self.project, self.query, self._streaming_session(), anew=True):
+                for finding in apply_renames(self.project, self.query, self._streaming_session(), rebuilds=True):
                     self._notify(finding.what)
 
     def _beginning(self) -> RebuildRecord:
@@ -286,7 +290,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         What is seen without Spark is refused before it is started.
         """
         project, query, since = self.project, self.query, self.since
-        number = latest_generation(project.storage, query.name)
+        number = latest_generation(self._layout)
         former = self._generation(number)
         require_ended(former, ResetRecord, RewindRecord)
         if Checkpoint(former.checkpoint).last_batch is None:
@@ -324,8 +328,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         """Raise if another change of the query has begun, or was made, since this one has looked at it."""
         layout = self._generation(former)
         self._require_locked()
-        require_ended(layout, ResetRecord, RewindRecord, RenameRecord)
-        newest = latest_generation(layout.storage, layout.query)
+        require_ended(layout, ResetRecord, RewindRecord)
+        newest = latest_generation(layout)
         if newest != former or Checkpoint(layout.checkpoint).last_batch is None:
             raise self._refused("another command was changing it", f"give the command again: {self._command('')}")
 

@@ -14,7 +14,7 @@ from headrace.contract import Correction, SinkRepair, Snapshot
 from headrace.errors import PlainData
 from headrace.model import Project
 from headrace.queries.changes import AdoptionRecord, ResetRecord, RewindRecord, require_ended
-from headrace.verifier.comparison import corrections
+from headrace.verifier.comparison import find_corrections
 from headrace.verifier.proof import verify_each
 from headrace.verifier.scope import WHOLE, RowScope
 from headrace.verifier.verdict import Verdict
@@ -89,7 +89,7 @@ class Repair(Change[RepairPlan, RepairResult]):
 
         def mend(expected: DataFrame, held: Snapshot) -> None:
             try:
-                with corrections(expected, held) as (rows, deletes):
+                with find_corrections(expected, held) as (rows, deletes):
                     counts.extend((rows.count(), deletes.count()))
                     carry_out(Correction(snapshot=held, rows=rows, deletes=deletes))
             except Exception as error:  # A verdict would only tell of it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,9 +20,8 @@ from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
 from headrace.queries import changes
 from headrace.queries.changes import Choice
-from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of, newest_layout
+from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of, newest_of
 from headrace.queries.location import former_location, table_before
-from headrace.queries.rename_record import pending
 from headrace.storage.durable import end_move, move, remove_tree, size_of, sync
 from headrace.storage.private import writing_to
 
@@ -81,8 +80,9 @@ class Reset(Change[ResetPlan, ResetResult]):
             # In an object store a directory is moved in steps, and what a crash has left in the former place would be
             # in the way of `undo`.
             with writing_to(self.project.storage):
-                for number in generations_set_aside(self.project.storage, self.query.name):
-                    end_move(QueryLayout(self.project.storage, self.query.name, number).set_aside.home)
+                live = layout_of(self.project, self.query)
+                for number in generations_set_aside(live):
+                    end_move(replace(live, generation=number).set_aside.home)
         super()._look()
         self._require_ended(changes.RewindRecord)
 
@@ -95,7 +95,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             record = None if aside is None else changes.ResetRecord.of(aside)
             if aside is not None and record is None:
                 # It comes last, where a directory is moved in steps.
-                record = changes.ResetRecord.of(QueryLayout(live.storage, live.query, aside.generation))
+                record = changes.ResetRecord.of(replace(live, generation=aside.generation))
             return (
                 None
                 if record is None
@@ -185,8 +185,8 @@ class Reset(Change[ResetPlan, ResetResult]):
         record = None if old is None else changes.ResetRecord.of(old)
         if old is None or record is None:
             raise self._irreversible("there is none")
-        at_home = QueryLayout(old.storage, old.query, old.generation)
-        following = QueryLayout(old.storage, old.query, old.generation + 1)
+        at_home = replace(self.live, generation=old.generation)
+        following = replace(self.live, generation=old.generation + 1)
         run = Checkpoint(following.checkpoint)
         # A driver that was stopped for longer than its lease may have planned a batch since the undoing was begun.
         newest = run.last_batch if begun is None or record.result == "keep" else run.last_committed
@@ -245,7 +245,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         if begun is not None and begun[1].way != "discard":
             why = f"{'a reset' if begun[1].way == 'reset' else 'the undoing of a reset'} was cut off"
             raise self._refused(why, f"end it first: {self._then('resume')}")
-        generations = generations_set_aside(self.live.storage, self.live.query)
+        generations = generations_set_aside(self.live)
         if not generations:
             raise self._nothing(f"no reset of query '{self.query.name}' has set anything aside")
         with writing_to(self.live.home):
@@ -253,7 +253,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             self.live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
             sync(self.live.home.parent)
         for number in generations:
-            old = QueryLayout(self.live.storage, self.live.query, number).set_aside
+            old = replace(self.live, generation=number).set_aside
             record = changes.ResetRecord.of(old)
             if record is not None:
                 self._enter(record.on("discard"), old)
@@ -268,14 +268,6 @@ class Reset(Change[ResetPlan, ResetResult]):
 
     def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
-        if (former := pending(self.project, self.query)) is not None:
-            why = f"what ran as '{former.former}' is to be taken over under this name, which the next start does"
-            fix = f"start it first: headrace run {self.query.name}"
-            if sink.swap is not None:
-                fix += (
-                    f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
-                )
-            raise self._refused(why, f"{fix}; or reset it under its former name, and rename it then")
         if table_before(self.project, self.query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
             raise self._refused(why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
@@ -302,8 +294,8 @@ class Reset(Change[ResetPlan, ResetResult]):
         yield "its sources are read again from where they begin; what they no longer hold does not come again"
 
     def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:
-        live = newest_layout(self.live.storage, self.live.query)
-        kept = tuple(generations_set_aside(live.storage, live.query))
+        live = newest_of(self.live)
+        kept = tuple(generations_set_aside(live))
         return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
 
 

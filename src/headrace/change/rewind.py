@@ -24,9 +24,9 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, require_ended
 from headrace.queries.late_rows import newest_late_batch
-from headrace.queries.layout import QueryLayout, history_file, newest_layout
+from headrace.queries.layout import QueryLayout, history_file, layout_of, newest_of
 from headrace.queries.location import former_location, table_before
-from headrace.queries.rename_record import unfinished, unfinished_sources
+from headrace.queries.rename_record import unfinished_sources
 from headrace.storage.durable import remove_tree, replace_file
 from headrace.storage.private import writing_to
 
@@ -94,7 +94,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     @property
     def status(self) -> ChangeStatus | None:
-        record = RewindRecord.of(QueryLayout(self.project.storage, self.query.name))
+        record = RewindRecord.of(layout_of(self.project, self.query))
         if record is None:
             return None
         return self._standing(record.way, record.at, f"was rewound to the end of batch {record.batch}")
@@ -107,7 +107,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             return self._begun(begun)
         # What is wrong with the newest batches may be mended by going back behind them.
         require_ended(self.live, AdoptionRecord)
-        if begun_elsewhere := [*unfinished(self.live), *unfinished_sources(self.live)]:
+        if begun_elsewhere := [*unfinished_sources(self.live)]:
             raise CheckpointError(begun_elsewhere)
         past = self._past(self.live)
         batch, newest = self._batch(past), past.checkpoint.last_batch
@@ -337,7 +337,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         return self._nothing(f"there is nothing to rewind of query '{self.query.name}': {why}")
 
     def _result(self, done: str, plan: RewindPlan | None = None) -> RewindResult:
-        layout = newest_layout(self.live.storage, self.live.query)
+        layout = newest_of(self.live)
         batch = Checkpoint(layout.checkpoint).last_batch
         return RewindResult(query=layout.query, done=done, generation=layout.generation, batch=batch, plan=plan)
 

@@ -21,12 +21,13 @@ from headrace.history import History
 from headrace.history.lag import lag, read_committed_prefixes
 from headrace.model import AvailableNow, NamedSource, Project, Query
 from headrace.planner.ends import place_of
-from headrace.queries.application import application
 from headrace.queries.blame import named, reset_command
 from headrace.queries.changes import ChangeStatus, RebuildRecord
-from headrace.queries.layout import QueryLayout, history_file, rebuild_storage
+from headrace.queries.identity import register_project
+from headrace.queries.layout import QueryLayout, history_file, layout_of, rebuild_storage
 from headrace.queries.location import enter_sink
 from headrace.queries.manifest import move_sink
+from headrace.queries.register import Entry, append, enter_directory
 from headrace.run.moved_project import rename_schemas
 from headrace.run.sink_work import SinkWork
 from headrace.storage.durable import end_move, move, remove_tree, sync
@@ -56,12 +57,12 @@ class RebuildStatus(ChangeStatus):
 
 def shadow(project: Project, query: Query, *, sources: Mapping[str, NamedSource] | None = None) -> Project:
     """The project as the rebuild of `query` sees it; `sources` take the place of those of their names."""
-    storage = rebuild_storage(project.storage, query.name).absolute()
+    storage = rebuild_storage(project.storage, layout_of(project, query)).absolute()
     beside = replace(query, sink=exchange(query).beside, trigger=AvailableNow(), on_change="refuse", renamed_from=())
     return replace(
         project,
         target=replace(project.target, storage=str(storage)),
-        local=local_storage(project, query.name),
+        local=local_storage(project, query),
         queries={**project.queries, query.name: beside},
         sources={**project.sources, **(sources or {})},
     )
@@ -77,24 +78,28 @@ def exchange(query: Query) -> SinkSwap:
     return query.sink.swap
 
 
-def local_storage(project: Project, query: str) -> Path:
+def local_storage(project: Project, query: Query) -> Path:
     """Where the history of the rebuild is: in its storage directory, if that is local."""
-    return rebuild_storage(project.local_storage, query).absolute()
+    return rebuild_storage(project.local_storage, layout_of(project, query)).absolute()
 
 
 def layout_beside(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
     """Where the rebuilt generation lies while it is beside."""
-    return QueryLayout(rebuild_storage(project.storage, query.name).absolute(), query.name, record.generation)
+    layout = layout_of(project, query)
+    storage = rebuild_storage(project.storage, layout).absolute()
+    return replace(layout, storage=storage, generation=record.generation)
 
 
 def make(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
     """The storage directory of the rebuild, made if it is not there. Raises PlatformError."""
     layout = layout_beside(project, query, record)
-    known = application(project)
+    entry = Entry(id=layout.query_id, directory=layout.directory)
+    register = replace(register_project(project), rebuilds=True, queries={query.name: entry}, number=0)
     with writing_to(layout.storage):
         make_private(layout.storage.parent)
         layout.storage.mkdir(exist_ok=True, mode=0o700)
-        replace(known, rebuilds=True).enter(layout.storage)
+        enter_directory(layout.storage, entry, register, query.name)
+        append(layout.storage, register)
         # The number of the generation is told by its directory.
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         sync(layout.home.parent)
@@ -103,7 +108,9 @@ def make(project: Project, query: Query, record: RebuildRecord) -> QueryLayout:
 
 def remove(project: Project, query: Query) -> None:
     """Let there be no storage directory of the rebuild, nor a history. Raises PlatformError."""
-    for storage in dict.fromkeys((rebuild_storage(project.storage, query.name), local_storage(project, query.name))):
+    for storage in dict.fromkeys(
+        (rebuild_storage(project.storage, layout_of(project, query)), local_storage(project, query))
+    ):
         with writing_to(storage):
             remove_tree(storage)
         # Other queries may be rebuilt at the same time, and a store removes a directory with what is in it.
@@ -114,12 +121,13 @@ def remove(project: Project, query: Query) -> None:
 
 def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
     """How far the rebuild of `query` is; None without one. Raises CheckpointError for a record that is damaged."""
-    record = RebuildRecord.of(QueryLayout(project.storage, query))
+    declared = project.queries[query]
+    live = layout_of(project, declared)
+    record = RebuildRecord.of(live)
     if record is None:
         return None
-    declared = project.queries[query]
     beside = layout_beside(project, declared, record)
-    layout = beside if beside.home.exists() else QueryLayout(project.storage, query, record.generation)
+    layout = beside if beside.home.exists() else replace(live, generation=record.generation)
     committed, waiting = None, None
     try:
         committed = Checkpoint(layout.checkpoint).last_committed
@@ -149,20 +157,22 @@ def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
         former=record.former,
         generation=record.generation,
         batches=batches,
-        rows=_rows(project, query, record.generation),
+        rows=_rows(project, declared, record.generation),
         lag=waiting,
         notes=record.notes,
         report=record.report,
     )
 
 
-def _rows(project: Project, query: str, generation: int) -> int:
+def _rows(project: Project, query: Query, generation: int) -> int:
     """What the rebuilt generation has read, by its own history, or after the swap by that of the project."""
     found = [0]
     for storage in (local_storage(project, query), project.local_storage):
         if history_file(storage).exists():
             with suppress(HeadraceError), History.open(history_file(storage), read_only=True) as history:
-                known = (each for each in history.statuses() if (each.query, each.generation) == (query, generation))
+                known = (
+                    each for each in history.statuses() if (each.query, each.generation) == (query.name, generation)
+                )
                 found += [each.rows_total for each in known]
     return max(found)
 
@@ -223,14 +233,14 @@ def swap_in(work: SinkWork, record: RebuildRecord, reached: Callable[[str], None
             was.enter(before)
         raise
     reached("sink")
-    place = QueryLayout(project.storage, query.name, record.generation)
+    place = replace(before, generation=record.generation)
     # The newest generation is the one that the query runs as, so that this one step is the switch.
     _move(made, place)
     reached("moved")
     _bring_along(work, query, made, place, query.sink)
     reached("rewritten")
     with suppress(HeadraceError), History.open(history_file(project.local_storage)) as history:
-        there = history_file(local_storage(project, query.name))
+        there = history_file(local_storage(project, query))
         history.take_over(there, query.name, record.generation)
     remove(project, query)
     return record.at_phase("swapped").enter(before)
@@ -240,7 +250,7 @@ def swap_out(work: SinkWork, record: RebuildRecord, reached: Callable[[str], Non
     """Let the former generation be the one that the query runs as; the rebuilt one lies beside, as before the swap."""
     project, query = work.project, work.query
     before, made = _layouts(work, record)
-    place = QueryLayout(project.storage, query.name, record.generation)
+    place = replace(before, generation=record.generation)
     if record.phase == "swapping":
         # In an object store a part of it may lie in either place.
         with writing_to(place.home):
@@ -268,7 +278,7 @@ def swap_out(work: SinkWork, record: RebuildRecord, reached: Callable[[str], Non
 
 
 def _layouts(work: SinkWork, record: RebuildRecord) -> tuple[QueryLayout, QueryLayout]:
-    before = QueryLayout(work.project.storage, work.query.name, record.former)
+    before = replace(layout_of(work.project, work.query), generation=record.former)
     return before, layout_beside(work.project, work.query, record)
 
 

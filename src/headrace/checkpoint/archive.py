@@ -217,7 +217,7 @@ def _readable(file: Path) -> Iterator[None]:
     try:
         yield
     except (json_lines.DamagedLine, OSError) as error:
-        raise damaged(file, getattr(error, "number", 0), error) from error
+        raise damaged_line(file, getattr(error, "number", 0), error) from error
 
 
 def _apply_lines(batches: dict[int, ArchivedBatch], file: Path, lines: Iterable[Any]) -> dict[int, ArchivedBatch]:
@@ -234,7 +234,7 @@ def _apply_lines(batches: dict[int, ArchivedBatch], file: Path, lines: Iterable[
                 entry = OffsetEntry(**{name: line[name] for name in _FACTS}, conf=conf)
                 batches[entry.batch] = ArchivedBatch(entry=entry, next_watermark_ms=line["next_watermark_ms"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise damaged(file, number, error) from error
+            raise damaged_line(file, number, error) from error
     return batches
 
 
@@ -310,7 +310,7 @@ def close(file: Path, folder: Path, count: int) -> int:
     that readers ignore the closed one.
     """
     with file.open("rb") as opened:
-        head = _parsed(file, 1, opened.readline())
+        head = _parse(file, 1, opened.readline())
         number = head.get("segment", 1)
         if "segment" not in head:
             opened.seek(0)
@@ -324,7 +324,7 @@ def close(file: Path, folder: Path, count: int) -> int:
         whole = io.BytesIO()
         with gzip.GzipFile(draft.name, "wb", fileobj=whole, mtime=0) as packed:
             for at, line in enumerate(islice(opened, count - KEPT_OPEN), start=1):
-                facts = _parsed(file, at, line)
+                facts = _parse(file, at, line)
                 if "batch" in facts:
                     conf = facts.get("conf", conf)
                     batches = (min(batches[0], facts["batch"]), max(batches[1], facts["batch"]))
@@ -348,15 +348,15 @@ def _with_conf(lines: Sequence[bytes], conf: Mapping[str, str]) -> Iterable[byte
     return lines
 
 
-def _parsed(file: Path, number: int, line: bytes) -> dict[str, Any]:
+def _parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(line)
         return found if isinstance(found, dict) else {}
     except ValueError as error:
-        raise damaged(file, number, error) from error
+        raise damaged_line(file, number, error) from error
 
 
-def damaged(file: Path, line: int, error: Exception) -> CheckpointError:
+def damaged_line(file: Path, line: int, error: Exception) -> CheckpointError:
     """What is raised for a part of the archive that cannot be read."""
     return CheckpointError(
         code="HR523",

@@ -99,7 +99,7 @@ class Checkpoint:
         """
         folder = self.root / Part.SOURCES / name
         for _ in range(_LISTINGS):
-            log = _unfolded(numbered_files(folder))
+            log = _unfold(numbered_files(folder))
             if log is not None:
                 return log
         raise CheckpointError(
@@ -151,7 +151,7 @@ class Checkpoint:
             yield from _findings(error, root / Part.STATE)
 
 
-def _unfolded(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
+def _unfold(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
     """The entries from the newest compacted file on; None when a file went away meanwhile."""
     first = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=-1)
     log: dict[int, list[str]] = {}

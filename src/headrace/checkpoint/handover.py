@@ -33,7 +33,7 @@ from headrace.checkpoint.logs import (
     replace_file,
     text_of,
 )
-from headrace.checkpoint.relocation import described
+from headrace.checkpoint.relocation import state_url
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import copy_file, files_below, names_in, remove_tree
 from headrace.storage.remembered import remembering
@@ -128,7 +128,7 @@ def gap_before_newest(
         return None
     missing = newest - 1
     file = offsets[newest].with_name(str(missing))
-    archived = _archived(archive, missing)
+    archived = _archived_text(archive, missing)
     if archived is not None:
         fault = f"the offsets of batch {missing} were missing, and are written again as the archive has them"
         note = Finding(code="HR459", where=Where(file=str(file)), what=fault)
@@ -150,7 +150,7 @@ def gap_before_newest(
     )
 
 
-def _archived(archive: Archive | None, batch: int) -> str | None:
+def _archived_text(archive: Archive | None, batch: int) -> str | None:
     """The offsets of `batch` as the archive has them; an archive that cannot be read has none."""
     try:
         entry = archive.entries(batch).get(batch) if archive is not None else None
@@ -163,18 +163,18 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
     """What keeps the directory from being adopted, whatever the query is; nothing is changed."""
     root, where = checkpoint.root, Where(file=str(checkpoint.root))
 
-    def refused(why: str, fix: str) -> Finding:
+    def refusal(why: str, fix: str) -> Finding:
         return Finding(code="HR590", where=where, what=f"it cannot be adopted: {why}", fix=fix)
 
     if not root.is_dir():
-        yield refused("there is no such directory", "name the checkpointLocation that the query ran with")
+        yield refusal("there is no such directory", "name the checkpointLocation that the query ran with")
         return
     if not (root / Part.OFFSETS).is_dir() or not (root / Part.ID_FILE).is_file():
         below = [
             file.parent for file in sorted(root.glob(f"*/{Part.ID_FILE}")) if (file.parent / Part.OFFSETS).is_dir()
         ]
         fix = f"name {below[0]}" if below else "name the checkpointLocation that the query ran with"
-        yield refused(
+        yield refusal(
             "it is not a checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
         )
         return
@@ -185,12 +185,12 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
     if isinstance(gap, Finding):
         yield gap
     if checkpoint.last_batch is None:
-        yield refused("its query has planned no batch", "begin with the query as it is: headrace run")
+        yield refusal("its query has planned no batch", "begin with the query as it is: headrace run")
         return
     entry = checkpoint.offset(checkpoint.last_batch)
     if entry is not None and entry.is_continuous:
         fix = "let the former job run once with trigger(availableNow=True)"
-        yield refused("continuous processing has written it, whose offsets hold no settings", fix)
+        yield refusal("continuous processing has written it, whose offsets hold no settings", fix)
 
 
 def listing(checkpoint: Checkpoint) -> dict[str, tuple[int, int]]:
@@ -258,7 +258,7 @@ def _rename(file: Path, names: Mapping[str, Sequence[str]]) -> None:
 def _place(file: Path, place: Path) -> None:
     """Rewrite the paths of schemas in an operator's description: they lie next to it."""
     text = text_of(file) or ""
-    changed = _SCHEMA_FILE.sub(lambda _: described(place), text)
+    changed = _SCHEMA_FILE.sub(lambda _: state_url(place), text)
     if changed != text:
         _write(file, changed)
 

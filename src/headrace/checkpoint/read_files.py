@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.archive import damaged, lines_of
+from headrace.checkpoint.archive import damaged_line, lines_of
 from headrace.storage import json_lines
 from headrace.storage.remote import store_at
 
@@ -79,7 +79,7 @@ class ReadFiles:
                     path = line.pop("path")
                     files[path] = ReadFile(**line)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise damaged(part, 0, error) from error
+            raise damaged_line(part, 0, error) from error
         return files
 
     def note_move(self, old: str, new: str) -> None:

@@ -49,7 +49,7 @@ def rewrite(log: Path, old: str, new: str, home: str = "") -> int:
             if path is None or (home and below(path, home)):
                 continue
             if path.startswith(f"{old}/") and not (below(new, old) and path.startswith(f"{new}/")):
-                facts["path"] = f"file://{encoded(new + path.removeprefix(old))}"
+                facts["path"] = f"file://{encode(new + path.removeprefix(old))}"
                 rewritten += 1
         if rewritten:
             text = ["v1", *(json.dumps(facts, separators=(",", ":"), ensure_ascii=False) for facts in lines)]
@@ -65,7 +65,7 @@ def rewrite_text(file: Path, old: str, new: str) -> None:
         return
     begin = "" if _is_url(old) else "file:/*"
     # Earlier renames left them as a URI has them, which Spark does not find.
-    names = "|".join(re.escape(name) for name in dict.fromkeys((_in_json(old), encoded(old))))
+    names = "|".join(re.escape(name) for name in dict.fromkeys((_in_json(old), encode(old))))
     pattern = re.compile(f'(?<=")({begin})(?:{names})(?=/)')
     changed = pattern.sub(lambda match: ("" if _is_url(new) else match[1] or "file:") + _in_json(new), text)
     if changed != text:
@@ -77,7 +77,7 @@ def below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
-def encoded(path: str) -> str:
+def encode(path: str) -> str:
     """`path` as Spark writes it into a URI."""
     return "".join(
         letter if letter in _PLAIN or (ord(letter) > 0x9F and not letter.isspace()) else quote(letter, safe="")
@@ -85,7 +85,7 @@ def encoded(path: str) -> str:
     )
 
 
-def described(folder: Path) -> str:
+def state_url(folder: Path) -> str:
     """A directory of this machine or of a store as Spark's description of state names it, within JSON.
 
     Unlike the paths in logs of files it is not encoded.

@@ -91,13 +91,13 @@ def restorable(
     first = min(whole, last) if stores else last
     plans: dict[int, PlannedBatch] = {}
     for batch in range(max(first - 1, 0), last + 1):
-        plan = kept(batch) or _planned(checkpoint, batch)
+        plan = kept(batch) or _plan_of(checkpoint, batch)
         if plan is None or batch in empty:
             return None
         plans[batch] = plan
     # Without state nothing is computed again but the newest; of those between only the entries are needed.
     for batch in range(first - 2, -1, -1):
-        if _planned(checkpoint, batch) is not None or (plan := kept(batch)) is None:
+        if _plan_of(checkpoint, batch) is not None or (plan := kept(batch)) is None:
             break
         plans[batch] = plan
     return Restorable(first=first, last=last, plans=dict(sorted(plans.items())), stores=tuple(stores))
@@ -153,14 +153,14 @@ def restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None
                 _uncompact(folder, file, end)
             remove_file(file)
     for number, entry in sorted(entries.items()):
-        earlier = _unfolded(folder, number) if entry.compacted else ()
+        earlier = _unfold(folder, number) if entry.compacted else ()
         text = "\n".join([entry.head, *earlier, *entry.lines])
         file = folder / f"{number}{COMPACT if entry.compacted else ''}"
         if text_of_sound(file) != text:
             replace_file(file, text)
 
 
-def _unfolded(folder: Path, before: int) -> Iterator[str]:
+def _unfold(folder: Path, before: int) -> Iterator[str]:
     """The lines of all entries before one, in their order: of the newest compacted file, and of those after it."""
     files = {number: file for number, file in numbered_files(folder).items() if number < before}
     base = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=-1)
@@ -195,10 +195,10 @@ def _lines(file: Path) -> list[str]:
 def _is_planned(checkpoint: Checkpoint, batch: int) -> bool:
     """Whether the checkpoint has what it planned for `batch` and for all that it planned later."""
     newest = max(numbered_files(checkpoint.root / Part.OFFSETS), default=-1)
-    return newest >= batch and all(_planned(checkpoint, number) is not None for number in {batch, newest})
+    return newest >= batch and all(_plan_of(checkpoint, number) is not None for number in {batch, newest})
 
 
-def _planned(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
+def _plan_of(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
     try:
         return planned_batch(checkpoint, batch)
     except CheckpointError:
@@ -216,7 +216,7 @@ def _first_other(checkpoint: Checkpoint, last: int, kept: Kept, roots: Sequence[
         theirs = kept(batch)
         if theirs is None:
             continue
-        ours = _planned(checkpoint, batch)
+        ours = _plan_of(checkpoint, batch)
         if ours is None or ours.digest(roots) != theirs.digest(roots):
             return batch
     return last + 1

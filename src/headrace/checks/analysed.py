@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.checks.state_bounds import POLICY, StateBound, joins, state_bounds, unremoved
-from headrace.checks.triggers import async_progress
-from headrace.checks.user_functions import chance, clock_and_order
+from headrace.checks.state_bounds import POLICY, StateBound, check_joins, check_unbounded_functions, state_bounds
+from headrace.checks.triggers import check_async_progress
+from headrace.checks.user_functions import check_chance, check_clock_and_order
 from headrace.errors import Finding
 from headrace.findings import Severity
 from headrace.model import AvailableNow, Continuous, Query
@@ -58,7 +58,9 @@ _REFUSALS: dict[operations.Operation, tuple[str, str, str]] = {
 }
 
 
-def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct: bool = False) -> Iterator[Finding]:
+def check_analysed(
+    query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct: bool = False
+) -> Iterator[Finding]:
     """Report everything that is wrong or noteworthy about `frame`, the analysed result of `query`.
 
     calls_distinct: its functions use `distinct`, which looks like `dropDuplicates` in the plan.
@@ -74,35 +76,37 @@ def analysed(query: Query, frame: DataFrame, facts: PlanFacts, *, calls_distinct
         if query.sink.facts.durable:
             fix = "give each column a name of its own in the last select: AS name"
             yield query.finding("HR404", f"has a result with two columns '{name}'", fix)
-    refused = tuple(unsupported(query, frame, calls_distinct=calls_distinct))
+    refused = tuple(check_operations(query, frame, calls_distinct=calls_distinct))
     if not refused:
         grouped = tuple(operations.aggregations(frame))
-        conditions = [finding for aggregation in grouped for finding in _uncleaned(query, aggregation)]
+        conditions = [finding for aggregation in grouped for finding in _check_cleaning(query, aggregation)]
         # Of a condition that is not met Spark says only that there is no watermark.
         explained = any(finding.severity == "error" for finding in conditions)
         error = operations.refusal(frame, query.mode, continuous=isinstance(query.trigger, Continuous))
         by_spark = [] if error is None else [finding_of(error, where=query.where, subject=query.whose)]
         if explained:
             by_spark = [aggregation for aggregation in by_spark if NO_WATERMARK not in aggregation.what]
-        refused = (*by_spark, *_impossible(query, frame, grouped), *conditions)
+        refused = (*by_spark, *_check_functions(query, frame, grouped), *conditions)
     yield from refused
-    yield from async_progress(query, facts.keeps_state)
+    yield from check_async_progress(query, facts.keeps_state)
     if not any(finding.severity == "error" for finding in refused) and (facts.stateful or len(facts.sources) > 1):
         plan = optimised_plan(frame)
-        yield from event_times(query, plan)
-        yield from joins(query, operations.stream_joins(frame.sparkSession, plan), policy=_policy(frame))
-    yield from _of_facts(query, facts)
-    yield from processors(query, facts, frame.sparkSession.conf.get(PROVIDER_KEY, None))
+        yield from check_event_times(query, plan)
+        yield from check_joins(query, operations.stream_joins(frame.sparkSession, plan), policy=_policy(frame))
+    yield from _check_facts(query, facts)
+    yield from check_processors(query, facts, frame.sparkSession.conf.get(PROVIDER_KEY, None))
     if facts.processors:
-        yield from lifetimes(query, facts, frame)
+        yield from check_lifetimes(query, facts, frame)
 
 
-def noteworthy(query: Query, frame: DataFrame, facts: PlanFacts) -> tuple[tuple[StateBound, ...], tuple[Finding, ...]]:
+def describe_state(
+    query: Query, frame: DataFrame, facts: PlanFacts
+) -> tuple[tuple[StateBound, ...], tuple[Finding, ...]]:
     """Return how long each operator of `frame` keeps its state, and findings that stop no start."""
     states = kept_states(frame)
     with_joins = any(state.kind == "join" for state in states)
     stream_joins = operations.stream_joins(frame.sparkSession, optimised_plan(frame)) if with_joins else ()
-    notes = (*unremoved(query, states), *clock_and_order(query, facts, determinism(frame)))
+    notes = (*check_unbounded_functions(query, states), *check_clock_and_order(query, facts, determinism(frame)))
     return state_bounds(query, states, stream_joins, policy=_policy(frame)), notes
 
 
@@ -110,7 +114,7 @@ def _policy(frame: DataFrame) -> str:
     return str(frame.sparkSession.conf.get(POLICY, "min")).lower()
 
 
-def _of_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+def _check_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     # Spark keeps one place in its checkpoint for each name; where rows are quarantined, each needs its own count.
     for name in sorted({name for name in facts.sources if facts.sources.count(name) > 1}):
         yield query.finding(
@@ -124,9 +128,9 @@ def _of_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         yield query.finding(
             "HR240",
             f"keeps the state of its deduplication{by} indefinitely",
-            bounding_fix(operator.marked, operator.times),
+            fix_for_unbounded(operator.marked, operator.times),
         )
-    yield from chance(query, facts)
+    yield from check_chance(query, facts)
     if facts.by_clock and isinstance(query.trigger, AvailableNow):
         yield query.finding(
             "HR261",
@@ -136,7 +140,7 @@ def _of_facts(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         )
 
 
-def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
+def check_event_times(query: Query, optimised: Any) -> Iterator[Finding]:
     """Report operators of an optimised plan that Spark would refuse in the first batch."""
     for reader in stateful_inputs(optimised, complete=query.mode == "complete"):
         if len(reader.columns) > 1:
@@ -149,7 +153,7 @@ def event_times(query: Query, optimised: Any) -> Iterator[Finding]:
             )
 
 
-def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
+def check_operations(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iterator[Finding]:
     """Report what of `frame`, the analysed result of `query`, a stream cannot do; each code once."""
     reported = set[str]()
     allowed = {
@@ -165,7 +169,7 @@ def unsupported(query: Query, frame: DataFrame, *, calls_distinct: bool) -> Iter
         yield query.finding(code, problem.format(mode=query.mode), fix)
 
 
-def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:
+def check_processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator[Finding]:
     """Report what is wrong with the stateful processors of `query`, whose state `provider` would keep."""
     for processor in facts.processors:
         mode = processor.mode.lower()
@@ -201,7 +205,7 @@ def processors(query: Query, facts: PlanFacts, provider: str | None) -> Iterator
                 yield Finding(code=code, what=problem, fix=fix, where=query.where)
 
 
-def lifetimes(query: Query, facts: PlanFacts, frame: DataFrame) -> Iterator[Finding]:
+def check_lifetimes(query: Query, facts: PlanFacts, frame: DataFrame) -> Iterator[Finding]:
     """Report states with a time to live under a time mode that has none, which Spark refuses in the first batch.
 
     Source: StatefulProcessorHandleImpl.validateTTLConfig. The `init` of each processor, called on a
@@ -250,7 +254,7 @@ class _Asked:
         return called
 
 
-def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:
+def _check_functions(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:
     """Report what Spark refuses only when the first batch is planned."""
     whats = [
         f"aggregates by the Python function {name}, which a stream cannot do"
@@ -271,7 +275,7 @@ def _impossible(query: Query, frame: DataFrame, grouped: Sequence[operations.Agg
         )
 
 
-def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Finding]:
+def _check_cleaning(query: Query, aggregation: operations.Aggregation) -> Iterator[Finding]:
     """Report which of the guide's four conditions for cleaning state is not met, or that there is no watermark.
 
     Source: Structured Streaming guide, "Conditions for watermarking to clean aggregation state". Append mode gives a
@@ -302,12 +306,12 @@ def _uncleaned(query: Query, aggregation: operations.Aggregation) -> Iterator[Fi
     else:
         if aggregation.by:
             problem = f"keeps the state of its aggregation by {', '.join(aggregation.by)} indefinitely"
-            yield query.finding("HR240", problem, bounding_fix((), aggregation.given), severity="note")
+            yield query.finding("HR240", problem, fix_for_unbounded((), aggregation.given), severity="note")
         return
     yield query.finding("HR271", problem, fix, severity="error" if query.mode == "append" else severity)
 
 
-def bounding_fix(marked: Sequence[str], times: Sequence[str]) -> str:
+def fix_for_unbounded(marked: Sequence[str], times: Sequence[str]) -> str:
     """Return what to do about an operator whose rows have these columns with a watermark, and these timestamps."""
     if marked:
         return f"use {marked[0]}, which has the watermark, or a window of it, in the operation as well"

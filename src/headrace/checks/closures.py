@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-from headrace.checks.user_functions import Asked, codes
+from headrace.checks.user_functions import Asked, codes_of
 from headrace.errors import Finding, Where
 from headrace.model import Continuous, Counter, Project, Query, RealTime, SqlTransform, Table, View
 from headrace.user_source import Definition, NoSource, bound_names, definition, own_nodes
@@ -45,7 +45,7 @@ class Changed:
     where: Where
 
 
-def changed_by(
+def find_changed_variables(
     function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType]
 ) -> tuple[Changed, ...]:
     """Return the variables that the functions for rows in `function`, and in what it uses, change.
@@ -54,16 +54,16 @@ def changed_by(
     """
     changes: dict[tuple[str, str], Changed] = {}
     in_driver = {(code.co_filename, code.co_firstlineno, code.co_name) for code in executed}
-    for code, scope in codes(function, is_own) if executed else ():
+    for code, scope in codes_of(function, is_own) if executed else ():
         if code in executed or code is getattr(function, "__code__", None):
             continue
-        for name, line in _changes(code, scope, in_driver):
+        for name, line in _find_changes(code, scope, in_driver):
             where = Where(file=code.co_filename, line=line)
             changes.setdefault((code.co_name, name), Changed(function=code.co_name, variable=name, where=where))
     return tuple(changes.values())
 
 
-def driver_variables(query: Query, changes: tuple[Changed, ...]) -> Iterator[Finding]:
+def check_driver_variables(query: Query, changes: tuple[Changed, ...]) -> Iterator[Finding]:
     """Report the variables of the driver that the functions for rows of `query` change."""
     for change in changes:
         whose = "a lambda" if change.function == "<lambda>" else f"the function {change.function}"
@@ -77,7 +77,7 @@ def driver_variables(query: Query, changes: tuple[Changed, ...]) -> Iterator[Fin
         )
 
 
-def _changes(
+def _find_changes(
     code: CodeType, scope: Mapping[str, Any], in_driver: set[tuple[str, int, str]]
 ) -> Iterator[tuple[str, int]]:
     """Yield the driver's variables that a function itself changes, each with its line."""
@@ -92,7 +92,7 @@ def _changes(
     def is_drivers(name: str) -> bool:
         if name in inside:
             return False
-        owner = _owner(name, function)
+        owner = _find_owner(name, function)
         return owner is None or (code.co_filename, owner.line, owner.name) in in_driver
 
     for part in own:
@@ -100,7 +100,7 @@ def _changes(
             if part.id in elsewhere and is_drivers(part.id):
                 yield part.id, part.lineno
         elif isinstance(part, (ast.Subscript, ast.Attribute)) and isinstance(part.ctx, (ast.Store, ast.Del)):
-            name = _root(part)
+            name = _root_variable(part)
             if name is not None and is_drivers(name):
                 yield name, part.lineno
         elif isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr in _CHANGING:
@@ -109,7 +109,7 @@ def _changes(
                 yield held.id, part.lineno
 
 
-def _owner(name: str, function: Definition) -> Definition | None:
+def _find_owner(name: str, function: Definition) -> Definition | None:
     """Return the function around this one whose variable `name` is; None for one of the module."""
     outer = function.outer
     while outer is not None and name not in bound_names(outer.node):
@@ -117,7 +117,7 @@ def _owner(name: str, function: Definition) -> Definition | None:
     return outer
 
 
-def _root(node: ast.expr) -> str | None:
+def _root_variable(node: ast.expr) -> str | None:
     """Return the variable that `a[b].c` begins with."""
     while isinstance(node, (ast.Subscript, ast.Attribute)):
         node = node.value
@@ -126,7 +126,7 @@ def _root(node: ast.expr) -> str | None:
 
 def _is_container(name: str, function: Definition, scope: Mapping[str, Any]) -> bool:
     """Whether a variable holds something that such a method changes; a counter, say, has an `add` too."""
-    owner = _owner(name, function)
+    owner = _find_owner(name, function)
     if owner is None:
         return isinstance(scope.get(name), _CONTAINERS)
     for part in own_nodes(owner.node):
@@ -141,7 +141,7 @@ def _is_container(name: str, function: Definition, scope: Mapping[str, Any]) -> 
     return False
 
 
-def shared_variables(project: Project) -> Iterator[Finding]:
+def check_shared_variables(project: Project) -> Iterator[Finding]:
     """Report SELECTs and functions that ask for a broadcast or a counter and cannot have it."""
     broadcasts = {name: table for name, table in project.tables.items() if table.broadcast}
     values: dict[str, Table | Counter] = {**broadcasts, **project.counters}
@@ -188,7 +188,7 @@ class Watched:
 
 
 @contextmanager
-def watched(
+def watch_building(
     settings: Callable[[], Mapping[str, str]], modules: Iterable[ModuleType], is_own: Callable[[str], bool]
 ) -> Iterator[Watched]:
     """Watch what happens while queries are built in this thread; `settings` gives the session's current ones.
@@ -197,7 +197,7 @@ def watched(
     """
     watch = Watched()
     former, modules = settings(), tuple(modules)
-    variables = dict(_variables(modules))
+    variables = dict(_plain_variables(modules))
 
     # What the session and its connectors set for themselves, as Delta does with its first plan, is not a query's.
     begun: list[Mapping[str, str]] = []
@@ -224,11 +224,11 @@ def watched(
             name: (former.get(name), now.get(name)) for name in names if former.get(name) != now.get(name)
         }
         watch.variables = tuple(
-            dict.fromkeys(name for name, value in _variables(modules) if variables.get(name) != value)
+            dict.fromkeys(name for name, value in _plain_variables(modules) if variables.get(name) != value)
         )
 
 
-def side_effects(query: Query, watch: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
+def check_side_effects(query: Query, watch: Watched, asked: Sequence[Asked]) -> Iterator[Finding]:
     """Report what the functions of `query` changed or read while it was built."""
     for name, (_, value) in watch.settings.items():
         problem = f"takes {name} away while it is built, for every query of the session"
@@ -252,24 +252,24 @@ def side_effects(query: Query, watch: Watched, asked: Sequence[Asked]) -> Iterat
         yield query.finding("HR645", f"changes {', '.join(watch.variables[:3])} while it is built", _NO_STATE)
 
 
-def _variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
+def _plain_variables(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str]]:
     """Yield the plain values of the modules' variables, as texts that are equal as long as nothing is changed."""
     for module in modules:
         for name, value in list(vars(module).items()):
             if name.startswith("__") or not isinstance(value, _PLAIN):
                 continue
             if not isinstance(value, (list, dict, set, tuple, str, bytes)) or len(value) <= _LONGEST:
-                yield f"{_LOADED.sub('', module.__name__)}.{name}", _text(value)
+                yield f"{_LOADED.sub('', module.__name__)}.{name}", _as_text(value)
 
 
-def _text(value: Any) -> str:
+def _as_text(value: Any) -> str:
     """Return a value as a text; of the objects in a container only their identity."""
     if isinstance(value, (list, tuple, set)):
-        return f"{type(value).__name__}:{[_shallow(part) for part in value]}"
+        return f"{type(value).__name__}:{[_shallow_text(part) for part in value]}"
     if isinstance(value, dict):
-        return f"dict:{[(_shallow(key), _shallow(part)) for key, part in value.items()]}"
+        return f"dict:{[(_shallow_text(key), _shallow_text(part)) for key, part in value.items()]}"
     return repr(value)
 
 
-def _shallow(value: Any) -> str:
+def _shallow_text(value: Any) -> str:
     return repr(value) if isinstance(value, (bool, int, float, str, bytes, type(None))) else str(id(value))

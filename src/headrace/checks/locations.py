@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9_]+\Z")
 _FIX = "name a path that all machines see, such as hdfs:// or s3a://; or declare a mounted directory: shared_paths"
 
 
-def storage(project: Project) -> Iterator[Finding]:
+def check_storage(project: Project) -> Iterator[Finding]:
     """Report remote storage of an unknown kind, that cannot be reached, or that two drivers could share."""
     where = project.target.at("storage")
     if (wrong := _storage_fault(project.target.storage)) is not None:
@@ -56,7 +56,7 @@ def storage(project: Project) -> Iterator[Finding]:
         yield from (finding.reword(where=where) for finding in error.findings)
 
 
-def open_to_others(project: Project, *, storage: bool) -> Iterator[Finding]:
+def check_permissions(project: Project, *, storage: bool) -> Iterator[Finding]:
     """Report secrets that every user of this machine may read and, with `storage`, a storage that all may write."""
     for name in project.secret_files:
         if _is_open(project.root / Path(name).expanduser(), 0o004):
@@ -96,10 +96,10 @@ def _storage_fault(storage: str) -> tuple[str, str] | None:
     return None
 
 
-def remote_paths(project: Project) -> Iterator[Finding]:
+def check_remote_paths(project: Project) -> Iterator[Finding]:
     """Report remote paths that cannot be used; each store is asked once for data, and once for Spark's log of files."""
     asked: set[tuple[str, bool]] = set()
-    for named_path in _paths(project):
+    for named_path in _named_paths(project):
         scheme = scheme_of(named_path.path)
         if (wrong := path_fault(named_path.path)) is not None:
             problem = f"{named_path.whose} has the path {named_path.path}, which {wrong[0]}"
@@ -140,7 +140,7 @@ class _NamedPath(NamedTuple):
     where: Where
 
 
-def _paths(project: Project) -> Iterator[_NamedPath]:
+def _named_paths(project: Project) -> Iterator[_NamedPath]:
     for name, source in project.sources.items():
         for option, path in paths_of(source.connector):
             yield _NamedPath(f"the source '{name}'", option, path, False, source.at(option))
@@ -150,7 +150,7 @@ def _paths(project: Project) -> Iterator[_NamedPath]:
             yield _NamedPath(f"the sink of query '{name}'", option, path, keeps_log, query.sink_at(option))
 
 
-def cluster(project: Project) -> Iterator[Finding]:
+def check_cluster_paths(project: Project) -> Iterator[Finding]:
     """Report local paths of a project whose master is on another machine."""
     master = project.target.master or default_master()
     if not is_elsewhere(master):
@@ -164,13 +164,13 @@ def cluster(project: Project) -> Iterator[Finding]:
             fix=_FIX,
             where=project.target.at("storage"),
         )
-    for named_path in _paths(project):
+    for named_path in _named_paths(project):
         if _is_here(project, named_path.path):
             there = f"{named_path.option} {named_path.path} on this machine, and executors of {master} run on others"
             yield Finding(code="HR829", what=f"{named_path.whose} has the {there}", fix=_FIX, where=named_path.where)
 
 
-def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:
+def check_state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: bool) -> Iterator[Finding]:
     """Report cores of a cluster that have no part of a query's state to work on."""
     if keeps_state and partitions < cores:
         yield query.finding(
@@ -181,7 +181,7 @@ def state_partitions(query: Query, *, partitions: int, cores: int, keeps_state: 
         )
 
 
-def speculation(query: Query, *, speculative: bool, keeps_state: bool) -> Iterator[Finding]:
+def check_speculation(query: Query, *, speculative: bool, keeps_state: bool) -> Iterator[Finding]:
     """Report speculation, whose second attempt of a task writes its state under the names of the first one's files."""
     if keeps_state and speculative:
         yield query.finding(
@@ -202,20 +202,20 @@ def _is_here(project: Project, path: str) -> bool:
     )
 
 
-def places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+def find_conflicts(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """Yield the conflicts between queries, each with the queries that it keeps from running."""
-    yield from _written_twice(project)
-    yield from _fed_back(project)
+    yield from _find_shared_places(project)
+    yield from _find_loops(project)
 
 
-def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+def _find_shared_places(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """Yield queries whose sinks write to one place, in any spelling; many may share a console."""
     near: dict[str, list[tuple[Query, Identity | None]]] = defaultdict(list)
     for query in project.queries.values():
         if not query.sink.facts.durable:
             continue
         identity = query.sink.identity()
-        neighbours = near[_bucket(query, identity)]
+        neighbours = near[_bucket_of(query, identity)]
         for other, of_other in neighbours:
             same = query.sink == other.sink
             shared = all(writer.sink.facts.shares_appends and writer.mode == "append" for writer in (query, other))
@@ -236,7 +236,7 @@ def _written_twice(project: Project) -> Iterator[tuple[frozenset[str], Finding]]
         neighbours.append((query, identity))
 
 
-def _bucket(query: Query, identity: Identity | None) -> str:
+def _bucket_of(query: Query, identity: Identity | None) -> str:
     """Return what sinks of one place have in common, so that not every pair of a project's queries is compared."""
     if identity is None:
         return query.sink_kind
@@ -248,7 +248,7 @@ def is_same_place(one: Identity | None, other: Identity | None) -> bool:
     return one is not None and other is not None and same_place(one, other)
 
 
-def _fed_back(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+def _find_loops(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """Yield queries that read, through tables of the catalog, what they write themselves."""
     for name, query in project.queries.items():
         written = _directory(query.sink)
@@ -280,21 +280,21 @@ def _directory(connector: Connector) -> Path | None:
     return Path(canonical_path(path))
 
 
-def renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
+def check_renames(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
     """Yield the faults of `renamed_from`, each with the queries that it keeps from running."""
     for query in project.queries.values():
-        for finding in _faults(query, project.queries):
+        for finding in _find_rename_faults(query, project.queries):
             yield frozenset({query.name}), finding
     readers = defaultdict(set)
     for query in project.queries.values():
         for source in project.sources_of(query):
             readers[source.name].add(query.name)
     for source in project.sources.values():
-        for finding in _faults(source, project.sources):
+        for finding in _find_rename_faults(source, project.sources):
             yield frozenset(readers[source.name]), finding
 
 
-def _faults(thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
+def _find_rename_faults(thing: Query | NamedSource, declared: Mapping[str, Query | NamedSource]) -> Iterator[Finding]:
     word = thing.word
     for former in dict.fromkeys(thing.renamed_from):
         twin = next(

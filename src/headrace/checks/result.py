@@ -31,7 +31,7 @@ class HeldState(PlainData):
     def sentence(self) -> str:
         """The state in one line."""
         rows = "rows that were not counted" if self.rows is None else f"{self.rows:,} rows"
-        size = "" if self.bytes is None else f" in {size_of(self.bytes)} of memory"
+        size = "" if self.bytes is None else f" in {size_text(self.bytes)} of memory"
         return f"{rows}{size} after batch {self.batch}"
 
 
@@ -64,7 +64,7 @@ class CheckResult(PlainData):
         return 1 if self.errors else 0
 
 
-def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
+def check_small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
     """Report a sink that would add very many files to a directory; `tasks` write each batch."""
     if not query.sink.facts.adds_files:
         return
@@ -90,20 +90,22 @@ def small_files(query: Query, *, tasks: int) -> Iterator[Finding]:
         )
 
 
-def memory(query: Query, held: HeldState | None, *, in_memory: bool, memory_bytes: int | None) -> Iterator[Finding]:
+def check_memory(
+    query: Query, held: HeldState | None, *, in_memory: bool, memory_bytes: int | None
+) -> Iterator[Finding]:
     """Report a state that leaves too little memory, if the state store keeps it there."""
     if held is None or held.bytes is None or not in_memory or not memory_bytes:
         return
     if held.bytes > MOST_OF_MEMORY * memory_bytes:
         yield query.finding(
             "HR647",
-            f"held {held.sentence}, and Spark has {size_of(memory_bytes)} of it",
+            f"held {held.sentence}, and Spark has {size_text(memory_bytes)} of it",
             "keep the state on disk, in RocksDB (state_store: {provider: rocksdb}; then "
             f"headrace reset {query.name}), bound it, or give Spark more memory",
         )
 
 
-def size_of(count: int) -> str:
+def size_text(count: int) -> str:
     """Return a number of bytes in words."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB"):
@@ -144,7 +146,7 @@ class Guarantee(PlainData):
         return start if self.proven else f"{start}, as far as can be determined before Spark has accepted the plan"
 
 
-def guarantee(project: Project, query: Query, plan: PlanFacts | None = None) -> Guarantee:
+def compute_guarantee(project: Project, query: Query, plan: PlanFacts | None = None) -> Guarantee:
     """Return the guarantee of `query`; without `plan` only sources and sink are looked at.
 
     Exactly once needs replayable sources, a deterministic plan, and a sink that is transactional or idempotent

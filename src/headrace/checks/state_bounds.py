@@ -65,10 +65,10 @@ def state_bounds(
     query: Query, states: Sequence[KeptState], joins: Sequence[StreamJoin], *, policy: str = "min"
 ) -> tuple[StateBound, ...]:
     """Return the bound of each operator, in the order in which rows reach them; `policy`: of several watermarks."""
-    return tuple(_bound(query, state, joins, policy) for state in states)
+    return tuple(_bound_of(query, state, joins, policy) for state in states)
 
 
-def unremoved(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
+def check_unbounded_functions(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
     """Report state that only the user's own function removes."""
     for state in states:
         if state.kind == "arbitrary state" and state.timeout == "none":
@@ -84,24 +84,27 @@ def unremoved(query: Query, states: Sequence[KeptState]) -> Iterator[Finding]:
             )
 
 
-def _bound(query: Query, state: KeptState, joins: Sequence[StreamJoin], policy: str) -> StateBound:
+def _bound_of(query: Query, state: KeptState, joins: Sequence[StreamJoin], policy: str) -> StateBound:
     bound = partial(StateBound, operator=state.kind, by=state.by)
     if state.kind == "join":
         join = joins[state.join] if state.join is not None and state.join < len(joins) else None
-        return _of_join(bound, join, policy)
+        return _bound_of_join(bound, join, policy)
     if state.kind == "arbitrary state":
         return bound(bounded=state.timeout != "none", kept_ms={"key": None}, until=_TIMEOUTS[state.timeout])
     if state.kind == "deduplication within the watermark":
         delay = state.delay or 0
-        until = f"until the watermark is {length(delay)} past the first row: {length(2 * delay)} (twice the delay)"
+        twice = f"{length_text(2 * delay)} (twice the delay)"
+        until = f"until the watermark is {length_text(delay)} past the first row: {twice}"
         return bound(bounded=True, kept_ms={"key": 2 * delay}, until=until)
     if state.kind == "deduplication":
-        until = f"until the watermark is past its time: {_sum(state)}" if state.delay is not None else "indefinitely"
+        until = (
+            f"until the watermark is past its time: {_delay_text(state)}" if state.delay is not None else "indefinitely"
+        )
         return bound(bounded=state.delay is not None, kept_ms={"key": state.delay}, until=until)
-    return _of_groups(bound, query, state)
+    return _bound_of_groups(bound, query, state)
 
 
-def _of_groups(bound: Callable[..., StateBound], query: Query, state: KeptState) -> StateBound:
+def _bound_of_groups(bound: Callable[..., StateBound], query: Query, state: KeptState) -> StateBound:
     part = "session" if state.kind == "session windows" else "group"
     if not state.by:
         return bound(bounded=True, kept_ms={part: None}, until="indefinitely, as one row")
@@ -115,37 +118,37 @@ def _of_groups(bound: Callable[..., StateBound], query: Query, state: KeptState)
     return bound(
         bounded=True,
         kept_ms={part: kept},
-        until=f"until the watermark is past {ends}: {_sum(state)}",
+        until=f"until the watermark is past {ends}: {_delay_text(state)}",
         later_ms=later,
-        appears=f"{whose} comes {length(later)} after {ends} at the earliest, in event time" if later else "",
+        appears=f"{whose} comes {length_text(later)} after {ends} at the earliest, in event time" if later else "",
     )
 
 
-def _sum(state: KeptState) -> str:
+def _delay_text(state: KeptState) -> str:
     """Return the parts that a time is made of, each with its word."""
-    delay = f"{length(state.delay or 0)} (delay)"
+    delay = f"{length_text(state.delay or 0)} (delay)"
     if state.kind == "session windows":
-        gap = "the row's own gap" if state.window is None else f"{length(state.window)} (gap)"
+        gap = "the row's own gap" if state.window is None else f"{length_text(state.window)} (gap)"
         return f"{gap} + {delay} after its last row"
-    return f"{length(state.window)} (window) + {delay}" if state.window is not None else delay
+    return f"{length_text(state.window)} (window) + {delay}" if state.window is not None else delay
 
 
-def _of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: str) -> StateBound:
+def _bound_of_join(bound: Callable[..., StateBound], join: StreamJoin | None, policy: str) -> StateBound:
     if join is None:
         return bound(bounded=True, kept_ms={}, until="by the watermark, for a time that cannot be determined")
     kept_by_side = [(_side_name(side), kept_ms(side, other)) for side, other in _join_sides(join)]
     after = " after its window's end" if join.windows else ""
-    parts = [f"{name} {'indefinitely' if kept is None else length(kept) + after}" for name, kept in kept_by_side]
+    parts = [f"{name} {'indefinitely' if kept is None else length_text(kept) + after}" for name, kept in kept_by_side]
     later = [ms for side, other in _outer_sides(join) if (ms := _pace_ms(join, side, other, policy))]
     until = ", ".join(parts)
-    until += "" if _direct(join) else ", and longer by what the operators before it hold rows back"
-    rows = _all([side for side, _ in _outer_sides(join)], " or ")
+    until += "" if _is_direct(join) else ", and longer by what the operators before it hold rows back"
+    rows = _name_sides([side for side, _ in _outer_sides(join)], " or ")
     return bound(
         bounded=all(kept is not None for _, kept in kept_by_side),
         kept_ms={name.strip("'"): kept for name, kept in kept_by_side},
         until=until,
         later_ms=max(later, default=None),
-        appears=f"a row of {rows} without a match comes {length(max(later))} after its time at the earliest"
+        appears=f"a row of {rows} without a match comes {length_text(max(later))} after its time at the earliest"
         if later
         else "",
     )
@@ -159,15 +162,15 @@ def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> 
     return max(0, (min(delays) if policy == "max" else max(delays)) + side.behind)
 
 
-def joins(query: Query, stream_joins: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
+def check_joins(query: Query, stream_joins: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
     """Report what a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
     for join in stream_joins:
-        if misplaced := list(_misplaced(query, join)):
+        if misplaced := list(_check_misplaced(query, join)):
             yield from misplaced
             continue
-        yield from _unbounded(query, join)
-        yield from _kept(query, join, policy)
-        yield from _without_match(query, join, policy)
+        yield from _check_unbounded(query, join)
+        yield from _report_kept(query, join, policy)
+        yield from _report_rows_without_match(query, join, policy)
 
 
 def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
@@ -178,7 +181,7 @@ def kept_ms(side: JoinSide, other: JoinSide) -> int | None:
     return max(0, delay + side.behind)
 
 
-def length(ms: int) -> str:
+def length_text(ms: int) -> str:
     """Return a length of time in the largest unit that gives a whole number."""
     size, unit = next((size, unit) for size, unit in _UNITS if ms % size == 0 and (ms or unit == "second"))
     return f"{ms // size} {unit}{'' if ms // size == 1 else 's'}"
@@ -194,21 +197,22 @@ def _outer_sides(join: StreamJoin) -> list[tuple[JoinSide, JoinSide]]:
     return [_join_sides(join)[at] for at in _OUTER.get(join.kind, ())]
 
 
-def _unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
+def _check_unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:
     kept = [side for side, other in _join_sides(join) if kept_ms(side, other) is None]
     bare = [side for side in (join.left, join.right) if side.delay is None]
     fix = _BOUND
-    reason = f"{_all(bare)} {'has' if len(bare) == 1 else 'have'} no watermark"
+    reason = f"{_name_sides(bare)} {'has' if len(bare) == 1 else 'have'} no watermark"
     if not bare:
-        reason = f"the join condition does not bound the time of {_all(kept, ' and of ')} in a way that Spark can read"
+        unbounded = _name_sides(kept, " and of ")
+        reason = f"the join condition does not bound the time of {unbounded} in a way that Spark can read"
         fix = f"{_BOUND}; of windows equate the whole window columns (a.window = b.window), not their start and end"
     if kept:
         yield query.finding(
-            "HR240", f"keeps every row of {_all(kept, ' and of ')} indefinitely to join it: {reason}", fix
+            "HR240", f"keeps every row of {_name_sides(kept, ' and of ')} indefinitely to join it: {reason}", fix
         )
 
 
-def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
+def _check_misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
     """Report a join from whose state Spark removes rows that may still get a match (SPARK-58904).
 
     An outer or semi join gives wrong rows then; an inner one misses matches of rows that are late by no watermark.
@@ -232,8 +236,8 @@ def _misplaced(query: Query, join: StreamJoin) -> Iterator[Finding]:
         yield query.finding("HR296", problem, fix, severity="warning" if join.kind == "inner" else "error")
 
 
-def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
-    if not _direct(join):
+def _report_kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
+    if not _is_direct(join):
         if any(kept_ms(*pair) is not None for pair in _join_sides(join)):
             yield query.finding(
                 "HR275",
@@ -247,9 +251,9 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
         kept, pace = kept_ms(side, other), _pace_ms(join, side, other, policy)
         if kept is None or pace is None:
             continue
-        extra = f" ({length(pace)} while both inputs keep pace)" if pace != kept else ""
+        extra = f" ({length_text(pace)} while both inputs keep pace)" if pace != kept else ""
         after = " after its window's end" if join.windows else ""
-        parts.append(f"of {_side_name(side)} {length(kept)}{after}{extra}")
+        parts.append(f"of {_side_name(side)} {length_text(kept)}{after}{extra}")
     if parts:
         yield query.finding(
             "HR275",
@@ -259,7 +263,7 @@ def _kept(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
         )
 
 
-def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
+def _report_rows_without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Finding]:
     """Report when an outer join gives rows that have no match: as soon as Spark removes them from its state."""
     for side, other in _outer_sides(join):
         if side.behind is None or kept_ms(side, other) is None:
@@ -269,9 +273,9 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
                 _BOUND,
                 severity="warning",
             )
-        elif _direct(join):
+        elif _is_direct(join):
             past = [
-                f"{_side_name(one)} is {length(max(0, one.delay + side.behind))}"
+                f"{_side_name(one)} is {length_text(max(0, one.delay + side.behind))}"
                 for one in (join.left, join.right)
                 if one.delay is not None
             ]
@@ -284,7 +288,7 @@ def _without_match(query: Query, join: StreamJoin, policy: str) -> Iterator[Find
             )
 
 
-def _direct(join: StreamJoin) -> bool:
+def _is_direct(join: StreamJoin) -> bool:
     return join.left.direct and join.right.direct
 
 
@@ -292,7 +296,7 @@ def _side_name(side: JoinSide) -> str:
     return ", ".join(f"'{name}'" for name in side.sources) or "one side"
 
 
-def _all(sides: Sequence[JoinSide], between: str = " and ") -> str:
+def _name_sides(sides: Sequence[JoinSide], between: str = " and ") -> str:
     return between.join(map(_side_name, sides))
 
 
@@ -322,7 +326,7 @@ def window_lengths(project: Project, query: Query) -> set[tuple[str, str]]:
     return lengths
 
 
-def kept_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[Finding]:
+def check_policy(query: Query, kept: Mapping[str, str], wanted: str) -> Iterator[Finding]:
     """Report a policy other than the one that the last batch of a checkpoint was planned with.
 
     Spark continues with the old one and says so only in its log.

@@ -10,18 +10,18 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.checkpoint.sources import source_of
-from headrace.checks.closures import shared_variables
+from headrace.checks.closures import check_shared_variables
 from headrace.checks.locations import (
     NAME,
-    cluster,
+    check_cluster_paths,
+    check_permissions,
+    check_remote_paths,
+    check_renames,
+    check_storage,
+    find_conflicts,
     is_same_place,
-    open_to_others,
-    places,
-    remote_paths,
-    renames,
-    storage,
 )
-from headrace.checks.triggers import intervals, live, refreshed, triggers
+from headrace.checks.triggers import check_intervals, check_live_sources, check_refreshed_tables, check_triggers
 from headrace.contract import OptionError
 from headrace.errors import Finding, Where, nearest
 from headrace.model import Counter, NamedSource, Project, Query, SqlTransform, Table, Transform, View
@@ -31,19 +31,19 @@ from headrace.spark import ddl
 LONGEST_NAME = 120
 
 
-def structure(project: Project) -> Iterator[Finding]:
+def check_structure(project: Project) -> Iterator[Finding]:
     """Report every fault of the project's shape, by subject."""
-    yield from _nothing_to_run(project)
-    yield from _target(project)
-    yield from cluster(project)
-    yield from declared(project)
-    yield from remote_paths(project)
-    for _, finding in renames(project):
+    yield from _check_queries(project)
+    yield from _check_target(project)
+    yield from check_cluster_paths(project)
+    yield from check_declared(project)
+    yield from check_remote_paths(project)
+    for _, finding in check_renames(project):
         yield finding
-    yield from _unused(project)
+    yield from _check_unused(project)
 
 
-def declared(
+def check_declared(
     project: Project,
     *,
     faulty: Collection[str] | None = (),
@@ -56,32 +56,34 @@ def declared(
     unsound: sources and queries that lack parts for such faults, so that their options are not looked at.
     incomplete: what queries compute that `project` lacks since their sinks have faults.
     """
-    yield from _names(project)
+    yield from _check_names(project)
     if faulty is not None:
-        yield from _inputs(project, faulty, incomplete)
-        yield from _streams(project, unsound)
-    yield from _cycles(project)
-    yield from shared_variables(project)
-    yield from _connectors(project, unsound)
+        yield from _check_inputs(project, faulty, incomplete)
+        yield from _check_streams(project, unsound)
+    yield from _check_cycles(project)
+    yield from check_shared_variables(project)
+    yield from _check_connectors(project, unsound)
     for query in project.queries.values():
-        yield from triggers(project, query)
-    yield from _watermarks(project)
-    yield from _late_rows(project)
-    for _, finding in places(project):
+        yield from check_triggers(project, query)
+    yield from _check_watermarks(project)
+    yield from _check_late_rows(project)
+    for _, finding in find_conflicts(project):
         yield finding
 
 
-Beside: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
+Conflicts: TypeAlias = tuple[tuple[frozenset[str], Finding], ...]
 
 
-def concerning(project: Project, names: Collection[str], *, beside: Beside | None = None) -> Iterator[Finding]:
+def check_structure_of(
+    project: Project, names: Collection[str], *, conflicts: Conflicts | None = None
+) -> Iterator[Finding]:
     """Report the faults of the project's shape that keep these queries from running, whatever is wrong with others.
 
     conflicts: what `conflicts` gives for the whole project; pass it when asking about many queries.
     """
-    findings = list(structure(project.only(names)))
-    between = tuple(places(project)) if beside is None else beside
-    between += tuple(renames(project))
+    findings = list(check_structure(project.only(names)))
+    between = tuple(find_conflicts(project)) if conflicts is None else conflicts
+    between += tuple(check_renames(project))
     findings += [finding for queries, finding in between if not queries.isdisjoint(names)]
     yield from dict.fromkeys(findings)
 
@@ -94,7 +96,7 @@ def _things(project: Project) -> Iterator[NamedSource | Table | View | Counter |
     yield from project.queries.values()
 
 
-def _nothing_to_run(project: Project) -> Iterator[Finding]:
+def _check_queries(project: Project) -> Iterator[Finding]:
     if not project.queries:
         yield no_query(project)
 
@@ -110,10 +112,10 @@ def no_query(project: Project) -> Finding:
     )
 
 
-def _target(project: Project) -> Iterator[Finding]:
-    unusable = list(storage(project))
+def _check_target(project: Project) -> Iterator[Finding]:
+    unusable = list(check_storage(project))
     yield from unusable
-    yield from open_to_others(project, storage=not unusable)
+    yield from check_permissions(project, storage=not unusable)
     if not unusable and project.storage.exists() and not project.storage.is_dir():
         yield Finding(
             code="HR540",
@@ -128,7 +130,7 @@ def _target(project: Project) -> Iterator[Finding]:
             fix="to be sure, fetch the jars once, compare their sums, and name them in spark.jars",
             where=project.target.at("spark.jars.packages"),
         )
-    yield from _hooks(project)
+    yield from _check_hooks(project)
     for key in project.target.spark:
         if similar := nearest_setting(key):
             yield Finding(
@@ -140,7 +142,7 @@ def _target(project: Project) -> Iterator[Finding]:
             )
 
 
-def _hooks(project: Project) -> Iterator[Finding]:
+def _check_hooks(project: Project) -> Iterator[Finding]:
     """Report commands of hooks that this machine does not have; the machine that runs the project may have them."""
     for hook in project.target.operations.hooks:
         program = hook.command[0] if hook.command else ""
@@ -157,7 +159,7 @@ def _hooks(project: Project) -> Iterator[Finding]:
         yield Finding(code="HR873", what=problem, fix=fix, where=hook.where, severity="warning")
 
 
-def _names(project: Project) -> Iterator[Finding]:
+def _check_names(project: Project) -> Iterator[Finding]:
     folded: dict[str, str] = {}
     for thing in _things(project):
         if not NAME.match(thing.name):
@@ -188,7 +190,7 @@ def _names(project: Project) -> Iterator[Finding]:
             )
 
 
-def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, Transform]) -> Iterator[Finding]:
+def _check_inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, Transform]) -> Iterator[Finding]:
     declared_names = {*project.inputs(), *project.counters, *faulty}
     asking = [
         (thing.whose, thing.transform) for thing in _things(project) if not isinstance(thing, (NamedSource, Counter))
@@ -208,15 +210,15 @@ def _inputs(project: Project, faulty: Collection[str], incomplete: Mapping[str, 
             yield Finding(code="HR204", what=problem, fix=fix, where=transform.where)
 
 
-def _cycles(project: Project) -> Iterator[Finding]:
+def _check_cycles(project: Project) -> Iterator[Finding]:
     """Report each cycle once, at its first member by name."""
     things: dict[str, Table | View] = {**project.tables, **project.views}
-    for cycle in _circles(project):
+    for cycle in _find_cycles(project):
         problem = f"'{cycle[0]}' reads itself: {' -> '.join([*cycle, cycle[0]])}"
         yield Finding(code="HR251", what=problem, fix="break the circle", where=things[cycle[0]].where)
 
 
-def _circles(project: Project) -> Iterator[list[str]]:
+def _find_cycles(project: Project) -> Iterator[list[str]]:
     things: dict[str, Table | View] = {**project.tables, **project.views}
     reported: set[frozenset[str]] = set()
     done: set[str] = set()
@@ -236,17 +238,17 @@ def _circles(project: Project) -> Iterator[list[str]]:
                 yield cycle
 
 
-def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
-    unclear = {*unsound, *(name for cycle in _circles(project) for name in cycle)}
+def _check_streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
+    unclear = {*unsound, *(name for cycle in _find_cycles(project) for name in cycle)}
     for name, query in project.queries.items():
         judged = unclear.isdisjoint((name, *(thing.name for thing in project.upstream(query.transform))))
-        if judged and not project.sources_of(query) and _resolved(project, query):
+        if judged and not project.sources_of(query) and _is_resolved(project, query):
             yield query.finding(
                 "HR252", "reads no source, so it is no stream", "give it a source as an input, or make it a table"
             )
-        yield from live(project, query, query.trigger)
-        yield from refreshed(project, query, query.trigger)
-    yield from intervals(project)
+        yield from check_live_sources(project, query, query.trigger)
+        yield from check_refreshed_tables(project, query, query.trigger)
+    yield from check_intervals(project)
     for table in project.tables.values():
         sources = [thing.name for thing in project.upstream(table.transform) if isinstance(thing, NamedSource)]
         if sources:
@@ -257,14 +259,14 @@ def _streams(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
             )
 
 
-def _resolved(project: Project, query: Query) -> bool:
+def _is_resolved(project: Project, query: Query) -> bool:
     """Whether everything upstream is declared, so that a missing source is not a misspelt one."""
     declared_things = {**project.inputs(), **project.counters}
     things = [thing for thing in project.upstream(query.transform) if not isinstance(thing, NamedSource)]
     return all(name in declared_things for thing in (query, *things) for name in thing.transform.inputs)
 
 
-def _connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
+def _check_connectors(project: Project, unsound: Collection[str]) -> Iterator[Finding]:
     for name, source in project.sources.items():
         for problem in source.connector.problems() if name not in unsound else ():
             yield _finding(project, problem, source.whose, source.at, source.lines)
@@ -296,7 +298,7 @@ def _finding(
     )
 
 
-def _watermarks(project: Project) -> Iterator[Finding]:
+def _check_watermarks(project: Project) -> Iterator[Finding]:
     for source in project.sources.values():
         columns = columns_of(source.connector.declared_schema() or "")
         if source.watermark is None or not columns:
@@ -327,16 +329,16 @@ def columns_of(schema: str) -> dict[str, str]:
     return {name: str(kind["type"]) if isinstance(kind, dict) else kind for name, kind in types.items()}
 
 
-def _late_rows(project: Project) -> Iterator[Finding]:
+def _check_late_rows(project: Project) -> Iterator[Finding]:
     """Report why late rows cannot be kept, each exactly once, where a query asks for it."""
     for query in project.queries.values():
         late = project.queries.get(query.late or "")
-        for why, fix in _late_faults(project, query, late) if late is not None else ():
+        for why, fix in _find_late_faults(project, query, late) if late is not None else ():
             problem = f"late rows of query '{query.name}' cannot be kept: {why}"
             yield Finding(code="HR268", what=problem, fix=fix, where=query.where)
 
 
-def _late_faults(project: Project, query: Query, late: Query) -> Iterator[tuple[str, str]]:
+def _find_late_faults(project: Project, query: Query, late: Query) -> Iterator[tuple[str, str]]:
     facts, place = late.sink.facts, late.sink.identity()
     if not (facts.durable and (facts.transactional or facts.idempotent)):
         fix = "use a database, files, delta, iceberg, or kafka with delivery_guarantee: exactly-once"
@@ -357,7 +359,7 @@ def _late_faults(project: Project, query: Query, late: Query) -> Iterator[tuple[
             yield why, "give them a table, a directory or a topic of their own"
 
 
-def _unused(project: Project) -> Iterator[Finding]:
+def _check_unused(project: Project) -> Iterator[Finding]:
     used = {thing.name for query in project.queries.values() for thing in project.upstream(query.transform)}
     used |= {counter.name for query in project.queries.values() for counter in project.counters_of(query)}
     for thing in _things(project):

@@ -17,7 +17,7 @@ SHORTEST_REAL_TIME_MS = 5_000
 SHORTEST_SECONDS = 1.0
 
 
-def triggers(project: Project, query: Query) -> Iterator[Finding]:
+def check_triggers(project: Project, query: Query) -> Iterator[Finding]:
     """Report what can be seen without Spark."""
     trigger = query.trigger
     if isinstance(trigger, Once):
@@ -27,7 +27,7 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
             "use the trigger available-now",
         )
     if isinstance(trigger, Continuous):
-        yield from _connectors(project, query, "continuous")
+        yield from _check_connectors(project, query, "continuous")
         yield query.finding(
             "HR263",
             "runs continuously, so a row may come twice after a crash: it is at least once",
@@ -36,7 +36,7 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
         if query.mode == "complete":
             yield _unfit(query, "continuous and the output mode complete", "use the mode append")
     if isinstance(trigger, RealTime):
-        yield from _connectors(project, query, "real_time")
+        yield from _check_connectors(project, query, "real_time")
         if query.mode != "update":
             yield _unfit(query, f"real_time and the output mode {query.mode}", "use the mode update")
         if trigger.interval.milliseconds < SHORTEST_REAL_TIME_MS:
@@ -47,7 +47,7 @@ def triggers(project: Project, query: Query) -> Iterator[Finding]:
             )
 
 
-def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
+def check_async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
     """Report what Spark refuses with asynchronous progress. Source: AsyncProgressTrackingMicroBatchExecution."""
     if not query.sink.facts.async_progress:
         return
@@ -62,7 +62,7 @@ def async_progress(query: Query, stateful: bool) -> Iterator[Finding]:
         )
 
 
-def _connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:
+def _check_connectors(project: Project, query: Query, word: str) -> Iterator[Finding]:
     ends = [("source", source.name, source.connector.facts) for source in project.sources_of(query)]
     for kind, name, facts in (*ends, ("sink", query.sink_kind, query.sink.facts)):
         if not getattr(facts, word):
@@ -75,7 +75,7 @@ def _unfit(query: Query, problem: str, fix: str) -> Finding:
     return query.finding("HR261", f"has the trigger {problem}", fix)
 
 
-def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
+def check_cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
     """Report a continuous query with more tasks, which never end, than there are cores."""
     if not isinstance(query.trigger, Continuous):
         return
@@ -90,7 +90,7 @@ def cores(project: Project, query: Query, spark: SparkSession) -> Iterator[Findi
         )
 
 
-def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = False) -> Iterator[Finding]:
+def check_live_sources(project: Project, query: Query, trigger: Trigger, *, begun: bool = False) -> Iterator[Finding]:
     """Report what `query` cannot do with its live sources; `begun`: its checkpoint has batches already."""
     for source in project.sources_of(query):
         if not source.connector.facts.ephemeral:
@@ -111,7 +111,7 @@ def live(project: Project, query: Query, trigger: Trigger, *, begun: bool = Fals
             )
 
 
-def intervals(project: Project) -> Iterator[Finding]:
+def check_intervals(project: Project) -> Iterator[Finding]:
     """Report tables that would be recomputed without a pause."""
     for table in project.tables.values():
         if table.refresh is not None and table.refresh.seconds < SHORTEST_SECONDS:
@@ -122,7 +122,7 @@ def intervals(project: Project) -> Iterator[Finding]:
             )
 
 
-def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
+def check_refreshed_tables(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
     """Report why `query` cannot be halted between two batches and continue with another version of a table.
 
     A run that ends by itself keeps the version that it began with, so nothing is asked of it.
@@ -150,7 +150,7 @@ def refreshed(project: Project, query: Query, trigger: Trigger) -> Iterator[Find
         yield query.finding("HR292", f"{reads} and {problem}", fix)
 
 
-def without_supervisor(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
+def check_own_session(project: Project, query: Query, trigger: Trigger) -> Iterator[Finding]:
     """Report features that need the supervisor, for a query that is started in the user's own session."""
     tables = project.refreshed_tables_of(query)
     if tables and not trigger.ends:

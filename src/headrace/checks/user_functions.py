@@ -56,7 +56,7 @@ class Asked:
     at_build: bool
 
 
-def asked_by(
+def find_calls(
     function: Callable[..., Any], is_own: Callable[[str], bool], executed: frozenset[CodeType] = frozenset()
 ) -> tuple[Asked, ...]:
     """Return the calls of clocks and chance in `function` and in what it uses.
@@ -65,15 +65,17 @@ def asked_by(
     other code runs later, for the rows.
     """
     calls: dict[tuple[str, str], Asked] = {}
-    for code, scope in codes(function, is_own):
-        for call, line in _calls(code, scope):
+    for code, scope in codes_of(function, is_own):
+        for call, line in _find_calls(code, scope):
             where = Where(file=code.co_filename, line=line)
             asked = Asked(function=code.co_name, call=call, where=where, at_build=code in executed)
             calls.setdefault((code.co_name, call), asked)
     return tuple(calls.values())
 
 
-def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
+def codes_of(
+    function: Callable[..., Any], is_own: Callable[[str], bool]
+) -> Iterator[tuple[CodeType, Mapping[str, Any]]]:
     """Yield the code of `function`, of functions inside it, and of those that they use, each with its scope.
 
     The scope holds the values of the names that the code takes from outside.
@@ -85,7 +87,7 @@ def codes(function: Callable[..., Any], is_own: Callable[[str], bool]) -> Iterat
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        queue += _inside(thing)
+        queue += _functions_in(thing)
         if not isinstance(thing, FunctionType) or not is_own(thing.__code__.co_filename):
             continue
         scope = {**thing.__globals__, **dict(captured_variables(thing))}
@@ -109,7 +111,7 @@ def is_users(file: str) -> bool:
 _STANDARD = PurePath(inspect.__file__).parent
 
 
-def _inside(thing: Any) -> list[Any]:
+def _functions_in(thing: Any) -> list[Any]:
     """Return the functions that `thing` wraps, or has as methods; a UDF of Spark's keeps the user's as `func`."""
     if isinstance(thing, partial):
         return [thing.func]
@@ -123,33 +125,33 @@ def _inside(thing: Any) -> list[Any]:
     return [attributes[name] for name in ("func", "__wrapped__") if isinstance(attributes.get(name), FunctionType)]
 
 
-def _calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _find_calls(code: CodeType, scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """Yield the names of clocks and random functions that a code looks up, each with its line."""
     try:
         function = definition(code, scope).node
     except NoSource:
         return
-    imported = dict(_imports(function))
+    imported = dict(_imported_values(function))
     inside = bound_names(function) - imported.keys()
     names = {**{name: held for name, held in scope.items() if name not in inside}, **imported}
 
     def value(node: ast.AST) -> Any:
         if isinstance(node, ast.Attribute):
-            return _attribute(value(node.value), node.attr)
+            return _attribute_of(value(node.value), node.attr)
         return names.get(node.id) if isinstance(node, ast.Name) else None
 
     looked_up = [node for node in own_nodes(function) if isinstance(node, (ast.Name, ast.Attribute))]
     for node in sorted(looked_up, key=lambda node: (node.lineno, node.col_offset)):
-        if isinstance(node.ctx, ast.Load) and (call := known_call(value(node))) is not None:
+        if isinstance(node.ctx, ast.Load) and (call := name_of_call(value(node))) is not None:
             yield call, node.lineno
 
 
-def _imports(function: FunctionNode) -> Iterator[tuple[str, Any]]:
+def _imported_values(function: FunctionNode) -> Iterator[tuple[str, Any]]:
     """Yield what the import statements of a function give to its variables."""
     for node in own_nodes(function):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             module = _module(node.module)
-            yield from ((alias.asname or alias.name, _attribute(module, alias.name)) for alias in node.names)
+            yield from ((alias.asname or alias.name, _attribute_of(module, alias.name)) for alias in node.names)
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]
@@ -162,23 +164,23 @@ def _module(name: str) -> ModuleType | None:
     return sys.modules.get(name) or (import_module(name) if ours else None)
 
 
-def _attribute(thing: Any, name: str) -> Any:
+def _attribute_of(thing: Any, name: str) -> Any:
     """Return an attribute of a module, a class or a random generator; asking other objects may run any code."""
     if isinstance(thing, (ModuleType, type, random.Random)) or type(thing).__module__.startswith("numpy.random"):
         return getattr(thing, name, None)
     return None
 
 
-def known_call(thing: Any) -> str | None:
+def name_of_call(thing: Any) -> str | None:
     """Return the name of the clock or random function that `thing` is."""
     if thing is None or isinstance(thing, (ModuleType, type)) or not callable(thing):
         return None
-    name = _name(thing)
+    name = _full_name(thing)
     is_listed = any(name == listed or (listed[-1] == "." and name.startswith(listed)) for listed in _CLOCK_OR_CHANCE)
     return name if is_listed and name not in _SEEDED else None
 
 
-def _name(thing: Any) -> str:
+def _full_name(thing: Any) -> str:
     owner = getattr(thing, "__self__", None)
     if isinstance(owner, type):
         whose = next((base for base in (datetime, date) if issubclass(owner, base)), owner)
@@ -192,7 +194,7 @@ def _name(thing: Any) -> str:
     return f"{'os' if module == 'posix' else module.lstrip('_')}.{getattr(thing, '__name__', '')}"
 
 
-def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
+def check_chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
     """Report expressions that Spark itself knows to be indeterminate."""
     if facts.indeterminate:
         yield query.finding(
@@ -203,7 +205,7 @@ def chance(query: Query, facts: PlanFacts) -> Iterator[Finding]:
         )
 
 
-def clock_and_order(query: Query, facts: PlanFacts, facts_of_order: Determinism) -> Iterator[Finding]:
+def check_clock_and_order(query: Query, facts: PlanFacts, facts_of_order: Determinism) -> Iterator[Finding]:
     """Report what does not affect exactly once, but makes another run give another answer."""
     if clocks := [clock for clock in facts_of_order.clocks if clock not in facts.indeterminate]:
         yield query.finding(
@@ -222,7 +224,7 @@ def clock_and_order(query: Query, facts: PlanFacts, facts_of_order: Determinism)
         )
 
 
-def asked_by_functions(query: Query, asked: Sequence[Asked]) -> Iterator[Finding]:
+def check_calls(query: Query, asked: Sequence[Asked]) -> Iterator[Finding]:
     """Report functions of the user's that read a clock or chance, which Spark takes for deterministic."""
     for call in asked:
         if not call.at_build:

@@ -459,6 +459,25 @@ def change_discard(query: str, options: ChangeOptions) -> int:
     return say_done(change, change.discard(), options)
 
 
+@change.command(name="register")
+@reads_project
+def change_register(options: ProjectOptions) -> int:
+    """Make a lost register from the directories of the queries.
+
+    Each query then has its first name: one that was renamed since is declared with renamed_from again.
+    """
+    project = options.project(may_lack_variables=True)
+    from headrace.queries.register import rebuild_register
+
+    found = rebuild_register(project.storage)
+
+    def show() -> None:
+        click.echo(f"the register of {project.storage} is there again: {', '.join(sorted(found.queries))}")
+
+    options.say({"application": found.application, "queries": sorted(found.queries)}, show)
+    return 0
+
+
 def _require_change(project: Project, query: str, verb: str) -> AnyChange:
     """Return the change that is meant. Raises NothingToChange where there is none."""
     from headrace.change.change import NothingToChange

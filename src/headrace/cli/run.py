@@ -152,11 +152,11 @@ def plan(
     project = options.project()
     names = choose_queries(project, queries)
 
-    from headrace.planner.verdict import refusals
+    from headrace.planner.verdict import list_refusals
 
     judgements = api.plan(project, names, connect=not no_connect, save=out)
     refused = {
-        judgement.query: tuple(refusals(project.queries[judgement.query], judgement)) for judgement in judgements
+        judgement.query: tuple(list_refusals(project.queries[judgement.query], judgement)) for judgement in judgements
     }
     if options.as_json:
         say_json({"queries": [judgement.as_dict() for judgement in judgements]})

@@ -65,7 +65,7 @@ def test(
             raise usage_error(
                 f"--mask: '{mask}' names no column, or an empty one", "write for example --mask name,city"
             )
-        from headrace.testing.recording import record as record_case
+        from headrace.testing.recording import record_case
 
         project, query = options.with_query(record)
         file = record_case(project, query, batches=batches or 5, mask=columns)

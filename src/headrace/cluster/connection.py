@@ -262,7 +262,7 @@ def inspect_workers(spark: SparkSession, packages: Collection[str]) -> list[Work
     """Return the Python of each executor that has a free core. Raises Spark's error where none can be started."""
     names = tuple(packages)
 
-    def described(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
+    def describe(_: Iterable[int]) -> Iterator[tuple[str, str, str, tuple[str | None, ...]]]:
         import platform
         import socket
         from importlib.metadata import PackageNotFoundError, version
@@ -279,7 +279,7 @@ def inspect_workers(spark: SparkSession, packages: Collection[str]) -> list[Work
 
     # One for each core at first, so that no executor is left out, and as many again for those that were busy.
     tasks = 2 * spark.sparkContext.defaultParallelism
-    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(described).collect()
+    answers = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(describe).collect()
     return [
         Worker(host=host, python=python, spark=version, packages=dict(zip(names, installed, strict=True)))
         for host, python, version, installed in dict.fromkeys(answers)

@@ -52,9 +52,7 @@ def canonical_server(host: str, port: int | str) -> str:
 
 def canonical_servers(servers: str, port: int | str = "") -> list[str]:
     """Return those of a list `host:port, host:port`, sorted; `port` is that of a host without one."""
-    pairs = [
-        server.strip().rpartition(":") if ":" in server else (server.strip(), "", port) for server in servers.split(",")
-    ]
+    pairs = [text.strip().rpartition(":") if ":" in text else (text.strip(), "", port) for text in servers.split(",")]
     return sorted({canonical_server(host, number) for host, _, number in pairs if host})
 
 

@@ -262,7 +262,7 @@ class SinkAnswers(Ability):
             SinkError: The system does not answer, or not in time.
         """
 
-    def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine] | None:
+    def ledger_lines(self, generation: int, first: int, last: int) -> Mapping[int, LedgerLine] | None:
         """Return what the ledger has of the batches from `first` to `last` that are in; None: there is none to read.
 
         Raises:
@@ -273,9 +273,9 @@ class SinkAnswers(Ability):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkRename(Ability):
-    """Renames what a sink keeps under the name of the query. No driver runs under either name.
+    """Renames the table of a sink. No driver runs the query.
 
-    After a crash the same method is called again. Each raises NothingChanged where nothing was changed.
+    After a crash the same method is called again. It raises NothingChanged where nothing was changed.
 
     former: the sink under the name that its table had before, where its options name one; None: they do not.
     """
@@ -283,16 +283,6 @@ class SinkRename(Ability):
     former: Sink | None = None
 
     @abstractmethod
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        """Give the result that the query `former` has written, and its ledger, to the context's query.
-
-        A driver of `former` that was cut off may write nothing more.
-
-        Raises:
-            NothingChanged: Nothing was changed.
-            SinkError: The system refused it.
-        """
-
     def rename_table(self, context: SinkContext, session: Session) -> None:
         """Give the table of `former`, if it is the context's, the name that it has now, with its ledger.
 

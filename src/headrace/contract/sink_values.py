@@ -61,7 +61,8 @@ def _ignore(*_: Any) -> None:
 class SinkContext:
     """The life of a query that a sink writes for.
 
-    query, generation: whose batches these are.
+    query_id, generation: whose batches these are; the id stays when the query is renamed. Without one it is the name.
+    query: the name that the query has now, for people.
     mode: the query's output mode.
     checkpoint: the checkpoint directory; its `metadata` file holds the id that the ledger remembers.
     fingerprint: of the query as it runs now, kept in the ledger.
@@ -100,6 +101,11 @@ class SinkContext:
     before_commit: Callable[[int], None] = _ignore
     restoring: bool = False
     rebuilds: bool = False
+    query_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.query_id:
+            object.__setattr__(self, "query_id", self.query)
 
 
 @dataclass(frozen=True, kw_only=True)

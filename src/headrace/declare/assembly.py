@@ -65,7 +65,7 @@ class Assembly:
     late: dict[str, tuple[DeclaredSink, Sink]] = field(default_factory=dict)
 
     def take(self, name: str, declared: Declared) -> None:
-        """Build what is declared under a name, but for queries; without it where its connector has faults."""
+        """Build what is declared under a name, except queries; a source whose connector has faults is left out."""
         where = declared.where
         if isinstance(declared, DeclaredSource):
             connector = self._connector("source", declared)
@@ -90,7 +90,7 @@ class Assembly:
             self.views[name] = model.View(name=name, transform=transform(declared), where=where)
 
     def query(self, declared: DeclaredSettings, rows: model.Transform | None) -> model.Query | None:
-        """The query whose result `rows` computes, or None when that or its sink has faults."""
+        """Build the query whose result `rows` computes; None when that or its sink has faults."""
         sink = self._connector("sink", declared.sink) if declared.sink else None
         late = self._connector("sink", declared.late) if declared.late else None
         if declared.late is not None and late is not None:
@@ -111,7 +111,7 @@ class Assembly:
     def project(
         self, name: str, queries: Mapping[str, model.Query], target: model.Target | None = None
     ) -> model.Project:
-        """The project of these queries and of what was taken."""
+        """Build the project of these queries and of what was taken."""
         project = model.Project(
             name=name,
             root=self.root,
@@ -183,11 +183,21 @@ def build(
     unresolved: Collection[str] = (),
     may_lack: bool = False,
 ) -> tuple[Any | None, list[Finding]]:
-    """The connector that `options` describe, or None and every fault of them; nothing of the connector is run.
+    """Build the connector that `options` describe; nothing of the connector is run.
 
-    `lines`: where single options stand, if that is known; `unresolved` are options that were given but whose
-    values are not known, so that they are not also reported as missing; with `may_lack` they stay as they are written.
     No finding repeats a value; it may be secret.
+
+    Args:
+        kind: Whether it is a source or a sink.
+        name: The connector's name.
+        options: The values as they were written.
+        where: Where it is declared.
+        lines: Where single options stand, if that is known.
+        unresolved: Options that were given but whose values are not known, so that they are not reported as missing.
+        may_lack: Whether unresolved options stay as they are written.
+
+    Returns:
+        The connector, or None, and every fault.
     """
     if (unknown := unknown_connector(kind, name, where)) is not None:
         return None, [unknown]
@@ -202,10 +212,8 @@ def build(
     missing = [option for option in registry.required_options(cls) if option not in options]
     for option in missing:
         if option not in unresolved and f"'{option}'" not in meant:
-            message, fix = (
-                f"{whose} lacks its option '{option}'",
-                f"give '{option}'; the options are {', '.join(names)}",
-            )
+            message = f"{whose} lacks its option '{option}'"
+            fix = f"give '{option}'; the options are {', '.join(names)}"
             findings.append(Finding(code="HR112", what=message, fix=fix, where=lines.get(option, where)))
     values, wrong = {}, False
     for option in [option for option in options if option in names]:
@@ -230,7 +238,7 @@ def build(
 
 
 def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> Finding | None:
-    """The finding that there is no connector of this name; None if there is."""
+    """Return the finding that there is no connector of this name; None if there is."""
     kinds = registry.known(kind)
     if name in kinds:
         return None
@@ -244,7 +252,7 @@ def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> 
 def unknown_options(
     kind: registry.ConnectorKind, name: str, options: Iterable[str], where: Where, lines: Mapping[str, Where]
 ) -> list[Finding]:
-    """A finding for each of `options` that the connector does not have, at its own line.
+    """Return a finding for each of `options` that the connector does not have, at its own line.
 
     lines: of a file in which keys that are not the connector's stand next to it.
     """
@@ -268,7 +276,11 @@ def unknown_options(
 
 
 def with_absolute_paths(connector: Any, root: Path) -> Any:
-    """`connector` with its relative local paths, the options of the type ProjectPath, resolved against `root`."""
+    """Return `connector` with its relative local paths, the options of the type ProjectPath, resolved against `root`.
+
+    Raises:
+        ValueError: A path begins with the home of an unknown user.
+    """
     changes = {name: _absolute(getattr(connector, name), root) for name in path_options(connector)}
     changes = {name: path for name, path in changes.items() if path != getattr(connector, name)}
     return replace(connector, **changes) if changes else connector
@@ -285,9 +297,9 @@ def _absolute(value: Any, root: Path) -> Any:
 
 
 def with_objects(connector: Any, modules: Sequence[ModuleType]) -> Any:
-    """`connector` with what its texts `module:name`, in options of the type ProjectObject, name in a Python file.
+    """Return `connector` with the objects that its texts `module:name` name, in options of the type ProjectObject.
 
-    A text that names nothing stays, for the connector to say so.
+    A text that names nothing stays, for the connector to report.
     """
     given = {name: getattr(connector, name) for name in object_options(connector)}
     objects = {name: _look_up(text, modules) for name, text in given.items() if isinstance(text, str)}
@@ -307,7 +319,7 @@ def _look_up(text: str, modules: Sequence[ModuleType]) -> Any:
 
 
 def transform(declared: DeclaredTransform[..., Any]) -> model.PythonTransform:
-    """The body of a decorated function."""
+    """Return the body of a decorated function."""
     return model.PythonTransform(
         function=declared.function,
         inputs=declared.inputs,
@@ -319,10 +331,12 @@ def transform(declared: DeclaredTransform[..., Any]) -> model.PythonTransform:
 def project_of(
     declared: DeclaredQuery[..., Any], *, root: Path | str | None = None, environ: Mapping[str, str] | None = None
 ) -> model.Project:
-    """The small project around one query: what it reads, found by name where its functions were written.
+    """Build the small project around one query: what it reads, by the names where its functions were written.
 
-    Raises ProjectError with every fault of the declarations; an input that is not found is left for the structural
-    check to report.
+    An input that is not there is left for the structural check to report.
+
+    Raises:
+        ProjectError: The declarations have faults; the error has all of them.
     """
     home = Path(root or Path.cwd()).resolve()
     assembly = Assembly(root=home, variables=Variables.of(home, environ))

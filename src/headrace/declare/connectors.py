@@ -42,7 +42,19 @@ def _declare_source(
     renamed_from: str | Sequence[str] = (),
     **options: Any,
 ) -> DeclaredSource:
-    """Declares sources: `source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`."""
+    """Declare a source: `source.files("landing", format="json", schema="...", watermark=("time", "2 hours"))`.
+
+    Args:
+        kind: The connector's name.
+        arguments: The connector's first option, without its name.
+        watermark: The event-time column and how late its rows may come.
+        name: The source's name; by default that of the variable that holds it.
+        renamed_from: The name that it had before, or several, the newest first.
+        options: The connector's options.
+
+    Raises:
+        ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
+    """
     where = where_of_frame(sys._getframe(1))
     name = check_name(name, where)
     _judge("source", kind, options, where)
@@ -58,7 +70,16 @@ def _declare_source(
 
 
 def _declare_sink(kind: str, /, *arguments: Any, **options: Any) -> DeclaredSink:
-    """Declares sinks: `sink.sqlite("out.db", table="counts", key=["action"])`."""
+    """Declare a sink: `sink.sqlite("out.db", table="counts", key=["action"])`.
+
+    Args:
+        kind: The connector's name.
+        arguments: The connector's first option, without its name.
+        options: The connector's options.
+
+    Raises:
+        ProjectError: An option does not exist. While a project is loaded, its faults are reported together.
+    """
     where = where_of_frame(sys._getframe(1))
     _judge("sink", kind, options, where)
     return DeclaredSink(kind=kind, arguments=arguments, options=options, where=where)
@@ -70,7 +91,7 @@ sink = cast("signatures.Sinks", _Connectors("sink", _declare_sink))
 
 
 def _judge(group: registry.ConnectorKind, kind: str, options: Mapping[str, Any], where: Where) -> None:
-    """Refuse misspelt names at once in a script or notebook; while a project is loaded, all is judged together."""
+    """Refuse unknown names at once in a script or notebook; while a project is loaded, all is judged together."""
     if is_collecting():
         return
     unknown = unknown_connector(group, kind, where)

@@ -84,7 +84,7 @@ class DeclaredTransform(Generic[P, R]):
         return self.name
 
     def in_sight(self, name: str) -> Any:
-        """What `name` means where the function was written, or None."""
+        """Return what `name` means where the function was written, or None."""
         return self.scope.get(name) or getattr(self.function, "__globals__", {}).get(name)
 
 
@@ -111,7 +111,11 @@ class DeclaredCounter:
     where: Where = NOWHERE
 
     def add(self, term: Any) -> None:
-        """Refuse: only the one that a query's function gets as a parameter counts."""
+        """Refuse: only the counter that a query's function gets as a parameter counts.
+
+        Raises:
+            HeadraceError: Always (HR802).
+        """
         raise HeadraceError(
             code="HR802",
             what="the declaration of a counter is added to, and nobody counts that",
@@ -143,10 +147,20 @@ class DeclaredQuery(DeclaredSettings, DeclaredTransform[P, R]):
         root: Path | str | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> StreamingQuery:
-        """Start the query in the caller's session and return Spark's StreamingQuery.
+        """Start the query in the caller's session.
 
-        root: the directory that relative paths and storage start from (None: the working directory). environ: what
-        `${VAR}` is looked up in (None: the process's own). Raises ProjectError for faults of the declarations.
+        Args:
+            spark: The session.
+            trigger: In place of the declared one.
+            root: The directory that relative paths and storage start from (None: the working directory).
+            environ: The variables of `${VAR}` (None: the process's own).
+
+        Returns:
+            Spark's StreamingQuery.
+
+        Raises:
+            ProjectError: The declarations have faults.
+            HeadraceError: The query cannot be started.
         """
         if is_collecting():
             message = f"query '{self.name}' is started by the file that declares it, while the project is loaded"
@@ -165,7 +179,7 @@ DECLARED = (DeclaredSource, DeclaredView, DeclaredTable, DeclaredQuery, Declared
 
 
 def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
-    """One name, or several, the newest first; what is no name is reported."""
+    """Return one name, or several, the newest first; what is no name is reported."""
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if all(isinstance(name, str) and name.strip() for name in names):
         return names
@@ -175,14 +189,14 @@ def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
 
 
 def choose_word(given: Any, words: tuple[Word, ...], says: str, where: Where, fault: Fault) -> Word:
-    """The word of `known` that is given; the first of them for another, which is a fault that `says` begins."""
+    """Return the word that is given; the first of `words` for another, which is a fault that `says` begins."""
     if given not in words:
         fault("HR104", f"{says} '{given}'", nearest(str(given), words), where)
     return given if given in words else words[0]
 
 
 def restart_policy(given: Any, whose: str, where: Where, fault: Fault) -> Restart:
-    """The policy that a mapping or a word declares; what is wrong with it is a fault."""
+    """Return the policy that a mapping or a word declares; what is wrong with it is a fault."""
     policy, faults = parse_restart(given)
     for wrong in faults:
         fault("HR104", f"{whose}: {wrong}", f"write for example {EXAMPLE}", where)

@@ -56,7 +56,7 @@ class RestartPolicy(TypedDict, total=False):
 
 
 class DeclaresQuery(Protocol):
-    """What `query` is for type checkers: its sink is needed, and the function keeps its signature."""
+    """The signature of `query` for type checkers: its sink is needed, and the function keeps its signature."""
 
     def __call__(
         self,
@@ -89,12 +89,24 @@ def _query(
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
 
-    on_change: `forward` lets it start after a change that only rows from then on follow; others are always refused.
-    renamed_from: the name that it had before, or several, the newest first: its checkpoint and result stay.
-    restart: when the application starts it again after a failure that passes by itself, as
-        `{"limit": 8, "pause": "1 second"}`, or "never".
-    state_budget: the memory that its state may take before the application warns of it, as "2g".
-    late: the sink of the rows that it drops as late, each exactly once; a query `NAME_late` brings them there.
+    Args:
+        function: The function, where the decorator stands without brackets.
+        sink: Where the result goes, as `hr.sink.sqlite("out.db", table="counts")`.
+        mode: The output mode: append, update or complete.
+        trigger: When a batch is made, as `hr.every("5 seconds")`; without it, as soon as the last one is done.
+        name: The query's name; by default the function's.
+        on_change: `forward` lets it start after a change that only rows from then on follow; others are always refused.
+        renamed_from: The name that it had before, or several, the newest first: its checkpoint and result stay.
+        restart: When the application starts it again after a failure that passes by itself, as
+            `{"limit": 8, "pause": "1 second"}`, or "never".
+        state_budget: The memory that its state may take before the application warns of it, as "2g".
+        late: The sink of the rows that it drops as late, each exactly once; a query `NAME_late` writes them.
+
+    Returns:
+        The declared query; calling it calls the function.
+
+    Raises:
+        ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
     """
     frame = sys._getframe(1)
     if isinstance(function, DeclaredSink):
@@ -134,11 +146,11 @@ def _query(
 
 
 def _no_function() -> None:
-    """What stands for something that was decorated and is no function; its fault has been reported."""
+    """Stand for something that was decorated and is no function; its fault has been reported."""
 
 
 def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
-    """What every decorated function has; its parameters are judged here."""
+    """Return what every decorated function has, and report faults of its parameters."""
     where = where_of_function(body, where_of_frame(frame))
     called = str(name or getattr(body, "__name__", type(body).__name__))
     check_name(name, where, f"write name='{called}', or a better one")
@@ -163,7 +175,7 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
 
 
 def _unusual_kind(body: Body) -> str:
-    """What a function is that gives something to be awaited or gone through; empty for one that gives its value."""
+    """Name the kind of a function that returns a coroutine or a generator; empty for one that returns its value."""
     if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         return "an async function, which nothing awaits"
     return "a generator, which yields in place of returning" if inspect.isgeneratorfunction(body) else ""
@@ -189,7 +201,7 @@ def _parameters(body: Body, called: str, where: Where) -> list[str]:
 
 
 def _read(given: Any, parse: Callable[[Any], Read], whose: str, fix: str, where: Where) -> Read | None:
-    """What `parse` makes of an argument; what it raises as ValueError is reported."""
+    """Parse an argument; a ValueError is reported."""
     try:
         return None if given is None else parse(given)
     except ValueError as error:
@@ -206,7 +218,11 @@ def _trigger(given: Any) -> Trigger:
 
 
 def parse_trigger(text: str) -> Trigger:
-    """The trigger that `text` names or whose interval it is; raises ValueError, with a sentence, when it is none."""
+    """Return the trigger that `text` names or whose interval it is.
+
+    Raises:
+        ValueError: It is neither, said in a sentence.
+    """
     word = text.strip().lower().replace("_", "-").replace(" ", "-")
     if word in WORDS:
         return WORDS[word]
@@ -233,7 +249,15 @@ def view(*, name: str | None = None) -> Callable[[Callable[P, Rows]], DeclaredVi
 
 
 def view(function: Body | None = None, /, *, name: str | None = None) -> Any:
-    """Declare a function of its inputs to a DataFrame as a view, inlined where its name is asked for."""
+    """Declare a function of its inputs to a DataFrame as a view, inlined where its name is asked for.
+
+    Args:
+        function: The function, where the decorator stands without brackets.
+        name: The view's name; by default the function's.
+
+    Raises:
+        ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
+    """
     frame = sys._getframe(1)
 
     def declare(body: Body) -> DeclaredView[..., Any]:
@@ -255,8 +279,15 @@ def table(
 def table(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
     """Declare a function to a bounded DataFrame as a table.
 
-    It is computed at the start of each query that reads it, and with `refresh`, such as `every("10 minutes")`, again at
-    that interval while the query runs.
+    It is computed at the start of each query that reads it.
+
+    Args:
+        function: The function, where the decorator stands without brackets.
+        name: The table's name; by default the function's.
+        refresh: The interval at which it is computed again while the query runs, as `every("10 minutes")`.
+
+    Raises:
+        ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
     """
     return _table(function, name, refresh, sys._getframe(1), broadcast=False)
 
@@ -272,10 +303,18 @@ def broadcast(
 
 
 def broadcast(function: Body | None = None, /, *, name: str | None = None, refresh: Trigger | str | None = None) -> Any:
-    """Declare a function to a value of Python's, such as a dict, that functions for rows look things up in.
+    """Declare a function to a value of Python's, such as a dict, in which functions for rows look things up.
 
-    Who asks for it by name gets a broadcast variable of Spark's: each worker is sent one copy, which is its `.value`.
-    It is computed, and with `refresh` computed again, as a table is.
+    A query that asks for it by name gets a broadcast variable of Spark's: each worker gets one copy, which is its
+    `.value`.
+
+    Args:
+        function: The function, where the decorator stands without brackets.
+        name: The value's name; by default the function's.
+        refresh: The interval at which it is computed again while the query runs.
+
+    Raises:
+        ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
     """
     return _table(function, name, refresh, sys._getframe(1), broadcast=True)
 
@@ -301,11 +340,19 @@ def _refresh(given: Any) -> Duration:
 
 
 def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> DeclaredCounter:
-    """Declare a counter, which begins with `zero`; a query's function asks for it by name, and its rows `add` to it.
+    """Declare a counter; a query's function asks for it by name, and its rows `add` to it.
 
     What is added in a batch counts once, when the batch is committed: neither a task that is tried again nor a batch
-    that is broken off and made again counts twice. param: adds values of a type of your own, by `zero(value)` and
-    `addInPlace(one, other)`, as an AccumulatorParam of Spark's.
+    that is interrupted and made again counts twice.
+
+    Args:
+        zero: The value that it begins with.
+        param: Adds values of a type of your own, by `zero(value)` and `addInPlace(one, other)`, as an AccumulatorParam
+            of Spark's.
+        name: The counter's name; by default that of the variable that holds it.
+
+    Raises:
+        ProjectError: `zero` is no number and there is no `param`, or `param` lacks a method.
     """
     where = where_of_frame(sys._getframe(1))
     name = check_name(name, where)
@@ -324,17 +371,29 @@ def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> Dec
 
 
 def every(interval: str) -> Trigger:
-    """A batch at a fixed interval: `every("5 seconds")`."""
+    """Make a batch at a fixed interval: `every("5 seconds")`.
+
+    Raises:
+        ProjectError: The text is not a length of time.
+    """
     return _timed_trigger("every", interval)
 
 
 def continuous(checkpoint: str) -> Trigger:
-    """No batches, but rows one by one, with a checkpoint at this interval: `continuous("1 second")`."""
+    """Process rows one by one, without batches, with a checkpoint at this interval: `continuous("1 second")`.
+
+    Raises:
+        ProjectError: The text is not a length of time.
+    """
     return _timed_trigger("continuous", checkpoint)
 
 
 def real_time(batch: str) -> Trigger:
-    """Rows one by one, in batches of this length, at least 5 seconds: `real_time("5 minutes")`."""
+    """Process rows one by one, in batches of this length, at least 5 seconds: `real_time("5 minutes")`.
+
+    Raises:
+        ProjectError: The text is not a length of time.
+    """
     return _timed_trigger("real_time", batch)
 
 

@@ -28,7 +28,7 @@ def collect() -> Iterator[list[Finding]]:
 
 
 def is_collecting() -> bool:
-    """Whether a project is being loaded, so that its connectors are built and judged later."""
+    """Return whether a project is being loaded, so that its connectors are built and judged later."""
     return _collected.get() is not None
 
 
@@ -45,19 +45,23 @@ def report(finding: Finding) -> None:
 
 
 def fault(code: str, what: str, fix: str, where: Where) -> None:
-    """Report the finding of these parts."""
+    """Report the finding of these parts.
+
+    Raises:
+        ProjectError: No project is being loaded.
+    """
     report(Finding(code=code, what=what, fix=fix, where=where))
 
 
 def check_name(name: Any, where: Where, fix: str = "write it in quotes") -> str | None:
-    """A name that may be given; what is no text is reported, and made one."""
+    """Return a name that was given; one that is no text is reported."""
     if name is not None and not isinstance(name, str):
         fault("HR117", f"the name {name!r} is no text", fix, where)
     return None if name is None else str(name)
 
 
 def display_path(path: Path | str) -> str:
-    """`path` as messages name it: relative to the working directory if it lies there, else absolute."""
+    """Return `path` as messages name it: relative to the working directory if it lies there, else absolute."""
     text = str(path)
     if text.startswith("<"):
         return text
@@ -70,6 +74,6 @@ def where_of_frame(frame: FrameType) -> Where:
 
 
 def where_of_function(function: Callable[..., Any], otherwise: Where) -> Where:
-    """The file and line at which `function` begins, its decorators included."""
+    """Return the file and line at which `function` begins, its decorators included."""
     code = getattr(unwrap(function), "__code__", None)
     return otherwise if code is None else Where(file=display_path(code.co_filename), line=code.co_firstlineno)

@@ -39,7 +39,11 @@ class OptionValueError(ValueError):
 
 
 def read_option(cls: Any, name: str, value: Any) -> Any:
-    """`value` as the type of the option `name`; raises OptionValueError."""
+    """Return `value` as the type of the option `name`.
+
+    Raises:
+        OptionValueError: It is not of that type.
+    """
     hint = option_type(cls, name)
     if isinstance(value, Mapping) and get_args(hint) == (str, str):
         value = {key: _text(item) for key, item in value.items()}
@@ -66,7 +70,7 @@ def _convert(cls: Any, name: str, value: Any) -> Any:
 
 
 def option_schema(cls: Any, name: str) -> dict[str, Any]:
-    """The JSON Schema of one option's values; empty where its type has none."""
+    """Return the JSON Schema of one option's values; empty where its type has none."""
     from pydantic import PydanticUserError
 
     try:

@@ -49,7 +49,11 @@ class Variables:
 
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str] | None = None, *, may_lack: bool = False) -> Variables:
-        """The variables of the project at `root`, before any target is chosen."""
+        """Return the variables of the project at `root`, before any target is chosen.
+
+        Raises:
+            ProjectError: The file `.env` cannot be read.
+        """
         file = root / ".env"
         try:
             values, passed_over = read_dotenv(read_text(file)) if os.path.lexists(file) else ({}, ())
@@ -69,11 +73,11 @@ class Variables:
         )
 
     def get(self, name: str) -> str | None:
-        """The value of `name` from the first place that has it."""
+        """Return the value of `name` from the first place that has it."""
         return next((place[name] for place in (self.environ, self.vars, self.dotenv) if name in place), None)
 
     def expand(self, value: Any, where: Where, findings: list[Finding]) -> Any:
-        """`value` with every reference in its texts replaced, those in lists and mappings too."""
+        """Return `value` with every reference in its texts replaced, those in lists and mappings too."""
         if isinstance(value, str):
             return _REFERENCE.sub(lambda match: self._resolve(match, where, findings), value)
         if isinstance(value, (list, tuple)):
@@ -146,7 +150,7 @@ class Variables:
 
 
 def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
-    """What a `.env` file sets, and the numbers of its lines that set nothing and are no comments.
+    """Return what a `.env` file sets, and the numbers of its lines that set nothing and are no comments.
 
     A `${VAR}` in it stays as it is: a value is taken literally.
     """
@@ -165,7 +169,11 @@ def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
 
 
 def expand_home(path: Path | str) -> Path:
-    """`path` with its `~` or `~user` filled in; raises ValueError, with a sentence."""
+    """Return `path` with its `~` or `~user` filled in.
+
+    Raises:
+        ValueError: This machine does not know the user.
+    """
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -181,7 +189,11 @@ class NoText(Exception):
 
 
 def read_text(path: Path) -> str:
-    """The text of `path`, without a byte order mark; raises NoText."""
+    """Return the text of `path`, without a byte order mark.
+
+    Raises:
+        NoText: It cannot be read as text.
+    """
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

@@ -224,7 +224,7 @@ class _Show:
             self._listen()
             if driver.exit_code is not None or time.monotonic() - self.heard_at > self.pace.patience:
                 self._see()
-                raise HeadraceError(_lost(driver, self.pace.patience))
+                raise HeadraceError(_lost_driver(driver, self.pace.patience))
             time.sleep(0.1)
 
     def _listen(self) -> None:
@@ -238,7 +238,7 @@ class _Show:
             self.heard_at = max(self.heard_at, now - max(0.0, time.time() - seen))
 
 
-def _lost(driver: Child, patience: float) -> Finding:
+def _lost_driver(driver: Child, patience: float) -> Finding:
     code = driver.exit_code
     happened = (
         f"ended with exit code {code}" if code is not None else f"gave no sign of life for {patience:.0f} seconds"

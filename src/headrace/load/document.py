@@ -171,9 +171,8 @@ def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry
         if (deep := _too_deep(text)) is not None:
             message = f"values are nested more than {MOST_DEPTH} deep here"
             where = Where(file=file, line=deep + 1)
-            return empty, [
-                Finding(code="HR101", what=message, fix="close the brackets or outdent the lines", where=where)
-            ]
+            fix = "close the brackets or outdent the lines"
+            return empty, [Finding(code="HR101", what=message, fix=fix, where=where)]
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -190,9 +189,8 @@ def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry
         return walk.entry(node, None, frozenset()), walk.findings
     except _TooMany:
         message = f"it holds more than {MOST_VALUES:,} values, those of its aliases counted each time"
-        return empty, [
-            Finding(code="HR101", what=message, fix="remove aliases that repeat each other", where=empty.where)
-        ]
+        fix = "remove aliases that repeat each other"
+        return empty, [Finding(code="HR101", what=message, fix=fix, where=empty.where)]
 
 
 # What the parser says of a mistake, and what to do about it.

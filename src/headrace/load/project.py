@@ -88,7 +88,7 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
         lines = {where.line for where in reading.misplaced}
         entries = {name: entry for section in _SECTIONS for name, entry in _mapping(top.get(section)).items()}
         unsound = [name for name, entry in entries.items() if not lines.isdisjoint(entry.lines())]
-        besides = structure.declared(
+        besides = structure.check_declared(
             project,
             faulty=None if faults or not top else {*parts.places, *entries},
             unsound=[*unsound, *parts.twice],

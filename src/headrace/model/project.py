@@ -16,7 +16,7 @@ from headrace.findings import Severity
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
 from headrace.redaction import Redactor, redacted
-from headrace.storage.location import is_remote, located, scheme_of
+from headrace.storage.location import is_remote, locate, scheme_of
 from headrace.units import Duration
 
 _Thing = TypeVar("_Thing")
@@ -111,9 +111,7 @@ class PythonTransform:
             codes = list(with_inner(function.__code__))
             yield from codes
             called = [function.__globals__.get(name) for code in codes for name in code.co_names]
-            queue += [
-                function_ for function_ in called if getattr(function_, "__module__", None) == function.__module__
-            ]
+            queue += [callee for callee in called if getattr(callee, "__module__", None) == function.__module__]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +298,7 @@ class Project:
         """
         if scheme_of(self.target.storage) is not None:
             self.target.require_settings()
-        return located(self.root, self.target.storage, self.target.spark)
+        return locate(self.root, self.target.storage, self.target.spark)
 
     @property
     def local_storage(self) -> Path:
@@ -367,10 +365,7 @@ class Project:
 
     def calls(self, query: Query, name: str) -> bool:
         """Whether a Python function of the query, or of a view that feeds it, uses something called `name`."""
-        return any(
-            isinstance(transform, PythonTransform) and name in transform.names()
-            for transform in self.transforms_of(query)
-        )
+        return any(isinstance(part, PythonTransform) and name in part.names() for part in self.transforms_of(query))
 
     def sources_of(self, query: Query) -> tuple[NamedSource, ...]:
         """The sources that feed `query`, in the order in which they are met."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.planner.difference import Kind, PlanDifference, python_changes
-from headrace.planner.ends import ends, renamed_sources
+from headrace.planner.difference import Kind, PlanDifference, compare_functions
+from headrace.planner.ends import compare_ends, find_renamed_sources
 from headrace.queries.form import OperatorForm, QueryForm
 
 _REORDERED = "in another order"
@@ -22,26 +22,34 @@ _UNTYPED = re.compile(r"('[^']*')|(?:\b[A-Za-z_]\w*\.(?=[A-Za-z_]))?\b([\w.]+) [
 _OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 
-def compare(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
+def compare_forms(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
     """Return all that differs between what ran and what is to run; nothing if both mean the same."""
     older = before.format != now.format
     if older:
         before, now = before.without_code(), now.without_code()
-    differences = (*ends(before, now), *_packages(before, now))
-    if renamed_sources(before, now):
+    differences = (*compare_ends(before, now), *_compare_packages(before, now))
+    if find_renamed_sources(before, now):
         return differences  # The expressions name the sources.
     if older and before.shape and before.shape == now.shape:
-        return (*differences, *_watermarks(before, now))
+        return (*differences, *_compare_watermarks(before, now))
     if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
         # Another Spark plans the same code otherwise; only state in another order would be misread.
-        return (*differences, *(difference for difference in _operators(before, now) if _REORDERED in difference.why))
-    return (*differences, *_operators(before, now), *_watermarks(before, now), *_result(before, now))
+        return (
+            *differences,
+            *(difference for difference in _compare_operators(before, now) if _REORDERED in difference.why),
+        )
+    return (
+        *differences,
+        *_compare_operators(before, now),
+        *_compare_watermarks(before, now),
+        *_compare_results(before, now),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- the state
 
 
-def _operators(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+def _compare_operators(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     old, new = [operator.kind for operator in before.operators], [operator.kind for operator in now.operators]
     if old != new:
         why = (
@@ -61,10 +69,10 @@ def _operators(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         return
     for number, (was, is_) in enumerate(zip(before.operators, now.operators, strict=True)):
         named = was.kind if len(old) == 1 else f"{was.kind} {number}"
-        yield from _operator(f"the {named}", was, is_, before, now)
+        yield from _compare_operator(f"the {named}", was, is_, before, now)
 
 
-def _operator(
+def _compare_operator(
     part: str, was: OperatorForm, is_: OperatorForm, before: QueryForm, now: QueryForm
 ) -> Iterator[PlanDifference]:
     for name, old, new in (("keys", was.keys, is_.keys), ("values", was.values, is_.values)):
@@ -77,28 +85,28 @@ def _operator(
             if fits
             else "Spark cannot read the state that is there"
         )
-        former_texts, others = _listed(old, new, before), _listed(new, old, now)
+        former_texts, others = _join_texts(old, new, before), _join_texts(new, old, now)
         yield PlanDifference(
             verdict="rebuild" if fits else "forbidden",
             part=f"{name} of {part}",
             before=former_texts,
             now=others,
             why=why,
-            functions=python_changes(former_texts, others, before, now)[1],
+            functions=compare_functions(former_texts, others, before, now)[1],
         )
     for name in sorted({*was.further, *is_.further}):
         former, present = was.further.get(name, ""), is_.further.get(name, "")
         if former != present:
             why = "the state holds what the former one has made, and is continued by another"
-            yield _changed("rebuild", f"{name} of {part}", former, present, before, now, why=why)
+            yield _difference_of("rebuild", f"{name} of {part}", former, present, before, now, why=why)
     for side, (old_feed, new_feed) in enumerate(zip(was.feeds, is_.feeds, strict=False)):
         if old_feed != new_feed:
             which = f", side {side + 1}" if len(was.feeds) > 1 else ""
             why = "the state holds other rows than it would hold"
-            yield _changed("rebuild", f"what feeds {part}{which}", old_feed, new_feed, before, now, why=why)
+            yield _difference_of("rebuild", f"what feeds {part}{which}", old_feed, new_feed, before, now, why=why)
 
 
-def _watermarks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+def _compare_watermarks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     if not before.operators or before.watermarks == now.watermarks:
         return
     if set(before.watermarks) != set(now.watermarks):
@@ -131,7 +139,7 @@ def _source_of(columns: Iterable[str]) -> str:
 # ------------------------------------------------------------------------------------------------------ the result
 
 
-def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+def _compare_results(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     whole = now.mode == "complete" and before.mode == "complete"
     verdict: Kind = "safe" if whole else "forward"
     why = (
@@ -140,14 +148,14 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         else "rows that are written from now on follow the new rule, and those that are there the former one"
     )
     if before.feed != now.feed:
-        yield _changed(verdict, "the rows of the result", before.feed, now.feed, before, now, why=why)
+        yield _difference_of(verdict, "the rows of the result", before.feed, now.feed, before, now, why=why)
     old, new = dict(before.columns), dict(now.columns)
     for name in [*old, *(column for column in new if column not in old)]:
         was, is_ = old.get(name, "none"), new.get(name, "none")
         if name not in new or name not in old:
             yield PlanDifference(verdict=verdict, part=f"column '{name}'", before=was, now=is_, why=why)
         elif was != is_:
-            yield _changed(verdict, f"column '{name}'", was, is_, before, now, why=why)
+            yield _difference_of(verdict, f"column '{name}'", was, is_, before, now, why=why)
     if old == new and list(old) != list(new):
         named = bool(now.sink.get("by_name", True))
         yield PlanDifference(
@@ -159,33 +167,33 @@ def _result(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         )
 
 
-def _changed(
+def _difference_of(
     verdict: Kind, part: str, old: str, new: str, before: QueryForm, now: QueryForm, *, why: str
 ) -> PlanDifference:
     """Return the difference of two texts; if a Python function differs, what differs in it."""
-    was, is_ = _unfolded(old, before), _unfolded(new, now)
-    changed, functions = python_changes(was, is_, before, now)
+    was, is_ = _unfold(old, before), _unfold(new, now)
+    changed, functions = compare_functions(was, is_, before, now)
     label = f"{part}: {'; '.join(changed)}" if changed else part
-    was, is_ = _readable(was, before), _readable(is_, now)
-    clause = "" if changed else _filters(part, was, is_)
+    was, is_ = _make_readable(was, before), _make_readable(is_, now)
+    clause = "" if changed else _describe_filters(part, was, is_)
     return PlanDifference(verdict=verdict, part=label, before=was, now=is_, why=why, functions=functions, said=clause)
 
 
-def _readable(text: str, form: QueryForm) -> str:
+def _make_readable(text: str, form: QueryForm) -> str:
     """Return `text` with comparisons as people write them, and operators by their kind."""
     kinds = dict(enumerate(operator.kind for operator in form.operators))
     text = _OPERATOR.sub(lambda match: f"the {kinds.get(int(match[1]), match[0])}", text)
-    return _COMPARED.sub(_compared, _EQUAL.sub(r"\g<one> = \g<other>", text))
+    return _COMPARED.sub(_write_comparison, _EQUAL.sub(r"\g<one> = \g<other>", text))
 
 
-def _compared(match: re.Match[str]) -> str:
+def _write_comparison(match: re.Match[str]) -> str:
     one, sign, other = match["one"], match["sign"], match["other"]
     if not one[0].isalpha() and other[0].isalpha():  # `5 < a`: the normal form has one direction.
         one, sign, other = other, sign.replace("<", ">"), one
     return f"{one} {sign} {other}"
 
 
-def _filters(part: str, old: str, new: str) -> str:
+def _describe_filters(part: str, old: str, new: str) -> str:
     """Return which filters were added or removed; empty if anything else has changed."""
     (source, _, was), (other, _, is_) = old.partition(" WHERE "), new.partition(" WHERE ")
     before, now = ([condition for condition in text.split(" AND ") if condition] for text in (was, is_))
@@ -205,21 +213,21 @@ def _filters(part: str, old: str, new: str) -> str:
     return f"in {part}, the filter {come or gone} was {'added' if come else 'removed'}"
 
 
-def _unfolded(text: str, form: QueryForm) -> str:
+def _unfold(text: str, form: QueryForm) -> str:
     """Return `text` with the long expressions that it names, one level deep."""
     for name, whole in form.definitions.items():
         text = text.replace(name, whole)
     return text
 
 
-def _listed(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str:
-    return ", ".join(_unfolded(text, form) if text not in others else text for text in these) or "none"
+def _join_texts(these: Sequence[str], others: Sequence[str], form: QueryForm) -> str:
+    return ", ".join(_unfold(text, form) if text not in others else text for text in these) or "none"
 
 
 # ---------------------------------------------------------------------------------------------------- the packages
 
 
-def _packages(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+def _compare_packages(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     """Compare the installed packages that the Python functions use by their versions alone."""
     for name in sorted({*before.packages} & {*now.packages}):
         if before.packages[name] != now.packages[name]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from headrace.declare.faults import display_path
 from headrace.errors import NOWHERE, Where
 from headrace.model import Project, Query, Table
-from headrace.planner.code.meaning import differences as python_differences
+from headrace.planner.code.meaning import compare_meanings as python_differences
 from headrace.planner.code.meaning import name_of
 from headrace.planner.code.objects import shown_module
 from headrace.queries.form import QueryForm
@@ -77,7 +77,7 @@ def worst(differences: Sequence[PlanDifference]) -> Kind:
     return max((difference.verdict for difference in differences), key=KINDS.index, default="same")
 
 
-def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tuple[list[str], tuple[str, ...]]:
+def compare_functions(old: str, new: str, before: QueryForm, now: QueryForm) -> tuple[list[str], tuple[str, ...]]:
     """Return what differs between the Python functions that two texts name, taken in their order; and their names."""
     gone = [name for name in before.python if name in old and name not in new]
     come = [name for name in now.python if name in new and name not in old]
@@ -88,7 +88,7 @@ def python_changes(old: str, new: str, before: QueryForm, now: QueryForm) -> tup
     return [change for was, is_ in pairs for change in python_differences(before.python[was], now.python[is_])], names
 
 
-def mixing(before: QueryForm) -> Kind:
+def verdict_on_mixing(before: QueryForm) -> Kind:
     """Return the verdict if the source's rows from now on differ from those before."""
     return "rebuild" if before.operators else "forward"
 
@@ -101,20 +101,20 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def located(
+def locate(
     project: Project, query: Query, was: QueryForm, is_: QueryForm, differences: Sequence[PlanDifference]
 ) -> tuple[PlanDifference, ...]:
     """Return `differences`, each with its place: an option, a view, a table, a Python function, or the query."""
-    placed = [replace(difference, where=_end(project, query, difference.about)) for difference in differences]
+    placed = [replace(difference, where=_place_of_end(project, query, difference.about)) for difference in differences]
     return tuple(
         difference
         if difference.where != NOWHERE
-        else replace(difference, where=_in_code(project, query, was, is_, difference))
+        else replace(difference, where=_place_in_code(project, query, was, is_, difference))
         for difference in placed
     )
 
 
-def _end(project: Project, query: Query, about: str) -> Where:
+def _place_of_end(project: Project, query: Query, about: str) -> Where:
     """Return the place of what is not in the code; NOWHERE for what is."""
     kind, _, rest = about.partition(" ")
     name, _, option = rest.partition(" ")
@@ -136,7 +136,7 @@ def _end(project: Project, query: Query, about: str) -> Where:
     return project.target.where if kind == "setting" else NOWHERE
 
 
-def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: PlanDifference) -> Where:
+def _place_in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, difference: PlanDifference) -> Where:
     """Return the place of a changed Python function; else of the view, table or query whose text has changed."""
     for name in (*_NAMED.findall(difference.part), *difference.functions):
         where = place_of_code(project, name)
@@ -149,11 +149,11 @@ def _in_code(project: Project, query: Query, was: QueryForm, is_: QueryForm, dif
         return tables[0].where  # Its rows have changed.
     named = [name for name in changed if name in (*project.views, *project.tables)]
     if len(changed) == 1 and named:
-        return _of_text(project.inputs()[named[0]])
-    return _of_text(query)
+        return _place_of_text(project.inputs()[named[0]])
+    return _place_of_text(query)
 
 
-def _of_text(thing: Any) -> Where:
+def _place_of_text(thing: Any) -> Where:
     """Return the place of a view's, a table's or a query's text, else of its declaration."""
     written: Where = getattr(thing, "transform", thing).where
     declared: Where = thing.where

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 from headrace.contract import Sink
 from headrace.contract import Source as SourceConnector
 from headrace.model import NamedSource, Project, Query
-from headrace.planner.difference import Kind, PlanDifference, mixing, python_changes, text_of
+from headrace.planner.difference import Kind, PlanDifference, compare_functions, text_of, verdict_on_mixing
 from headrace.planner.time_zones import is_same_clock
 from headrace.queries.form import QueryForm
 
@@ -49,8 +49,8 @@ def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str,
     if places:
         # The directory, the table or the topics, in one spelling.
         named = [value for key, value in (connector.identity() or {}).items() if key not in _SYSTEM]
-        shown = [within(project, part) if isinstance(part, str) else part for part in named]
-        described["place"] = _alone(shown) or _alone(places)
+        shown = [without_root(project, part) if isinstance(part, str) else part for part in named]
+        described["place"] = _only_or_all(shown) or _only_or_all(places)
     schema = connector.declared_schema()
     if schema is not None and connector.quarantines:
         described["judged columns"] = schema_fields(schema)
@@ -59,7 +59,7 @@ def source_facts(project: Project, source: NamedSource, kept: Kept) -> dict[str,
     return described
 
 
-def _alone(values: list[Any]) -> Any:
+def _only_or_all(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
@@ -94,12 +94,12 @@ def place_of(project: Project, sink: Sink) -> dict[str, Any]:
     if location is None:
         return {}
     return {
-        "place": within(project, location.name),
-        "systems": [within(project, system) for system in location.systems],
+        "place": without_root(project, location.name),
+        "systems": [without_root(project, system) for system in location.systems],
     }
 
 
-def within(project: Project, text: str) -> str:
+def without_root(project: Project, text: str) -> str:
     """Return `text` without the project's directory, so that a project may be moved, and without secrets."""
     shown = project.redacted(text)
     for root in (str(project.root.resolve()), str(project.root.absolute()), str(project.root)):
@@ -144,11 +144,11 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
             yield from ((f"{option.name} {name}", text) for name, text in given if name in connector.row_options)
         elif isinstance(value, Mapping):
             for name, text in plain_options(value) if option.name == "options" else sorted(value.items()):
-                yield f"{option.name} {name}", within(project, str(text))
+                yield f"{option.name} {name}", without_root(project, str(text))
         elif isinstance(value, (list, tuple)):
-            yield option.name, [within(project, str(part)) for part in value]
+            yield option.name, [without_root(project, str(part)) for part in value]
         elif isinstance(value, (str, int, float, bool)):
-            text = within(project, str(value))
+            text = without_root(project, str(value))
             yield option.name, text.removeprefix("./").rstrip("/") if option.name in connector.place_options else text
         elif callable(value):
             yield f"{option.name}, its code", kept(value)
@@ -156,14 +156,14 @@ def _options(project: Project, connector: SourceConnector, kept: Kept) -> Iterat
             yield option.name, type(value).__qualname__
 
 
-def ends(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    yield from _sources(before, now)
-    yield from _sink(before, now)
-    yield from _mode(before, now)
+def compare_ends(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+    yield from _compare_sources(before, now)
+    yield from _compare_sinks(before, now)
+    yield from _compare_modes(before, now)
     yield from compare_settings(before, now.settings)
 
 
-def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
+def find_renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
     """Return the former names of sources that look renamed, by their current names."""
     gone = {name: facts for name, facts in before.sources.items() if name not in now.sources}
     new = {name: facts for name, facts in now.sources.items() if name not in before.sources}
@@ -175,8 +175,8 @@ def renamed_sources(before: QueryForm, now: QueryForm) -> dict[str, str]:
     return renamed
 
 
-def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
-    renamed = renamed_sources(before, now)
+def _compare_sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+    renamed = find_renamed_sources(before, now)
     for name, former in sorted(renamed.items()):
         yield PlanDifference(
             verdict="rebuild",
@@ -190,9 +190,9 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     for name in sorted({*before.sources, *now.sources} - {*renamed, *renamed.values()}):
         old, new = before.sources.get(name), now.sources.get(name)
         if old is not None and new is not None and old.get("kind") == new.get("kind"):
-            yield from _source(name, old, new, before)
+            yield from _compare_source(name, old, new, before)
             continue
-        verdict, why = mixing(before), "its rows are added to what was made without them"
+        verdict, why = verdict_on_mixing(before), "its rows are added to what was made without them"
         if new is None:
             why = "no row of it is taken any more, and what was made of its rows stays"
         elif old is not None:
@@ -201,13 +201,13 @@ def _sources(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
             verdict=verdict,
             about="" if new is None else f"source {name}",
             part=f"source '{name}'",
-            before=_facts_shown(old),
-            now=_facts_shown(new),
+            before=_show_facts(old),
+            now=_show_facts(new),
             why=why,
         )
 
 
-def _facts_shown(facts: Mapping[str, Any] | None) -> str:
+def _show_facts(facts: Mapping[str, Any] | None) -> str:
     return "not read" if facts is None else ", ".join(f"{key} {text_of(value)}" for key, value in facts.items())
 
 
@@ -215,19 +215,21 @@ def _facts_shown(facts: Mapping[str, Any] | None) -> str:
 _OF_RATE = {"rows_per_second", "ramp_up_time", "advance_millis_per_batch"}
 
 
-def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm) -> Iterator[PlanDifference]:
+def _compare_source(
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm
+) -> Iterator[PlanDifference]:
     for key in sorted({*old, *new}):
         was, is_ = old.get(key), new.get(key)
-        if was == is_ or (key in ("columns", "judged columns") and not _reads_otherwise(key, was, is_)):
+        if was == is_ or (key in ("columns", "judged columns") and not _reads_differently(key, was, is_)):
             continue
         if key in _OF_RATE and not _OF_RATE & old.keys():
             continue
-        verdict, why = mixing(before), "rows from now on are read otherwise than those before"
+        verdict, why = verdict_on_mixing(before), "rows from now on are read otherwise than those before"
         if was is None and (key, str(is_)) in _NEW_DEFAULTS:
             verdict, why = "safe", _NEW_DEFAULTS[key, str(is_)]
-        elif key == "place" and _takes_all(str(was)) == _takes_all(str(is_)):
+        elif key == "place" and _without_wildcard(str(was)) == _without_wildcard(str(is_)):
             verdict, why = "safe", "both name the same files of one directory"
-        elif key == "place" and directory(str(was)) == directory(str(is_)):
+        elif key == "place" and directory_of(str(was)) == directory_of(str(is_)):
             why = "which files are read from now on follows another pattern than which were read before"
         elif key == "place":
             why = "the checkpoint's offsets are those of the former place: what is there now counts as new, all of it"
@@ -241,7 +243,7 @@ def _source(name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: Q
         )
 
 
-def _reads_otherwise(key: str, was: Any, is_: Any) -> bool:
+def _reads_differently(key: str, was: Any, is_: Any) -> bool:
     """Whether other columns change how rows are read.
 
     Columns that are read by position may get further ones behind them. Where each value is judged, every column counts.
@@ -253,18 +255,18 @@ def _reads_otherwise(key: str, was: Any, is_: Any) -> bool:
     return key == "judged columns" or bool(was[:least] != is_[:least])
 
 
-def directory(path: str) -> str:
+def directory_of(path: str) -> str:
     """Return the directory that a path or a pattern begins with."""
     bare = re.split(r"[*?\[{]", path, maxsplit=1)[0]
     return path if bare == path else bare.rpartition("/")[0]
 
 
-def _takes_all(path: str) -> str:
+def _without_wildcard(path: str) -> str:
     """Return the directory whose files a path or a pattern takes, all or those of one ending; else the pattern."""
     return re.sub(r"/\*(\.[A-Za-z]+)?$", "", path)
 
 
-def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+def _compare_sinks(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     old, new = before.sink, now.sink
     verdict: Kind
     for key in sorted({*old, *new}):
@@ -277,7 +279,7 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
             why = "rows that are there stay under the former key, and no batch replaces them any more"
         elif key == "function":
             # Allowed by the guide: what it means depends on the code, which alone knows what it has written.
-            changes, functions = python_changes(str(old.get(key)), str(new.get(key)), before, now)
+            changes, functions = compare_functions(str(old.get(key)), str(new.get(key)), before, now)
             changed = "; ".join(changes)
             verdict, part = "safe", f"the function of the sink{': ' * bool(changed)}{changed}"
             why = "rows from now on are written by the new code"
@@ -302,7 +304,7 @@ def _sink(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
         )
 
 
-def _mode(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
+def _compare_modes(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     if before.mode == now.mode:
         return
     verdict: Kind = "rebuild" if before.operators or now.operators else "safe"
@@ -320,7 +322,7 @@ def compare_settings(before: QueryForm, settings: Mapping[str, str]) -> Iterator
         old, new = before.settings[name], settings[name]
         if old != new and not (name == TIME_ZONE and is_same_clock(old, new)):
             yield PlanDifference(
-                verdict=mixing(before),
+                verdict=verdict_on_mixing(before),
                 about=f"setting {name}",
                 part=f"the setting {name}",
                 before=old,

@@ -159,10 +159,10 @@ class Expressions:
             return f"({f' {sign} '.join(reversed(below) if mirrored else below)})"
         if name in ("In", "InSet"):
             values = [str(part) for part in node.arguments.get("hset") or ()]
-            return _one_of(below[0], [*below[1:], *values])
+            return _one_of_text(below[0], [*below[1:], *values])
         if name in _CASES:
-            return f"case({', '.join(self.text(part, columns) for part in _cases(node))})"
-        if name == "Cast" and (wider := _widened(below[0], type_text(node.arguments["dataType"]))):
+            return f"case({', '.join(self.text(part, columns) for part in _flatten_cases(node))})"
+        if name == "Cast" and (wider := _widen(below[0], type_text(node.arguments["dataType"]))):
             return wider
         if name in _CHANCE:
             return f"{name.lower()}({', '.join(below[: _CHANCE[name]])})"
@@ -176,12 +176,12 @@ class Expressions:
             return self._lambda(node, columns)
         if isinstance(node.arguments.get("plan"), Node):
             return f"{name}{self._subquery(node.arguments['plan'])}({', '.join(below)})"
-        return f"{_function(name)}({', '.join(below)}){self._further(node, columns)}"
+        return f"{_function_name(name)}({', '.join(below)}){self._further(node, columns)}"
 
     def _operands(self, node: Node, columns: Mapping[int, str]) -> Iterator[str]:
         """Yield the texts of the operands of a commutative operation; `a = 1 or a = 2` is `a in 1, 2`."""
         values: dict[str, list[str]] = {}
-        for operand in _flat(node):
+        for operand in _flatten(node):
             one, other = operand.children if operand.name == "EqualTo" else (operand, operand)
             if node.name == "Or" and (one.name == "Literal") != (other.name == "Literal"):
                 named, literal = (other, one) if one.name == "Literal" else (one, other)
@@ -197,7 +197,7 @@ class Expressions:
                 yield self.text(operand, columns)
         for text, listed in values.items():
             alone = f"=({', '.join(sorted([text, *listed]))})"
-            yield self.short(alone if len(listed) == 1 else _one_of(text, listed))
+            yield self.short(alone if len(listed) == 1 else _one_of_text(text, listed))
 
     def _further(self, node: Node, columns: Mapping[int, str]) -> str:
         arguments = self.arguments(node, columns)
@@ -255,12 +255,12 @@ class Expressions:
         return f"lambda({len(variables)}: {self.text(body, {**columns, **bound})})"
 
 
-def not_null(node: Node) -> Iterator[Node]:
+def not_null_in(node: Node) -> Iterator[Node]:
     """Yield the expressions that cannot be NULL where the condition `node` holds."""
     if node.name in _STRICT:
         for child in node.children:
             yield child
-            yield from not_null(child)
+            yield from not_null_in(child)
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
@@ -298,38 +298,38 @@ def _literal(value: str, type_: str) -> str:
     return value if type_ == "integer" else f"{value} {type_}"
 
 
-def _cases(node: Node) -> Iterator[Node]:
+def _flatten_cases(node: Node) -> Iterator[Node]:
     """Yield the conditions and values of a CASE and its ELSE; a CASE in the ELSE continues it."""
     *cases, last = node.children
     yield from cases
     if len(node.children) % 2 == 0:
         yield last
     elif last.name in _CASES:
-        yield from _cases(last)
+        yield from _flatten_cases(last)
     elif not (last.name == "Literal" and last.arguments["value"] is None):  # It is NULL without ELSE as well.
         yield last
 
 
-def _widened(text: str, kind: str) -> str:
+def _widen(text: str, kind: str) -> str:
     """Return the text of a column cast to a wider integer, which changes no value; empty for anything else."""
     column, _, narrow = text.rpartition(" ")
     whole = column and narrow in _WHOLE and kind in _WHOLE and _WHOLE.index(narrow) < _WHOLE.index(kind)
     return f"{column} {kind}" if whole and "(" not in text else ""
 
 
-def _one_of(named: str, values: list[str]) -> str:
+def _one_of_text(named: str, values: list[str]) -> str:
     return f"({named} in {', '.join(sorted(set(values)))})"
 
 
-def _flat(node: Node) -> Iterator[Node]:
+def _flatten(node: Node) -> Iterator[Node]:
     for child in node.children:
         if child.name == node.name and child.arguments.get("evalContext") == node.arguments.get("evalContext"):
-            yield from _flat(child)
+            yield from _flatten(child)
         else:
             yield child
 
 
-def _function(name: str) -> str:
+def _function_name(name: str) -> str:
     return {"Count": "count", "Sum": "sum", "Max": "max", "Min": "min", "Average": "avg", "Subtract": "minus"}.get(
         name, name[:1].lower() + name[1:]
     )

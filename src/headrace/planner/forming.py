@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import rename_use, source_of
 from headrace.model import Project, PythonTransform, Query, Table
-from headrace.planner.code.meaning import libraries, meaning
+from headrace.planner.code.meaning import libraries_in, read_meaning
 from headrace.planner.code.objects import BY_SESSION
 from headrace.planner.code.values import digest_of
-from headrace.planner.ends import TIME_ZONE, sink_facts, source_facts, within
-from headrace.planner.normal import normal
+from headrace.planner.ends import TIME_ZONE, sink_facts, source_facts, without_root
+from headrace.planner.normal import normalise
 from headrace.queries.form import QueryForm
 from headrace.redaction import SECRET_NAME
 from headrace.spark.plans.analysed import parse_text
@@ -79,8 +79,8 @@ def form_of(
     tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
     static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
-    form = normal(tree, complete=complete, python=code.named, static=static)
-    shape = normal(tree, complete=complete, python=lambda *_: "python", static=static)
+    form = normalise(tree, complete=complete, python=code.named, static=static)
+    shape = normalise(tree, complete=complete, python=lambda *_: "python", static=static)
     pieces = code.pieces(query)
     return replace(
         form,
@@ -92,7 +92,7 @@ def form_of(
         sink=sink_facts(project, query, code.kept),
         mode=query.mode,
         settings=read_settings(
-            frame.sparkSession, (*_SETTINGS, *([TIME_ZONE] if any(map(_has_time, _all(tree.root))) else []))
+            frame.sparkSession, (*_SETTINGS, *([TIME_ZONE] if any(map(_has_time, _all_nodes(tree.root))) else []))
         ),
         declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
         pieces=pieces,
@@ -107,7 +107,7 @@ class _Code:
     """The Python functions of one plan: each is known by the digest of its meaning."""
 
     def __init__(self, project: Project, plan: Any, salt: str, tree: PlanTree) -> None:
-        named = (node for node in _all(tree.root) if node.name == "NamedArgumentExpression")
+        named = (node for node in _all_nodes(tree.root) if node.name == "NamedArgumentExpression")
         self._keywords = {str(node.arguments["key"]) for node in named}
         self.found: dict[str, Any] = {}
         self._project = project
@@ -124,7 +124,7 @@ class _Code:
 
     def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
         """Record the meaning of `function`, with the content of the `files` that it opens, and return a name for it."""
-        record = meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
+        record = read_meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
         digest = hashlib.sha256(f"{record['digest']} {further}".encode()).hexdigest()[:12]
         self.found[f"python {digest}"] = record
         return f"python {digest}"
@@ -138,14 +138,14 @@ class _Code:
     def _piece(self, thing: Any) -> str:
         transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
         if isinstance(transform, PythonTransform):
-            record = meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
+            record = read_meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
             return str(record["digest"])[:16]
         bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
         return hashlib.sha256(bare.encode()).hexdigest()[:16]
 
     def packages(self) -> dict[str, str]:
         """Return the versions of the installed packages that the functions use."""
-        tops = {name.partition(".")[0] for record in self.found.values() for name in libraries(record)}
+        tops = {name.partition(".")[0] for record in self.found.values() for name in libraries_in(record)}
         tops -= {*sys.stdlib_module_names, "pyspark", "headrace"}
         names = {name for top in tops for name in _distributions().get(top, ())}
         return {name: version(name) for name in sorted(names)}
@@ -188,23 +188,23 @@ class _Inputs:
                 if isinstance(table.transform, PythonTransform)
             ]
             named = (pattern for path in static.paths for pattern in path.split(","))
-            paths = [path for pattern in named for path in glob.glob(_local(pattern))]
+            paths = [path for pattern in named for path in glob.glob(_local_path(pattern))]
             holding = f" holding {digest_of(paths)}" if paths else ""
             return f"table of an RDD {', '.join(map(self._within, static.paths))}{holding} by {', '.join(functions)}"
         if not static.paths:
             if not static.source:
                 return f"table {static.kind}"
             plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
-            given = ", ".join(f"{key}={within(self._project, value)}" for key, value in sorted(plain.items()))
+            given = ", ".join(f"{key}={without_root(self._project, value)}" for key, value in sorted(plain.items()))
             return f"table {static.kind} given [{given}] by {self._code.kept(data_source(self._spark, static.source))}"
         for table in self._tables:
-            version_of = re.compile(rf"/queries/\w+/g\d+/tables/{re.escape(table.name)}/\d+$")
+            version_of = re.compile(rf"/queries/[\w-]+/g\d+/tables/{re.escape(table.name)}/\d+$")
             if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
                 return f"refreshed table {table.name} made by {self._definition(table)}"
         options = ", ".join(f"{key}={value}" for key, value in sorted(static.options.items()))
         return (
             f"table of {static.kind} {', '.join(map(self._within, static.paths))} "
-            f"[{options}] holding {digest_of(map(_local, static.paths))}"
+            f"[{options}] holding {digest_of(map(_local_path, static.paths))}"
         )
 
     def _definition(self, table: Table) -> str:
@@ -220,10 +220,10 @@ class _Inputs:
         return ", ".join(names)
 
     def _within(self, path: str) -> str:
-        return within(self._project, _local(path))
+        return without_root(self._project, _local_path(path))
 
 
-def _local(path: str) -> str:
+def _local_path(path: str) -> str:
     return re.sub(r"^file:/+", "/", path)
 
 
@@ -246,12 +246,12 @@ def _has_time(node: Node) -> bool:
     )
 
 
-def _all(value: Any) -> Iterator[Node]:
+def _all_nodes(value: Any) -> Iterator[Node]:
     """Yield every node of a plan, and of the expressions in it."""
     if isinstance(value, list):
         for part in value:
-            yield from _all(part)
+            yield from _all_nodes(part)
     elif isinstance(value, Node):
         yield value
         for part in (*value.children, *value.arguments.values()):
-            yield from _all(part)
+            yield from _all_nodes(part)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.planner.expressions import Expressions, conjuncts, not_null
+from headrace.planner.expressions import Expressions, conjuncts, not_null_in
 from headrace.queries.form import OperatorForm, QueryForm
 from headrace.spark.plans.analysed import ARBITRARY_STATE
 from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput
@@ -71,7 +71,7 @@ class _Part:
         return dict(self.output)
 
 
-def normal(
+def normalise(
     tree: PlanTree,
     *,
     complete: bool,
@@ -88,7 +88,7 @@ def normal(
     # A result is a set of rows: only below a limit or the like does their order count.
     root = tree.root.children[0] if tree.root.name == "Sort" else tree.root
     top = walk.part(root)
-    names_by_id = names(tree.root)
+    names_by_id = names_in(tree.root)
     columns = tuple((names_by_id.get(column, f"column {at}"), text) for at, (column, text) in enumerate(top.output))
     return QueryForm(
         operators=tuple(walk.operators),
@@ -138,9 +138,9 @@ class _Walk:
 
     def _leaf(self, node: Node) -> _Part:
         columns = node.arguments.get("output") or ()
-        named = self._inputs[identity(columns[0])] if columns else StaticInput(kind=node.name)
+        named = self._inputs[id_of(columns[0])] if columns else StaticInput(kind=node.name)
         source = named if isinstance(named, str) else self._of_its_own(self._static(named))
-        output = [(identity(column), self.expressions.column(source, column)) for column in columns]
+        output = [(id_of(column), self.expressions.column(source, column)) for column in columns]
         return _Part(source=source, output=tuple(output), streaming=isinstance(named, str))
 
     def _of_its_own(self, table: str) -> str:
@@ -152,7 +152,7 @@ class _Walk:
         below = self.part(node.children[0])
         columns = below.columns
         output = [
-            (identity(expression), self.expressions.text(expression, columns))
+            (id_of(expression), self.expressions.text(expression, columns))
             for expression in node.arguments["projectList"]
         ]
         return replace(below, output=tuple(output))
@@ -166,13 +166,13 @@ class _Walk:
 
     def _eventtimewatermark(self, node: Node) -> _Part:
         below = self.part(node.children[0])
-        self.watermarks[below.columns[identity(node.arguments["eventTime"])]] = self._delays[id(node)]
+        self.watermarks[below.columns[id_of(node.arguments["eventTime"])]] = self._delays[id(node)]
         return below
 
     def _python_projection(self, node: Node) -> _Part:
         below = self.part(node.children[0])
         results = zip(node.arguments["resultAttrs"], node.arguments["udfs"], strict=True)
-        more = [(identity(attribute), self.expressions.text(udf, below.columns)) for attribute, udf in results]
+        more = [(id_of(attribute), self.expressions.text(udf, below.columns)) for attribute, udf in results]
         return replace(below, output=(*below.output, *more))
 
     def _union(self, node: Node) -> _Part:
@@ -181,7 +181,7 @@ class _Walk:
         parts.sort(key=lambda part: (part.rows, sorted(text for _, text in part.output)))
         source = self.expressions.short(f"union of {' and '.join(f'({part.rows})' for part in parts)}")
         columns = [[text for _, text in part.output] for part in parts]
-        named = [identity(attribute) for attribute in given_by(node.children[0])]
+        named = [id_of(attribute) for attribute in attributes_of(node.children[0])]
         output = [
             (attribute, self.expressions.short(f"{source} {' | '.join(texts)}"))
             for attribute, *texts in zip(named, *columns, strict=True)
@@ -190,7 +190,7 @@ class _Walk:
 
     def _join(self, node: Node) -> _Part:
         left, right = (self.part(child) for child in node.children)
-        kind, columns = join_type(node), {**left.columns, **right.columns}
+        kind, columns = join_type_of(node), {**left.columns, **right.columns}
         conditions = list(conjuncts(node.arguments.get("condition")))
         on = [self.expressions.text(condition, columns) for condition in conditions]
         # What is joined is not NULL where the join's own conditions say so.
@@ -215,7 +215,7 @@ class _Walk:
     def _strict(self, conditions: Sequence[Node], columns: dict[int, str]) -> frozenset[str]:
         """Return what is not NULL where all conditions hold."""
         return frozenset(
-            self.expressions.text(expression, columns) for one in conditions for expression in not_null(one)
+            self.expressions.text(expression, columns) for one in conditions for expression in not_null_in(one)
         )
 
     def _aggregate(self, node: Node) -> _Part:
@@ -226,21 +226,21 @@ class _Walk:
         ]
         source = self.expressions.short(f"{below.rows} by ({', '.join(sorted(keys))})")
         made = node.arguments["aggregateExpressions"]
-        output = [(identity(expression), self.expressions.text(expression, below.columns)) for expression in made]
+        output = [(id_of(expression), self.expressions.text(expression, below.columns)) for expression in made]
         return _Part(source=source, output=tuple(output), streaming=below.streaming)
 
     def _other(self, node: Node) -> _Part:
         """Return a node of an unknown kind by its arguments."""
         parts = [self.part(child) for child in node.children]
         columns = {column: text for part in parts for column, text in part.output}
-        new = [attribute for attribute in given_by(node) if identity(attribute) not in columns]
-        fresh = {identity(attribute): f"${at}" for at, attribute in enumerate(new)}
+        new = [attribute for attribute in attributes_of(node) if id_of(attribute) not in columns]
+        fresh = {id_of(attribute): f"${at}" for at, attribute in enumerate(new)}
         arguments = self.expressions.arguments(node, {**columns, **fresh})
         below = ", ".join(part.rows for part in parts)
         source = self.expressions.short(f"{node.name}({arguments}) of {below}")
-        made = {identity(column): f"{source} column {at}" for at, column in enumerate(new)}
+        made = {id_of(column): f"{source} column {at}" for at, column in enumerate(new)}
         if any(key in node.arguments for key in ("output", "outputAttrs", "outAttributes", "outputExpressions")):
-            output = [(identity(column), {**columns, **made}[identity(column)]) for column in given_by(node)]
+            output = [(id_of(column), {**columns, **made}[id_of(column)]) for column in attributes_of(node)]
         else:
             output = [*columns.items(), *made.items()]
         return _Part(source=source, output=tuple(output), streaming=node.streaming)
@@ -289,11 +289,11 @@ class _Walk:
         keys = tuple(self.expressions.text(expression, columns) for expression in node.arguments["groupingExpressions"])
         values = tuple(dict.fromkeys(functions))
         operator = OperatorForm(kind=kind, keys=keys, values=values, feeds=(below.rows,))
-        return operator, [(identity(expression), self.expressions.text(expression, columns)) for expression in made]
+        return operator, [(id_of(expression), self.expressions.text(expression, columns)) for expression in made]
 
     def _deduplication(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
-        keys = tuple(below.columns[identity(key)] for key in node.arguments["keys"])
+        keys = tuple(below.columns[id_of(key)] for key in node.arguments["keys"])
         return OperatorForm(kind=kind, keys=keys, feeds=(below.rows,)), below.output
 
     def _join_of_streams(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
@@ -305,7 +305,9 @@ class _Walk:
                 residual.append(self.expressions.text(condition, {**left.columns, **right.columns}))
             else:
                 keys.append(" = ".join(pair))
-        further = {"type": join_type(node)} | ({"condition": " AND ".join(sorted(set(residual)))} if residual else {})
+        further = {"type": join_type_of(node)} | (
+            {"condition": " AND ".join(sorted(set(residual)))} if residual else {}
+        )
         values = (*(f"left: {text}" for _, text in left.output), *(f"right: {text}" for _, text in right.output))
         operator = OperatorForm(
             kind=kind, keys=tuple(keys), values=values, further=further, feeds=(str(left.rows), str(right.rows))
@@ -320,16 +322,16 @@ class _Walk:
         sign = "" if condition.name == "EqualTo" else "null-safe "
         one, other = condition.children
         for first, second in ((one, other), (other, one)):
-            if reads(first) <= set(left.columns) and reads(second) <= set(right.columns):
+            if read_by(first) <= set(left.columns) and read_by(second) <= set(right.columns):
                 return sign + self.expressions.text(first, left.columns), self.expressions.text(second, right.columns)
         return None
 
     def _arbitrary_state(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         columns = {attribute: text for part in parts for attribute, text in part.output}
-        made = given_by(node)
-        fresh = {identity(attribute): f"${at}" for at, attribute in enumerate(made)}
+        made = attributes_of(node)
+        fresh = {id_of(attribute): f"${at}" for at, attribute in enumerate(made)}
         function = node.arguments.get("functionExpr")
-        keys = [columns[identity(attribute)] for attribute in node.arguments.get("groupingAttributes") or ()]
+        keys = [columns[id_of(attribute)] for attribute in node.arguments.get("groupingAttributes") or ()]
         if "groupingAttributesLen" in node.arguments:
             keys = [text for _, text in parts[0].output[: int(node.arguments["groupingAttributesLen"])]]
         left_out = {"functionExpr", "groupingAttributes"}
@@ -345,7 +347,7 @@ class _Walk:
         values = tuple(text for part in parts for _, text in part.output)
         feeds = tuple(part.rows for part in parts)
         operator = OperatorForm(kind=kind, keys=tuple(keys), values=values, further=further, feeds=feeds)
-        return operator, [(identity(attribute), f"{source} column {at}") for at, attribute in enumerate(made)]
+        return operator, [(id_of(attribute), f"{source} column {at}") for at, attribute in enumerate(made)]
 
     def _limit(self, node: Node, kind: str, parts: list[_Part], source: str) -> Any:
         (below,) = parts
@@ -357,12 +359,12 @@ class _Walk:
 PYTHON_PROJECTIONS = ("ArrowEvalPython", "BatchEvalPython")
 
 
-def identity(expression: Node) -> int:
+def id_of(expression: Node) -> int:
     """Return the id of a named expression, unique in its plan."""
     return int(expression.arguments["exprId"]["id"])
 
 
-def given_by(node: Node) -> Sequence[Node]:
+def attributes_of(node: Node) -> Sequence[Node]:
     """Return the attributes that a node creates, as far as its arguments name them."""
     for key in ("output", "outputAttrs", "outAttributes", "outputAttributes", "generatorOutput", "outputExpressions"):
         attributes = node.arguments.get(key)
@@ -372,28 +374,28 @@ def given_by(node: Node) -> Sequence[Node]:
         if key in node.arguments:
             return node.arguments[key]  # type: ignore[no-any-return]
     if node.name in PYTHON_PROJECTIONS:
-        return [*given_by(node.children[0]), *node.arguments["resultAttrs"]]
+        return [*attributes_of(node.children[0]), *node.arguments["resultAttrs"]]
     if node.name == "Join":
-        return [attribute for child in node.children for attribute in given_by(child)]
-    return given_by(node.children[0]) if node.children else ()
+        return [attribute for child in node.children for attribute in attributes_of(child)]
+    return attributes_of(node.children[0]) if node.children else ()
 
 
-def names(root: Node) -> dict[int, str]:
+def names_in(root: Node) -> dict[int, str]:
     """Return the names of all attributes of a plan."""
     by_id: dict[int, str] = {}
     for node in root.walk():
         for value in node.arguments.values():
             for part in value if isinstance(value, list) else [value]:
                 if isinstance(part, Node) and "exprId" in part.arguments and "name" in part.arguments:
-                    by_id.setdefault(identity(part), str(part.arguments["name"]))
+                    by_id.setdefault(id_of(part), str(part.arguments["name"]))
     return by_id
 
 
-def reads(expression: Node) -> set[int]:
-    return {identity(node) for node in expression.walk() if node.name == "AttributeReference"}
+def read_by(expression: Node) -> set[int]:
+    return {id_of(node) for node in expression.walk() if node.name == "AttributeReference"}
 
 
-def join_type(node: Node) -> str:
+def join_type_of(node: Node) -> str:
     described = node.arguments.get("joinType")
     name = (
         str(described.get("object") or described.get("product-class") or described.get("class"))

@@ -56,7 +56,7 @@ class SavedPlan:
         """Raise HeadraceError unless the plan was made of this project, and of its queries."""
         if self.application != application:
             raise HeadraceError(
-                _refused(
+                _refusal(
                     self.file,
                     f"the plan was made for the project '{self.project}' with another storage directory, and not for "
                     f"'{project.name}' as it is here: apply it where it was made",
@@ -64,7 +64,7 @@ class SavedPlan:
             )
         if gone := [name for name in self.queries if name not in project.queries]:
             problem = f"the plan does not hold any more: query '{gone[0]}' is no longer declared"
-            raise HeadraceError(_refused(self.file, problem))
+            raise HeadraceError(_refusal(self.file, problem))
 
     def require(self, now: Sequence[Judgement]) -> None:
         """Raise CheckpointError if the judgements are not those of the plan any more; later batches change nothing."""
@@ -78,14 +78,14 @@ class SavedPlan:
                 (key for key in _COMPARED if _without_place(saved.get(key)) != _without_place(current[key])), None
             )
             if other is not None:
-                yield _refused(
+                yield _refusal(
                     self.file,
                     f"the plan does not hold any more: since it was made at {self.made}, query '{judgement.query}' has "
                     f"changed: {_COMPARED[other]}",
                 )
 
 
-def _refused(file: str, problem: str) -> Finding:
+def _refusal(file: str, problem: str) -> Finding:
     return Finding(code="HR660", where=Where(file=file), what=problem, fix="make it again here, and read it: " + _MAKE)
 
 
@@ -125,13 +125,13 @@ def read(file: Path) -> SavedPlan:
         fix=f"make one: {_MAKE}",
         error=HeadraceError,
     )
-    plan = json_record.read(file, lambda content: _made(file, content), damaged)
+    plan = json_record.read(file, lambda content: _parse(file, content), damaged)
     if plan is None:
         raise damaged("No such file or directory")
     return plan
 
 
-def _made(file: Path, content: Any) -> SavedPlan:
+def _parse(file: Path, content: Any) -> SavedPlan:
     if content["format"] > FORMAT:
         raise ValueError(f"its format is {content['format']}, and this version of Headrace knows {FORMAT}")
     queries = {str(name): dict(saved) for name, saved in content["queries"].items()}

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.logs import Part
-from headrace.checks.user_functions import asked_by, is_users
+from headrace.checks.user_functions import find_calls, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
 from headrace.model import Project, PythonTransform, Query
-from headrace.planner.code.meaning import name_of, not_comparable
-from headrace.planner.comparison import compare
-from headrace.planner.difference import Kind, PlanDifference, located, worst
+from headrace.planner.code.meaning import name_of, reasons_not_compared
+from headrace.planner.comparison import compare_forms
+from headrace.planner.difference import Kind, PlanDifference, locate, worst
 from headrace.queries.blame import anew, reset_command
 from headrace.queries.form import FORMAT, QueryForm
-from headrace.queries.layout import newest_layout
+from headrace.queries.layout import layout_of_entry, newest_of
 from headrace.queries.manifest import QueryRevision, changed_line, forms
+from headrace.queries.register import read_register
 
 SHOWN = 160
 
@@ -41,7 +42,7 @@ class Judgement(PlainData):
     written: str = ""
 
 
-def judged(
+def judge(
     project: Project,
     query: Query,
     revisions: Sequence[QueryRevision],
@@ -63,25 +64,28 @@ def judged(
     try:
         was, is_ = QueryForm.of(before.form or {}), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
-            return _by_fingerprint(query, before, now, unreadable)
+            return _judge_by_fingerprint(query, before, now, unreadable)
         changes = [
-            difference for difference in compare(was, is_) if not _has_no_effect(project, difference, checkpoint)
+            difference for difference in compare_forms(was, is_) if not _has_no_effect(project, difference, checkpoint)
         ]
         if was.declared and was.declared == is_.declared and _takes_values(project, query):
-            changes = list(map(_as_taken_again, changes))
-        differences = located(project, query, was, is_, changes)
+            changes = list(map(_accept_new_values, changes))
+        differences = locate(project, query, was, is_, changes)
         if versions is not None and any(not difference.about for difference in differences):
-            differences = tuple(_with_code(differences, changed_line(project, query, versions)))
+            differences = tuple(_add_code(differences, changed_line(project, query, versions)))
     except (TypeError, KeyError, ValueError) as error:
         return Judgement(
-            query=query.name, verdict="forbidden", from_batch=now.from_batch, notes=(_unreadable(query, before, error),)
+            query=query.name,
+            verdict="forbidden",
+            from_batch=now.from_batch,
+            notes=(_unreadable_record(query, before, error),),
         )
     return Judgement(
         query=query.name,
         verdict=worst(differences),
         from_batch=now.from_batch,
         differences=differences,
-        notes=(*_older(query, before, was, now), *_not_compared(query, was, is_)),
+        notes=(*_report_older_form(query, before, was, now), *_report_not_compared(query, was, is_)),
     )
 
 
@@ -101,14 +105,14 @@ def _takes_values(project: Project, query: Query) -> bool:
     functions = (
         transform.function for transform in (query.transform, *upstream) if isinstance(transform, PythonTransform)
     )
-    return any(asked_by(function, is_users) for function in functions)
+    return any(find_calls(function, is_users) for function in functions)
 
 
 # A text or a number, also one with its type, as the normal form writes values.
 _VALUE = re.compile(r"'[^']*'|(?<![\w.])-?\d[\d.]*(?![\w.])")
 
 
-def _as_taken_again(difference: PlanDifference) -> PlanDifference:
+def _accept_new_values(difference: PlanDifference) -> PlanDifference:
     """Return the difference, as `safe` if only values differ: unchanged code has taken them again at this start."""
     same = _VALUE.sub("?", difference.before) == _VALUE.sub("?", difference.now)
     if difference.about or difference.functions or difference.verdict == "forbidden" or not same:
@@ -117,7 +121,7 @@ def _as_taken_again(difference: PlanDifference) -> PlanDifference:
     return replace(difference, verdict="safe", why=why)
 
 
-def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
+def list_refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
     """Report why the query must not start over its checkpoint."""
     yield from (note for note in judgement.notes if note.severity == "error")
     past = f"batches up to {judgement.from_batch - 1} of query '{query.name}' were made by another form of it"
@@ -134,7 +138,7 @@ def refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         )
 
 
-def remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
+def list_remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
     """Report what has changed in a query that starts all the same."""
     yield from (note for note in judgement.notes if note.severity != "error")
     for difference in judgement.differences:
@@ -158,14 +162,14 @@ _WAYS_OUT = {
 }
 
 
-def _with_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> Iterator[PlanDifference]:
+def _add_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> Iterator[PlanDifference]:
     """Yield the differences, the first that stands in the code with the lines that differ."""
     for difference in differences:
         yield difference if difference.about else replace(difference, code=code)
         code = code if difference.about else ("", "")
 
 
-def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Finding:
+def _unreadable_record(query: Query, before: QueryRevision, error: Exception) -> Finding:
     form = before.form or {}
     problem = f"what query '{query.name}' was cannot be compared with what it is: {error}"
     fix = f"restore the query's manifest from a backup, or {anew(query)}"
@@ -175,10 +179,10 @@ def _unreadable(query: Query, before: QueryRevision, error: Exception) -> Findin
     return Finding(code="HR539", what=problem, fix=fix, where=query.where)
 
 
-def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
+def _report_not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Finding]:
     """Report the Python functions that look unchanged, and of which a part cannot be inspected."""
     for key, function in is_.python.items():
-        if key in was.python and (why := not_comparable(function)):
+        if key in was.python and (why := reasons_not_compared(function)):
             yield Finding(
                 code="HR664",
                 what=f"whether {name_of(function)} of query '{query.name}' does what it did cannot be determined: "
@@ -189,45 +193,45 @@ def _not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterator[Find
             )
 
 
-def _older(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
+def _report_older_form(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
     """Report that functions recorded in an older form cannot be compared this once."""
     if was.format < FORMAT and was.python:
         yield Finding(
             code="HR664",
             what=f"the Python functions of query '{query.name}' up to batch {now.from_batch - 1} were recorded by "
             f"Headrace {before.headrace} in an older form: whether their code was changed was not compared this once",
-            fix=f"nothing, if it was not; {_tells(query)}",
+            fix=f"nothing, if it was not; {_verify_hint(query)}",
             where=query.where,
         )
 
 
-def _tells(query: Query) -> str:
+def _verify_hint(query: Query) -> str:
     return f"`headrace verify {query.name}` shows whether the result is that of the query as it is now"
 
 
-def _by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
+def _judge_by_fingerprint(query: Query, before: QueryRevision, now: QueryRevision, why: str) -> Judgement:
     """Judge a query whose plan could not be read by digests of the plan and of the columns alone."""
     finding = query.finding(
         "HR545",
         f"is not what it was up to batch {now.from_batch - 1}: the result may mix "
         f"meanings; how it has changed is not known, since its plan could not be read ({why})",
-        f"if it means something else now, reset the query ({reset_command(query)}); {_tells(query)}",
+        f"if it means something else now, reset the query ({reset_command(query)}); {_verify_hint(query)}",
     )
     notes = () if before.fingerprint == now.fingerprint else (finding,)
     return Judgement(query=query.name, verdict="same", from_batch=now.from_batch, notes=notes)
 
 
-def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding]:
+def check_renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding]:
     """Report a query without a checkpoint whose rows were written under another name.
 
     From the beginning it would write all of them once more, into the same place.
     """
-    home = project.storage / "queries"
-    for former in sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else ():
-        if former in project.queries:
+    register = read_register(project.storage)
+    for former, entry in sorted(register.queries.items()) if register is not None else ():
+        if former in project.queries or former in query.renamed_from:
             continue
-        layout = newest_layout(project.storage, former)
         try:
+            layout = newest_of(layout_of_entry(project.storage, former, entry))
             revisions = forms(layout.manifest)
             ran = QueryForm.of(revisions[-1].form or {}) if revisions else QueryForm()
         except (CheckpointError, TypeError, KeyError, ValueError):
@@ -239,5 +243,5 @@ def renamed(project: Project, query: Query, form: QueryForm) -> Iterator[Finding
                 f"has never run, and looks like '{former}' renamed, which is no longer "
                 f"declared and {same}: it would read its sources from the beginning and write its rows once more",
                 f"give it `renamed_from: {former}`, which keeps its checkpoint; or write to another place; or, if "
-                f"the rows of '{former}' are gone, remove {layout.home.parent}",
+                f"the rows of '{former}' are gone, remove {layout.folder}",
             )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckpointError, Finding, HeadraceError, LeaseLost, PlainData, Where
-from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation, rebuild_record, rewind_record
+from headrace.queries.layout import QueryLayout, generations_set_aside, latest_generation
 from headrace.storage import json_record
 from headrace.storage.durable import sync
 from headrace.storage.private import writing_to
@@ -244,8 +244,8 @@ class ResetRecord(WayRecord):
 
 def newest_set_aside(layout: QueryLayout) -> QueryLayout | None:
     """The newest generation of the query that a reset has moved out of the way."""
-    numbers = generations_set_aside(layout.storage, layout.query)
-    return QueryLayout(layout.storage, layout.query, numbers[-1]).set_aside if numbers else None
+    numbers = generations_set_aside(layout)
+    return replace(layout, generation=numbers[-1]).set_aside if numbers else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,22 +262,18 @@ class RewindRecord(WayRecord):
 
     @staticmethod
     def file(layout: QueryLayout) -> Path:
-        return rewind_record(layout.storage, layout.query)
+        return layout.rewind_record
 
     @classmethod
     def of(cls, layout: QueryLayout) -> RewindRecord | None:
         record = super().of(layout)
         # A reset came first: a process that was stopped meanwhile has begun the rewind of what had been set aside.
-        is_late = (
-            record is not None
-            and record.is_cut_off
-            and record.generation < latest_generation(layout.storage, layout.query)
-        )
+        is_late = record is not None and record.is_cut_off and record.generation < latest_generation(layout)
         return None if is_late else record
 
     def layout(self, layout: QueryLayout) -> QueryLayout:
         """The places of its generation, whose directory a crash may have left between two names."""
-        return QueryLayout(layout.storage, layout.query, self.generation)
+        return replace(layout, generation=self.generation)
 
     @classmethod
     def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
@@ -309,7 +305,7 @@ class RebuildRecord(ChangeRecord):
 
     @staticmethod
     def file(layout: QueryLayout) -> Path:
-        return rebuild_record(layout.storage, layout.query)
+        return layout.rebuild_record
 
     @classmethod
     def begun(cls, former: int, notes: tuple[str, ...], *, since: str = "") -> RebuildRecord:

@@ -20,13 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckFailed, Finding, HeadraceError, LeaseLost, PlatformError
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, LeaseLost, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import lease
+from headrace.queries.identity import register_query
 from headrace.queries.late_changes import mend_moved, mend_rebuild
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import layout_named, layout_of_entry
 from headrace.queries.lease import Holder, Lease
-from headrace.storage.private import make_private, writing_to
+from headrace.storage.private import writing_to
 from headrace.storage.remote import store_at
 
 NAME = "driver.lock"
@@ -89,29 +90,29 @@ def require_held(project: Project, query: Query) -> None:
 def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:
     """The lock of `query`; None where its storage has no locks, or it keeps nothing there.
 
-    rebuilds: the lock of what rebuilds it, beside which it may run. Raises CheckFailed if another process holds it, and
-    PlatformError if its file cannot be written.
+    rebuilds: the lock of what rebuilds it, beside which it may run. At its first start the query is registered. Raises
+    CheckFailed if another process holds it, PlatformError if its file cannot be written, and as `register_query`.
     """
     if not query.sink.facts.durable:
         return None
-    file = _file(project, query, REBUILDS if rebuilds else NAME)
+    entry = register_query(project, query)
+    file = layout_of_entry(project.storage, query.name, entry).folder / (REBUILDS if rebuilds else NAME)
     path = str(file)
     with _guard:
         if path in _held:
             _held[path].times += 1
             return DriverLock(path)
         if not store_at(file).has_locks:
+            layout = layout_of_entry(project.storage, query.name, entry)
             taken = _leased(query, file, rebuilds)
             # What cannot be mended now is in the way until the lock is taken once more.
             with suppress(OSError, HeadraceError):
-                mend_rebuild(QueryLayout(project.storage, query.name))
+                mend_rebuild(layout)
                 if not rebuilds:
-                    mend_moved(QueryLayout(project.storage, query.name))
+                    mend_moved(layout)
             _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):
-            make_private(project.storage)
-            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -193,8 +194,8 @@ def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
             lock = take(project, query)
         except CheckFailed as error:
             yield from error.findings
-        except PlatformError:
-            continue
+        except (PlatformError, CheckpointError):
+            continue  # Its own start says so.
         else:
             if lock is not None:
                 lock.release()
@@ -232,7 +233,7 @@ def _named(holder: Mapping[str, Any]) -> str:
 
 
 def _file(project: Project, query: Query, name: str = NAME) -> Path:
-    return QueryLayout(project.storage, query.name).home.parent / name
+    return layout_named(project.storage, query.name, query.renamed_from).folder / name
 
 
 def _now() -> str:

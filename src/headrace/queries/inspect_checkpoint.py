@@ -15,12 +15,12 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
-from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import CHANGES
+from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of
 from headrace.queries.manifest import forms, written_async
-from headrace.queries.rename_record import unfinished, unfinished_sources
+from headrace.queries.rename_record import unfinished_sources
 from headrace.storage.durable import size_of
 from headrace.units import instant
 
@@ -90,7 +90,6 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
     between = list(cut_off(query, layout))
     yield from between
     try:
-        yield from unfinished(layout)
         yield from unfinished_sources(layout)
     except CheckpointError as error:
         yield from error.findings
@@ -203,7 +202,7 @@ def checkpoint_facts(layout: QueryLayout) -> CheckpointFacts | None:
             sources=tuple(entry.offsets),
             operators=checkpoint.state_operators(),
             sizes_bytes=_sizes(layout),
-            set_aside=tuple(generations_set_aside(layout.storage, layout.query)),
+            set_aside=tuple(generations_set_aside(layout)),
         )
     except (CheckpointError, OSError):
         return None

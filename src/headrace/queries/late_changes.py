@@ -30,7 +30,7 @@ def mend_rebuild(layout: QueryLayout) -> None:
     record = RebuildRecord.of(layout)
     if record is None:
         return
-    beside = QueryLayout(rebuild_storage(layout.storage, layout.query), layout.query, record.generation)
+    beside = replace(layout, storage=rebuild_storage(layout.storage, layout), generation=record.generation)
     place, former = (replace(layout, generation=number) for number in (record.generation, record.former))
     if record.phase in ("swapping", "rolling-back") and not beside.home.exists() and not place.home.exists():
         RebuildRecord.remove(layout)
@@ -49,9 +49,9 @@ def mend_moved(layout: QueryLayout) -> None:
     Its directory may be moved once more, without the record of a reset. A discard makes its record anew among what had
     been set aside; a start makes a directory for the generation that had followed. Each would be taken for the query's.
     """
-    in_place, names = generations_and_names(layout.home.parent)
-    aside = generations_set_aside(layout.storage, layout.query)
-    if layout.before_rewind.home.parent.name in names:
+    in_place, names = generations_and_names(layout.folder)
+    aside = generations_set_aside(layout)
+    if layout.before_rewind.home.parent.name in (names or ()):
         _mend_rewind(layout, max([*(each - 1 for each in in_place), *aside], default=0))
     for number in {*in_place, *aside}:
         there, following = replace(layout, generation=number), replace(layout, generation=number + 1)

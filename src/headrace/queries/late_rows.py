@@ -113,8 +113,12 @@ def late_names(query: str) -> tuple[str, str]:
 
 
 def with_late_query(project: Project, query: Query, sink: Sink, kind: str, where: Where) -> Project:
-    """`project` with the query that brings the late rows of `query` to `sink`, which is of that kind."""
+    """`project` with the query that brings the late rows of `query` to `sink`, which is of that kind.
+
+    A query that is renamed brings it along, with its source.
+    """
     name, rows = late_names(query.name)
+    former = [late_names(name) for name in query.renamed_from]
     late = Query(
         name=name,
         transform=SqlTransform(sql=f"SELECT * FROM {rows}", inputs=(rows,), where=where),
@@ -124,8 +128,10 @@ def with_late_query(project: Project, query: Query, sink: Sink, kind: str, where
         where=where,
         description=f"The rows that query '{query.name}' drops as late.",
         sink_where=where,
+        renamed_from=tuple(late for late, _ in former),
     )
     connector = LateRows(query=query.name, project=project)
-    source = NamedSource(name=rows, kind="late rows", connector=connector, where=where)
+    formers = tuple(rows for _, rows in former)
+    source = NamedSource(name=rows, kind="late rows", connector=connector, where=where, renamed_from=formers)
     sources, queries = {**project.sources, rows: source}, {**project.queries, name: late}
     return replace(project, sources=sources, queries=queries)

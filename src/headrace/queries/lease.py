@@ -19,6 +19,7 @@ from pathlib import Path
 from headrace.errors import HeadraceError
 from headrace.queries.processes import birth
 from headrace.storage.durable import create_file, replace_file
+from headrace.storage.numbered import create, file_of, numbers_in
 
 LEASE_SECONDS = 60.0
 RENEW_SECONDS = 10.0
@@ -76,7 +77,7 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether nobody has taken the right since: of a process that was stopped for long it may be over."""
-        return _records(self.folder)[-1:] == [self._number]
+        return numbers_in(self.folder)[-1:] == [self._number]
 
     def release(self) -> None:
         """Let others run the query. Raises nothing: a lease that cannot be ended ends by itself."""
@@ -88,7 +89,7 @@ class Lease:
         while not self._over.wait(RENEW_SECONDS):
             # A store that is away for a while may be back before the lease has ended.
             with suppress(OSError, HeadraceError):
-                if (self.folder / str(self._number)).exists() and not self._over.is_set():
+                if file_of(self.folder, self._number).exists() and not self._over.is_set():
                     _tell(self.folder, self._number)
 
 
@@ -96,15 +97,15 @@ def take(folder: Path, started: str) -> Lease:
     """The right over `folder`. Raises Held, OSError, and PlatformError where the store does not answer."""
     with _taking:
         while True:
-            known = _records(folder)
+            known = numbers_in(folder)
             newest = max(known, default=0)
             if newest:
                 _require_over(folder, newest)
             mine = newest + 1
-            if not create_file(folder / str(mine), json.dumps(asdict(Holder.here(started)))):
+            if not create(folder, mine, {"holder": asdict(Holder.here(started))}):
                 continue
             try:
-                is_late = max(_records(folder)) > mine
+                is_late = max(numbers_in(folder)) > mine
             except (OSError, HeadraceError):
                 _end(folder, mine)
                 raise
@@ -119,7 +120,7 @@ def take(folder: Path, started: str) -> Lease:
 
 def seen(folder: Path) -> Holder | None:
     """Who has the right over `folder`, as far as it is known; nothing is changed but for a file that asks the time."""
-    newest = max(_records(folder), default=0)
+    newest = max(numbers_in(folder), default=0)
     try:
         if newest:
             _require_over(folder, newest)
@@ -130,14 +131,14 @@ def seen(folder: Path) -> Holder | None:
 
 def _require_over(folder: Path, number: int) -> None:
     """Raise Held unless the holder of a record is known to be gone, or has not renewed it for long."""
-    record = folder / str(number)
-    if (folder / f"{number}{_FREE}").exists():
+    record = file_of(folder, number)
+    if file_of(folder, number, _FREE).exists():
         return
     try:
-        holder = Holder(**json.loads(record.read_text()))
+        holder = Holder(**json.loads(record.read_text())["holder"])
     except FileNotFoundError:
         return
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         holder = None
     if holder is not None and (holder.is_known_dead or (holder.is_here and (str(folder), number) not in _live)):
         return
@@ -147,7 +148,7 @@ def _require_over(folder: Path, number: int) -> None:
         now = probe.stat().st_mtime
     finally:
         probe.unlink(missing_ok=True)
-    told = [_modified(folder / f"{number}{_ALIVE}"), _modified(record)]
+    told = [_modified(file_of(folder, number, _ALIVE)), _modified(record)]
     silent = now - max(told)
     if silent <= LEASE_SECONDS:
         raise LeaseHeld(holder, silent)
@@ -156,19 +157,12 @@ def _require_over(folder: Path, number: int) -> None:
 def _end(folder: Path, number: int) -> None:
     # The record stays, so that no number is given twice.
     with suppress(OSError, HeadraceError):
-        create_file(folder / f"{number}{_FREE}", "")
+        create_file(file_of(folder, number, _FREE), "")
 
 
 def _remove(folder: Path, number: int) -> None:
-    for ending in (_ALIVE, _FREE, ""):
-        (folder / f"{number}{ending}").unlink(missing_ok=True)
-
-
-def _records(folder: Path) -> list[int]:
-    try:
-        return sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit())
-    except FileNotFoundError:
-        return []
+    for file in (file_of(folder, number, _ALIVE), file_of(folder, number, _FREE), file_of(folder, number)):
+        file.unlink(missing_ok=True)
 
 
 def _modified(file: Path) -> float:
@@ -179,4 +173,4 @@ def _modified(file: Path) -> float:
 
 
 def _tell(folder: Path, number: int) -> None:
-    replace_file(folder / f"{number}{_ALIVE}", "")
+    replace_file(file_of(folder, number, _ALIVE), "")

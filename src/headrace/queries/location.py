@@ -64,6 +64,10 @@ def entered(query: Query, layout: QueryLayout) -> Home:
     """The directories of `query`, made if need be; raises PlatformError where they cannot be written."""
     if not query.sink.facts.durable:
         return Home(layout=layout, scratch=Path(tempfile.mkdtemp(prefix="headrace-")))
+    if not layout.query_id:
+        what = f"query '{query.name}' was renamed by another process while it started"
+        fix = "look which name is declared now; then start it by that"
+        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)

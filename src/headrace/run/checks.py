@@ -8,13 +8,20 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.build.plan_builder import build, registered_tables
-from headrace.checks.analysed import analysed, noteworthy
-from headrace.checks.closures import Changed, Watched, changed_by, driver_variables, side_effects, watched
-from headrace.checks.locations import places, speculation, state_partitions
-from headrace.checks.result import CheckResult, HeldState, guarantee, memory, small_files
+from headrace.checks.analysed import check_analysed, describe_state
+from headrace.checks.closures import (
+    Changed,
+    Watched,
+    check_driver_variables,
+    check_side_effects,
+    find_changed_variables,
+    watch_building,
+)
+from headrace.checks.locations import check_speculation, check_state_partitions, find_conflicts
+from headrace.checks.result import CheckResult, HeldState, check_memory, check_small_files, compute_guarantee
 from headrace.checks.state_bounds import StateBound
-from headrace.checks.structure import concerning, structure
-from headrace.checks.user_functions import Asked, asked_by, asked_by_functions, is_users
+from headrace.checks.structure import check_structure, check_structure_of
+from headrace.checks.user_functions import Asked, check_calls, find_calls, is_users
 from headrace.declare.faults import display_path
 from headrace.errors import Finding, HeadraceError, Where
 from headrace.history import History
@@ -56,16 +63,18 @@ def check(
     keeps no other from being so.
     """
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
-    beside = tuple(places(project))
+    conflicts = tuple(find_conflicts(project))
     everything = queries is None or whole
-    findings = list(structure(project) if everything else concerning(project, queries or (), beside=beside))
-    sound = [query for query in chosen if not _refused(concerning(project, [query.name], beside=beside))]
+    findings = list(
+        check_structure(project) if everything else check_structure_of(project, queries or (), conflicts=conflicts)
+    )
+    sound = [query for query in chosen if not _refused(check_structure_of(project, [query.name], conflicts=conflicts))]
     plans: dict[str, Plan] = {}
     held = _held(project)
     if spark is not False and sound:
         findings += _analyse(project, sound, None if spark is True else spark, plans, held, connect)
     guarantees = {
-        query.name: guarantee(project, query, plans[query.name].facts if query.name in plans else None)
+        query.name: compute_guarantee(project, query, plans[query.name].facts if query.name in plans else None)
         for query in sound
         if spark is False or query.name in plans
     }
@@ -139,20 +148,22 @@ def _analysed(
         with registered_tables(project, query, spark):
             seen = Watched()
             try:
-                with watched(lambda: all_settings(spark), project.modules, is_users) as seen:
+                with watch_building(lambda: all_settings(spark), project.modules, is_users) as seen:
                     frame = build(project, query.transform, spark, lambda each: each.connector.stream(spark, each.name))
             finally:
                 _set_back(spark, seen)
             executed = frozenset(seen.executed)
-            asked = _of_functions(project, query, lambda function: asked_by(function, is_users, executed))
+            asked = _of_functions(project, query, lambda function: find_calls(function, is_users, executed))
             facts = plan_facts(frame)
-            findings = list(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+            findings = list(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
             if not _refused(iter(findings)):
-                states, notes = noteworthy(query, frame, facts)
+                states, notes = describe_state(query, frame, facts)
                 findings += _capacity(query, spark, facts, held.get(query.name))
-                findings += (*notes, *asked_by_functions(query, asked), *side_effects(query, seen, asked))
-                changed = _of_functions(project, query, lambda function: changed_by(function, is_users, executed))
-                findings += driver_variables(query, changed)
+                findings += (*notes, *check_calls(query, asked), *check_side_effects(query, seen, asked))
+                changed = _of_functions(
+                    project, query, lambda function: find_changed_variables(function, is_users, executed)
+                )
+                findings += check_driver_variables(query, changed)
                 findings += of_sink(project, query, frame, connect=connect)
     except HeadraceError as error:
         yield from error.findings
@@ -226,12 +237,12 @@ def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldSta
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions", "1") or 1)
     if is_cluster(spark):
         cores = default_partitions(spark)
-        yield from state_partitions(query, partitions=partitions, cores=cores, keeps_state=facts.keeps_state)
+        yield from check_state_partitions(query, partitions=partitions, cores=cores, keeps_state=facts.keeps_state)
         speculative = str(spark.conf.get("spark.speculation", "false")).lower() == "true"
-        yield from speculation(query, speculative=speculative, keeps_state=facts.keeps_state)
-    yield from small_files(query, tasks=partitions if facts.keeps_state else 1)
+        yield from check_speculation(query, speculative=speculative, keeps_state=facts.keeps_state)
+    yield from check_small_files(query, tasks=partitions if facts.keeps_state else 1)
     in_memory = spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
-    yield from memory(query, held, in_memory=in_memory, memory_bytes=executor_memory(spark))
+    yield from check_memory(query, held, in_memory=in_memory, memory_bytes=executor_memory(spark))
 
 
 def _of_sources(project: Project, queries: Sequence[Query], spark: SparkSession) -> Iterator[Finding]:

@@ -68,13 +68,6 @@ def bring_along(project: Project, query: Query) -> Iterator[Finding]:
     yield from _brought_along(project, query)
 
 
-def bring_schemas_along(layout: QueryLayout, former: str) -> None:
-    """Let what Spark describes of the state name the directory of its query, which was called `former` before."""
-    before = _recorded(layout)
-    for storage in {str(layout.storage), *([before.storage] if before is not None else [])}:
-        rename_schemas(layout, (f"{storage}/queries/{former}", f"{storage}/queries/{layout.query}"))
-
-
 def require_in_place(project: Project, query: Query) -> None:
     """Raise CheckpointError, as `bring_along` would, for files that lie elsewhere; nothing is changed."""
     layout = layout_of(project, query)

@@ -8,31 +8,32 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import Reader, build, register_written, registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
-from headrace.checks.analysed import analysed
-from headrace.checks.structure import concerning
-from headrace.checks.triggers import cores, live, refreshed
+from headrace.checks.analysed import check_analysed
+from headrace.checks.structure import check_structure_of
+from headrace.checks.triggers import check_cores, check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings
 from headrace.planner.forming import NO_NAMES, form_of, read_settings
-from headrace.planner.verdict import Judgement, judged, refusals, remarks, renamed
-from headrace.queries.application import application, known_application, sink_context
+from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
+from headrace.queries.identity import register_project, sink_context
 from headrace.queries.inspect_checkpoint import problems, require_state
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.location import Home, require_same_sink
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.manifest import revision as revision_of
-from headrace.queries.rename_record import as_it_ran, former_sources, kept_in, waiting_renames
+from headrace.queries.register import read_register
+from headrace.queries.rename_record import as_it_ran, former_sources, waiting_renames
 from headrace.run.counters import Counters
 from headrace.run.moved_project import bring_along, not_brought_along, require_in_place
 from headrace.run.query_run import Request
@@ -60,7 +61,7 @@ def plan(
     sink are asked; one that does not answer is a note.
     """
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
-    with borrowed(project, spark) as session:
+    with borrow(project, spark) as session:
         found = []
         for query in chosen:
             with apply_settings(session, query_settings(project, query, session)):
@@ -73,7 +74,7 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
 
     Only what was recorded is read; no plan is made.
     """
-    layout = kept_in(project, query)
+    layout = layout_of(project, query)
     committed, ran = Checkpoint(layout.checkpoint).last_committed, forms(layout.manifest)
     if committed is None or not ran or not query.sink.facts.durable:
         return
@@ -84,7 +85,7 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
     judgement = Judgement(
         query=query.name, verdict=worst(differences), from_batch=committed + 1, differences=differences
     )
-    yield from refusals(query, judgement)
+    yield from list_refusals(query, judgement)
 
 
 def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:
@@ -98,17 +99,17 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
     streams: dict[str, DataFrame] = {}
     ran, called = as_it_ran(query, home.layout), former_sources(project, query, home.layout)
     frame = _frame(project, query, spark, home, streams)
-    if not home.begun and known_application(project) is None:  # Nothing has run here, and a look makes no record.
+    if not home.begun and read_register(project.storage) is None:  # Nothing has run here, and a look makes no record.
         return Judgement(query=query.name, verdict="same", from_batch=0), frame
     now = present(project, ran, frame, home, streams, called=called)
     known, begun = forms(home.layout.manifest), home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judged(project, query, known, now, begun=begun, checkpoint=checkpoint, versions=versions)
+    judgement = judge(project, query, known, now, begun=begun, checkpoint=checkpoint, versions=versions)
     if home.begun:
         ran_last = known[-1].digest if known else ""
         return replace(judgement, checkpoint=home.checkpoint.id or "", ran=ran_last, written=now.digest), frame
-    if home.layout.query == query.name and now.form is not None:  # Else it is renamed from there.
-        former = renamed(project, query, QueryForm.of(now.form))
+    if now.form is not None:
+        former = check_renamed(project, query, QueryForm.of(now.form))
         judgement = replace(judgement, notes=(*judgement.notes, *former))
     return judgement, frame
 
@@ -116,8 +117,8 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
 def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) -> Judgement:
     first = 0
     try:
-        home = Home(layout=kept_in(project, query))
-        _require_sound(concerning(project, [query.name]))
+        home = Home(layout=layout_of(project, query))
+        _require_sound(check_structure_of(project, [query.name]))
         if not query.sink.facts.durable:
             return Judgement(query=query.name, verdict="same", from_batch=0)
         committed = home.checkpoint.last_committed
@@ -168,7 +169,7 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
 def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bool) -> Iterator[Finding]:
     """What a start would refuse of the result, by its plan and its state."""
     facts = plan_facts(frame)
-    findings = analysed(query, frame, facts, calls_distinct=calls_distinct)
+    findings = check_analysed(query, frame, facts, calls_distinct=calls_distinct)
     yield from (finding for finding in findings if finding.severity == "error")
     try:
         if facts.keeps_state:
@@ -238,7 +239,7 @@ def planned(request: Request, home: Home) -> Planned:
     ids, met = identified(project, query, home, spark) if home.lasting else ({}, ())
     _require_sound(met)
     request.begin("making its plan")
-    _require_sound(cores(project, query, spark))
+    _require_sound(check_cores(project, query, spark))
     with ONE_AT_A_TIME:
         register_written(project, query, spark)
     tables = Tables(project, query, home.layout, spark)
@@ -249,7 +250,7 @@ def planned(request: Request, home: Home) -> Planned:
     given = {**tables.frames(versions), **counters.counting.handles}
     frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), given)
     facts = plan_facts(frame)
-    noted = tuple(analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
+    noted = tuple(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
     _require_sound(noted)
     revision = present(project, query, frame, home, streams) if home.lasting else None
     changes: tuple[Finding, ...] = ()
@@ -292,7 +293,9 @@ def present(
     """
     committed = home.checkpoint.last_committed
     try:
-        form = form_of(project, query, frame, salt=application(project).id, streams=streams, called=called)
+        form = form_of(
+            project, query, frame, salt=register_project(project).application, streams=streams, called=called
+        )
     except HeadraceError:
         raise
     except Exception as error:
@@ -309,23 +312,27 @@ def present(
 
 def unfit(project: Project, query: Query, home: Home) -> Iterator[Finding]:
     """Why the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
-    yield from live(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
-    yield from refreshed(project, query, query.trigger)
+    yield from check_live_sources(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
+    yield from check_refreshed_tables(project, query, query.trigger)
 
 
 def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -> tuple[Finding, ...]:
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
-    if not home.begun and now.form is not None and (former := tuple(renamed(project, query, QueryForm.of(now.form)))):
+    if (
+        not home.begun
+        and now.form is not None
+        and (former := tuple(check_renamed(project, query, QueryForm.of(now.form))))
+    ):
         raise CheckpointError(former)
     # What was planned and not committed is made again by the query as it is now.
     begun = home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judged(
+    judgement = judge(
         project, query, forms(home.layout.manifest), now, begun=begun, checkpoint=checkpoint, versions=versions
     )
-    if refused := tuple(refusals(query, judgement)):
+    if refused := tuple(list_refusals(query, judgement)):
         raise CheckpointError(refused)
-    return tuple(remarks(query, judgement))
+    return tuple(list_remarks(query, judgement))
 
 
 def _counters(request: Request, home: Home) -> Counters:

@@ -14,11 +14,10 @@ from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.queries.application import sink_context
 from headrace.queries.blame import named
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.identity import sink_context
+from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.location import table_before
-from headrace.queries.rename_record import kept_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +53,7 @@ class SinkWork:
 
     def context(self, layout: QueryLayout) -> SinkContext:
         """The context of a generation, for the sink."""
-        return sink_context(self.project, self.query, layout, makes=self.changes)
+        return sink_context(self.project, self.query, layout)
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -69,10 +68,10 @@ def of_sink(project: Project, query: Query, frame: DataFrame, *, connect: bool) 
     connect: whether its system is asked, which changes nothing there; else the columns alone are looked at.
     """
     try:
-        layout = kept_in(project, query)
+        layout = layout_of(project, query)
         checkpoint = Checkpoint(layout.checkpoint)
         context = replace(
-            SinkWork(project, replace(query, name=layout.query), None, changes=False).context(layout),
+            sink_context(project, query, layout),
             empty_batches=Repartitions(layout.repartitions).batches(checkpoint),
         )
         found = list(query.sink.check_result(frame, context))

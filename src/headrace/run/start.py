@@ -23,14 +23,14 @@ from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
 from headrace.checkpoint.restore import Restorable, restorable, restore
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
-from headrace.checks.state_bounds import POLICY, kept_policy
-from headrace.checks.triggers import without_supervisor
+from headrace.checks.state_bounds import POLICY, check_policy
+from headrace.checks.triggers import check_own_session
 from headrace.contract import SinkContext, SinkLedger, Writer
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.queries import driver_lock
-from headrace.queries.application import application, known_application, sink_context
 from headrace.queries.blame import named
+from headrace.queries.identity import context_facts, enter_name, register_query, sink_context
 from headrace.queries.inspect_checkpoint import cut_off, require_usable
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.location import Home, enter_sink, entered, require_same_sink
@@ -38,7 +38,7 @@ from headrace.queries.manifest import QueryRevision, enter, note_version, writte
 from headrace.run.moved_project import source_homes
 from headrace.run.plan import Planned, planned, unfit
 from headrace.run.query_run import Reports, Request, Running
-from headrace.run.rename import brought_along
+from headrace.run.rename import apply_renames, rename_history
 from headrace.run.state_store import query_settings, rows_tracked
 from headrace.spark.jvm.session_conf import (
     ONE_AT_A_TIME,
@@ -72,10 +72,12 @@ def start(project: Project, query: Query, spark: SparkSession, *, trigger: Trigg
 def bring_up(request: Request) -> Running:
     """Check and start what is asked for. Raises as `start`."""
     project, query, spark = request.project, request.query, request.spark
+    if query.sink.facts.durable:
+        register_query(project, query)
     lock = driver_lock.take(project, query)
     try:
         with ONE_AT_A_TIME:
-            said = brought_along(project, query, spark)
+            said = apply_renames(project, query, spark)
         running = _launched(replace(request, settings=query_settings(project, query, spark)))
     except BaseException:
         if lock is not None:
@@ -87,6 +89,7 @@ def bring_up(request: Request) -> Running:
 def _launched(request: Request) -> Running:
     """Start the query; before that, batches that the checkpoint has lost and the sink holds are made one by one."""
     made: list[Restorable] = []
+    notes: list[Finding] = []
     gave_up = False
     while True:
         lost = _lost_batch(request)
@@ -101,9 +104,9 @@ def _launched(request: Request) -> Running:
                 raise
             continue
         made += [] if lost is None else [lost]
+        notes += running.notes
         if lost is None or not _ended_well(running):
-            notes = healed(request.query, running.layout, made)
-            return replace(running, notes=(*notes, *running.notes))
+            return replace(running, notes=tuple(dict.fromkeys((*healed(request.query, running.layout, made), *notes))))
 
 
 def _alone(request: Request) -> Request:
@@ -138,7 +141,7 @@ def start_in_session(
     The session has what a checkpoint of Headrace needs for the time of the start only: Spark gives the query a copy of
     the session. Raises as `start`.
     """
-    if unfit := tuple(without_supervisor(project, query, trigger or query.trigger)):
+    if unfit := tuple(check_own_session(project, query, trigger or query.trigger)):
         raise CheckFailed(unfit)
     running = start(project, query, spark, trigger=trigger)
     threading.Thread(target=_clean_up_at_end, args=(running,), name=f"end of {query.name}", daemon=True).start()
@@ -165,10 +168,11 @@ def launch(request: Request) -> Running:
             _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
         request.begin(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, tell=request.tell)
+        named = tuple(_enter_name(request, home))
         context = _context(request, home, plan, reports)
         writer = _open_sink(request, home, plan, context)
         reports.tell = None
-        notes = (*plan.notes, *_prepare_checkpoint(request, home, plan, context))
+        notes = (*named, *plan.notes, *_prepare_checkpoint(request, home, plan, context))
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
         plain = isinstance(request.trigger, (Continuous, RealTime))
         frame = plan.frame if plain else observe_event_times(plan.frame)
@@ -219,6 +223,13 @@ def _looked_at(request: Request, layout: QueryLayout) -> tuple[Home, Planned]:
         raise
 
 
+def _enter_name(request: Request, home: Home) -> Iterator[Finding]:
+    """Rename the query if it has another name now: nothing is left that could keep it from starting but its sink."""
+    if home.lasting:
+        yield from enter_name(request.project, request.query, home.layout)
+        yield from rename_history(request.project, request.query)
+
+
 def _enter_started(home: Home, revision: QueryRevision, handle: StreamingQuery) -> None:
     """Keep what the query is once it has started: a start that failed was no form of it."""
     try:
@@ -234,6 +245,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
     project, query = request.project, request.query
     context = SinkContext(
         query=query.name,
+        query_id=home.layout.query_id,
         generation=home.layout.generation,
         mode=query.mode,
         checkpoint=home.checkpoint.root,
@@ -245,7 +257,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         on_written=reports.written.__setitem__,
         empty_batches=home.repartitions.batches(home.checkpoint),
         restoring=request.restoring,
-        **(application(project).facts() if home.lasting else {}),
+        **(context_facts(project) if home.lasting else {}),
     )
     if request.reached is not None:
         context = replace(context, on_boundary=request.reached)
@@ -320,7 +332,7 @@ def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, q
     last = checkpoint.last_batch if facts.watermarks > 1 else None
     entry = None if last is None else checkpoint.offset(last)
     if entry is not None:
-        errors = list(kept_policy(query, entry.conf, str(spark.conf.get(POLICY))))
+        errors = list(check_policy(query, entry.conf, str(spark.conf.get(POLICY))))
         if errors:
             raise CheckpointError(errors)
 
@@ -360,8 +372,7 @@ def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Rest
         if checkpoint.id is None:
             return None
         changes = Repartitions(layout.repartitions)
-        makes = known_application(project) is not None
-        run = sink_context(project, query, layout, makes=makes, empty_batches=changes.batches(checkpoint))
+        run = sink_context(project, query, layout, empty_batches=changes.batches(checkpoint))
         ledger = sink.ledger
         last = None if ledger is None else ledger.last_batch(run)
         if ledger is None or last is None:

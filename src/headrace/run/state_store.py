@@ -16,10 +16,9 @@ from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
-from headrace.queries.changes import AdoptionRecord, require_ended
+from headrace.queries.changes import AdoptionRecord
 from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import layout_of
-from headrace.queries.rename_record import RenameRecord
 from headrace.run.sink_work import require_stopped
 from headrace.spark.jvm.preconditions import require_version
 from headrace.spark.jvm.session_conf import apply_settings, is_cluster
@@ -227,7 +226,6 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
     layout = layout_of(project, declared)
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
     require_usable(project, declared, layout)
-    require_ended(layout, RenameRecord)
     before = changes.partitions(checkpoint)
     committed = checkpoint.last_committed
     if before is None or committed is None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.checks.structure import concerning, no_query, structure
+from headrace.checks.structure import check_structure, check_structure_of, no_query
 from headrace.contract import Observer
 from headrace.control.board import Board, Orders, RunResult
 from headrace.control.server import ControlServer
@@ -70,7 +70,7 @@ def run(
     if write_late is not None and saved is None:
         names = {query.name for query in chosen}
         chosen += tuple(project.queries[each.late] for each in chosen if each.late and each.late not in names)
-    found = concerning(project, queries) if queries else structure(project)
+    found = check_structure_of(project, queries) if queries else check_structure(project)
     errors = [finding for finding in found if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)

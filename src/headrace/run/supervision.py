@@ -22,8 +22,7 @@ from headrace.history.lag import find_left_out
 from headrace.model import Once, Project, Query, Trigger
 from headrace.queries import driver_lock
 from headrace.queries.driver_lock import DriverLock
-from headrace.queries.layout import QueryLayout, layout_of
-from headrace.queries.rename_record import kept_in
+from headrace.queries.layout import layout_of
 from headrace.registry import known_failures
 from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
@@ -31,7 +30,7 @@ from headrace.run.late_output import LateOutput, WriteLate
 from headrace.run.loaded_files import LoadedFiles
 from headrace.run.plan import find_recreated
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
-from headrace.run.rename import brought_along
+from headrace.run.rename import apply_renames
 from headrace.run.source_health import QuarantineFiles, SourceHealth
 from headrace.run.start import bring_up
 from headrace.run.states import Outcomes, States, hangs, superseded
@@ -156,7 +155,7 @@ class Supervision:
             self._failed(query, error, ends=trigger.ends)
             return
         attempt = Attempt()
-        layout = self._kept_in(query)
+        layout = layout_of(self.project, query)
         run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
@@ -186,12 +185,6 @@ class Supervision:
                 ),
             )
         )
-
-    def _kept_in(self, query: Query) -> QueryLayout:
-        """Where the query's things lie before the start; what is wrong with a rename is reported by that."""
-        with suppress(HeadraceError):
-            return kept_in(self.project, query)
-        return layout_of(self.project, query)
 
     def _give_up(self, start: StartingQuery) -> None:
         """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
@@ -443,7 +436,7 @@ def _brought_up(request: Request, tables: Tables | None) -> Begun:
     try:
         if request.tell is not None:
             with ONE_AT_A_TIME:
-                for note in brought_along(project, query, spark) if tables is None else ():
+                for note in apply_renames(project, query, spark) if tables is None else ():
                     request.tell(note)
         tables = tables or Tables(project, query, layout_of(project, query), spark)
         planned = tables.planned_versions()

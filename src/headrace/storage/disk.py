@@ -24,7 +24,10 @@ _TAIL_BYTES = 65_536
 _PIECE_BYTES = 8 << 20
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 # What lies in a storage directory, and is to be private by itself.
-_PRIVATE = ("history.db*", "headrace-crash-*", "queries", "queries/*", "queries/*/g*", "queries/*/g*/*")
+_PRIVATE = (
+    *("history.db*", "headrace-crash-*", "register", "register/*"),
+    *("queries", "queries/*", "queries/*/*", "queries/*/*/*"),
+)
 
 
 class Disk(Store):

@@ -18,7 +18,7 @@ from fsspec.implementations.webhdfs import WebHDFS
 
 from headrace.errors import first_line
 from headrace.findings import OF_HDFS
-from headrace.storage.store import Store, StoreEntry, reason_of, refused, silent
+from headrace.storage.store import Store, StoreEntry, reason_of, refusal, silent
 
 WEB_PORT = 9870
 # Hadoop's own name of the setting that says where WebHDFS answers.
@@ -113,7 +113,7 @@ class Hdfs(Store):
             answer = self._call("CREATE", draft, method="put", redirect=False, overwrite="true", permission="600")
             sent = self._web.session.put(answer.headers["Location"], data=data())
             if sent.status_code in (401, 403):
-                raise refused(self.url, _remote_reason(sent))
+                raise refusal(self.url, _remote_reason(sent))
             sent.raise_for_status()
 
         self._again(write)
@@ -156,7 +156,7 @@ class Hdfs(Store):
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.url + path) from None
         except PermissionError as error:
-            raise refused(self.url, first_line(error) or type(error).__name__) from error
+            raise refusal(self.url, first_line(error) or type(error).__name__) from error
         except (RuntimeError, ValueError) as error:
             message = first_line(error)
             if "already exists" in message or "FileAlreadyExists" in message:

@@ -34,7 +34,7 @@ def is_remote(path: Path) -> bool:
     return isinstance(path, RemotePath)
 
 
-def located(root: Path, text: str, settings: Mapping[str, str]) -> Path:
+def locate(root: Path, text: str, settings: Mapping[str, str]) -> Path:
     """The storage that `text` names, of a project in `root`; Spark's `settings` say how a store is reached.
 
     Raises PlatformError where the package for it is not installed.

@@ -21,7 +21,7 @@ from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
 from headrace.errors import LeaseLost, PlatformError, first_line
-from headrace.storage.store import Store, StoreEntry, reason_of, refused, silent
+from headrace.storage.store import Store, StoreEntry, reason_of, refusal, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
 _SETTING = "spark.hadoop.fs.s3a."
@@ -142,7 +142,7 @@ class S3(Store):
             failed = self._ask("delete_objects", Delete={"Objects": objects, "Quiet": True}).get("Errors", ())
             for failure in failed:
                 if failure.get("Code") != "NoSuchKey":
-                    raise refused(self.url, f"{failure.get('Key')} cannot be deleted: {failure.get('Message')}")
+                    raise refusal(self.url, f"{failure.get('Key')} cannot be deleted: {failure.get('Message')}")
         self._ask("delete_object", Key=_key(path))
 
     def make_directory(self, path: str) -> None:
@@ -346,9 +346,9 @@ def _url(endpoint: str | None, *, secure: bool) -> str | None:
 def error_without_answer(where: str, error: BaseException) -> Exception:
     """The error where no request was sent, or no answer came. where: the bucket and its endpoint."""
     if isinstance(error, NoCredentialsError):
-        return refused(where, "no credentials are found where AWS's tools look for them")
+        return refusal(where, "no credentials are found where AWS's tools look for them")
     if isinstance(error, BotoCoreError) and not isinstance(error, HTTPClientError | EndpointError):
-        return refused(where, first_line(error) or type(error).__name__)
+        return refusal(where, first_line(error) or type(error).__name__)
     return silent(where, reason_of(error))
 
 
@@ -367,9 +367,9 @@ def error_of_answer(url: str, where: str, key: str, error: ClientError) -> Excep
     if code in _TAKEN or status == 412:
         return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{url}/{key}")
     if code in _ELSEWHERE:
-        return refused(where, f"{message}: set fs.s3a.endpoint.region, or AWS_REGION, to the bucket's region")
+        return refusal(where, f"{message}: set fs.s3a.endpoint.region, or AWS_REGION, to the bucket's region")
     if status in (401, 403, 404) or code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
-        return refused(where, f"{message} ({code})")
+        return refusal(where, f"{message} ({code})")
     if status >= 500 or code in ("SlowDown", "RequestTimeout"):
         return silent(where, f"{message} ({code})")
     return OSError(errno.EIO, f"{message} ({code})", f"{url}/{key}")

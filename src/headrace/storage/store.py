@@ -236,7 +236,7 @@ def silent(url: str, why: str) -> HeadraceError:
     )
 
 
-def refused(url: str, why: str) -> HeadraceError:
+def refusal(url: str, why: str) -> HeadraceError:
     """The error for a store that refuses this user."""
     return StoreNotAsked(
         code="HR833",

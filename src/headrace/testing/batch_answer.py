@@ -19,7 +19,7 @@ from headrace.load.sql import transform as sql_transform
 from headrace.model import Project, PythonTransform, Query, Transform
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings, borrow, modifiable_settings
-from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
+from headrace.testing.given import GivenRows, Inlet, make_inlets, with_stand_ins
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.rows import ResultRows, collect_rows
 from headrace.testing.spark_session import shared_session
@@ -68,16 +68,16 @@ def evaluate(
     declared = project.query(query)
     rows_of = {**(given or {}), **inputs}
     inputs = {name: rows for name, rows in rows_of.items() if name not in project.tables}
-    with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
-        made = inlets(project, declared, {name: [rows] for name, rows in inputs.items()}, session, Path(home))
+    with tempfile.TemporaryDirectory(prefix="headrace-") as home, open_session(project, spark) as session:
+        made = make_inlets(project, declared, {name: [rows] for name, rows in inputs.items()}, session, Path(home))
         for name, rows in inputs.items():
             made[name].put(0, rows, project.root)
         tables = GivenTables(project, declared, session, rows_of.keys() - inputs.keys())
         tables.give(rows_of)
-        stand_in = standing_in(tables.project, made)
+        stand_in = with_stand_ins(tables.project, made)
         prefix = Prefix(
             through=0,
-            sources={name: _whole(inlet) for name, inlet in made.items()},
+            sources={name: _whole_prefix(inlet) for name, inlet in made.items()},
             watermarks={0: BatchWatermarks(late_ms=_NEVER_MS, evict_ms=_AT_LAST_MS)},
         )
         batch_query = BatchQuery(
@@ -101,13 +101,13 @@ def describe_sources(
 
     The directories are gone by then. Raises ProjectError where `inputs` name something else.
     """
-    with tempfile.TemporaryDirectory(prefix="headrace-") as home, reading(project, spark) as session:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as home, open_session(project, spark) as session:
         batches = {name: [rows] for name, rows in inputs.items()}
-        return inlets(project, project.query(query), batches, session, Path(home))
+        return make_inlets(project, project.query(query), batches, session, Path(home))
 
 
 @contextmanager
-def reading(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
+def open_session(project: Project, spark: SparkSession | None) -> Iterator[SparkSession]:
     """Yield a session in which plans can be built as `verify` does; the one given stays as it was."""
     with (
         borrow(spark or shared_session(), shared_session) as session,
@@ -150,7 +150,7 @@ def require_batch_form(query: Query, answer: BatchAnswer) -> None:
         raise CheckFailed(code="HR722", what=problem, fix=fix, where=query.where)
 
 
-def _whole(inlet: Inlet) -> SourcePrefix:
+def _whole_prefix(inlet: Inlet) -> SourcePrefix:
     """Return all files of the directory as one batch, as Spark's file source notes them."""
     lines = tuple(
         json.dumps({"path": file.as_uri(), "timestamp": int(file.stat().st_mtime * 1000), "batchId": 0})

@@ -84,29 +84,29 @@ class CaseResult:
         return not (self.differences or self.late or self.error)
 
 
-def cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
+def read_cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
     """Read the cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
-    entries = _entries(project, queries)
+    entries = _read_entries(project, queries)
     if faults := [finding for case in entries for finding in case.faults]:
         raise ProjectError(faults)
     return entries
 
 
-def _entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
+def _read_entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
     """Return the cases of these queries, wrong ones and those of unknown queries included."""
     files = sorted(file for file in (project.root / "tests").glob("*.y*ml") if file.suffix in (".yml", ".yaml"))
-    entries = [case for file in files for case in _of_file(project, file)]
+    entries = [case for file in files for case in _read_file(project, file)]
     return [case for case in entries if not queries or case.query in queries or case.query not in project.queries]
 
 
 def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseResult]:
     """Run each case and yield its result as soon as it is there; a wrong case fails and stops no other."""
-    for case in _entries(project, queries):
+    for case in _read_entries(project, queries):
         begun = time.monotonic()
         try:
             if case.faults:
                 raise ProjectError(case.faults)
-            differing, late, key = _run(project, case)
+            differing, late, key = _run_case(project, case)
             result = CaseResult(case=case, key=key, differences=tuple(differing), late=tuple(late))
         except HeadraceError as error:
             placed = [
@@ -126,7 +126,7 @@ def fuzz_cases(
 ) -> Iterator[CaseResult]:
     """Fuzz each query, or all, over the rows of each of its cases or over generated ones, and yield the results."""
     for query in queries or project.queries:
-        query_cases = [case for case in _entries(project, [query]) if case.query == query and not case.faults]
+        query_cases = [case for case in _read_entries(project, [query]) if case.query == query and not case.faults]
         query_cases = query_cases or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
         for query_case in query_cases:
             begun, name = time.monotonic(), "fuzz"
@@ -167,13 +167,13 @@ def _rows(case: TestCase) -> dict[str, Any]:
     return rows
 
 
-def _run(project: Project, case: TestCase) -> tuple[list[RowDifference], list[RowDifference], tuple[str, ...]]:
+def _run_case(project: Project, case: TestCase) -> tuple[list[RowDifference], list[RowDifference], tuple[str, ...]]:
     if case.batches is None:
         rows = evaluate(project, case.query, given=case.given)
         return _with_inputs(project, case, differences(case.expect or (), rows), rows.key), [], rows.key
     run = timeline(project, case.query, key=case.key, batch=case.batch, given=_inputs(case))
     differing = [] if case.expect is None else differences(case.expect, run.final)
-    late = [] if case.expect_late is None else _late(case.expect_late, run.late, run.late_schema)
+    late = [] if case.expect_late is None else _compare_late(case.expect_late, run.late, run.late_schema)
     return _with_inputs(project, case, differing, run.final.key), late, run.final.key
 
 
@@ -194,7 +194,7 @@ def _with_inputs(
     return [difference.with_inputs(rows_of, key) for difference in differing]
 
 
-def _late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[RowDifference]:
+def _compare_late(expected: Sequence[Any], late: Sequence[Any], schema: Any) -> list[RowDifference]:
     rows = [dict(zip(columns_of(row), row, strict=True)) for row in late]
     return differences(expected, ResultRows([[row.get(name) for name in schema.names] for row in rows], schema))
 
@@ -232,7 +232,7 @@ def _events(step: Any) -> Iterator[tuple[str, TimelineEvent]]:
             yield from ((name, Watermark(str(at))) for name, at in value.items())
 
 
-def _of_file(project: Project, file: Path) -> Iterator[TestCase]:
+def _read_file(project: Project, file: Path) -> Iterator[TestCase]:
     where = Where(file=str(file.relative_to(project.root)))
     nothing = TestCase(name=str(where), query="", where=where)
     try:
@@ -250,17 +250,17 @@ def _of_file(project: Project, file: Path) -> Iterator[TestCase]:
         yield replace(nothing, faults=(_wrong(where, "it has no list 'tests'", fix),))
         return
     for entry in listed.value:
-        yield _case(project, entry)
+        yield _read_case(project, entry)
 
 
-def _case(project: Project, entry: DocumentEntry) -> TestCase:
+def _read_case(project: Project, entry: DocumentEntry) -> TestCase:
     plain, where = entry.plain(), entry.where
     if not isinstance(plain, dict):
         fault = _wrong(where, "this entry is no mapping", "give each case a name, a query, rows, and what is expected")
         return TestCase(name=str(where), query="", where=where, faults=(fault,))
     query = plain.get("query")
     name = str(plain.get("name") or query)
-    faults = tuple(_faults(project, entry.value, plain, f"case '{name}'", where))  # type: ignore[arg-type]
+    faults = tuple(_find_faults(project, entry.value, plain, f"case '{name}'", where))  # type: ignore[arg-type]
     if faults:
         return TestCase(name=name, query=query if isinstance(query, str) else "", where=where, faults=faults)
     word = plain.get("batch", "true")
@@ -268,7 +268,7 @@ def _case(project: Project, entry: DocumentEntry) -> TestCase:
     return TestCase(**{**plain, "name": name, "batch": batch, "where": where})
 
 
-def _faults(
+def _find_faults(
     project: Project, entries: Mapping[str, DocumentEntry], plain: Mapping[str, Any], case: str, where: Where
 ) -> Iterator[Finding]:
     """Report what is wrong with an entry, each at its own line."""

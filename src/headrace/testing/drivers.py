@@ -15,11 +15,11 @@ from headrace.checkpoint.logs import Part, replace_file
 from headrace.contract import BatchRecord, Boundary, readable_back
 from headrace.errors import ProjectError
 from headrace.model import Default, Project, Query, Target
-from headrace.queries.application import sink_context
+from headrace.queries.identity import sink_context
 from headrace.queries.layout import layout_of
 from headrace.run.query_run import Request, Running
 from headrace.run.start import bring_up
-from headrace.testing.batch_answer import key_of, reading
+from headrace.testing.batch_answer import key_of, open_session
 from headrace.testing.events import (
     Clock,
     Crash,
@@ -30,10 +30,10 @@ from headrace.testing.events import (
     TimelineStep,
     WatermarkEvent,
 )
-from headrace.testing.given import GivenRows, Inlet, inlets, standing_in
+from headrace.testing.given import GivenRows, Inlet, make_inlets, with_stand_ins
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.kept import Kept
-from headrace.testing.rows import ResultRows, collect_rows, held_rows
+from headrace.testing.rows import ResultRows, collect_rows, infer_rows
 from headrace.testing.values import moment
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class TimelineDriver:
                 batches.setdefault(name, []).append(rows)
             marked |= {name for name, event in step.events if isinstance(event, WatermarkEvent)}
         self.spark, self._root = spark, project.root
-        self.inlets = inlets(project, query, batches, spark, home, marked=marked)
+        self.inlets = make_inlets(project, query, batches, spark, home, marked=marked)
         kept = query.sink if sink else Kept(key=key or key_of(query))
         self._holds = sink if callable(sink) else None
         if sink and self._holds is None and not readable_back(query.sink):
@@ -85,7 +85,7 @@ class TimelineDriver:
             state_store=project.target.state_store,
             checkpoint_durability="process",
         )
-        stand_in = standing_in(project, self.inlets)
+        stand_in = with_stand_ins(project, self.inlets)
         project = replace(stand_in, target=target, queries={**project.queries, query.name: self.query}, local=None)
         events = [event for step in steps for _, event in step.events]
         named = {name for event in events if isinstance(event, Refresh) for name in event.tables}
@@ -245,9 +245,9 @@ class TimelineDriver:
         if isinstance(self.query.sink, Kept):
             return self.query.sink.rows()
         if self._holds is not None:
-            return held_rows(self._holds(), self.spark)
+            return infer_rows(self._holds(), self.spark)
         context = sink_context(self.project, self.query, layout_of(self.project, self.query))
-        with reading(self.project, self.spark) as spark:
+        with open_session(self.project, self.spark) as spark:
             snapshot = self.query.sink.read_back(spark, context)
             return collect_rows(snapshot.rows, snapshot.key)
 

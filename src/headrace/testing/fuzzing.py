@@ -16,8 +16,8 @@ from headrace.model import Project
 from headrace.testing.batch_answer import describe_sources
 from headrace.testing.events import Refresh
 from headrace.testing.given import GivenRows, Inlet, typed_rows
-from headrace.testing.rows import ResultRows, described, differences
-from headrace.testing.schedules import Reorder, Row, Schedule, generated_rows, schedules
+from headrace.testing.rows import ResultRows, describe, differences
+from headrace.testing.schedules import Reorder, Row, Schedule, generate_rows, schedules
 from headrace.testing.spark_session import shared_session
 from headrace.testing.timelines import TimelineRun, timeline
 
@@ -145,14 +145,14 @@ def fuzz(
     }
     failing: tuple[Schedule, _Mistake] | None = None
     tried, reason = 0, ""
-    for candidate in _candidates(rows, sources, runs, seed, trials):
+    for candidate in _draw_candidates(rows, sources, runs, seed, trials):
         failing = trials.failing(candidate)
         discarded = trials.discarded(candidate)
         tried, reason = tried + (discarded is None), discarded or reason
         if failing is not None or time.monotonic() - begun > seconds:
             break
     if failing is not None:
-        failing = _shrunk(trials, failing, until=time.monotonic() + shrink_seconds)
+        failing = _shrink(trials, failing, until=time.monotonic() + shrink_seconds)
     schedule, mistake = failing or (None, None)
     return FuzzResult(
         query=query,
@@ -275,7 +275,7 @@ class _Trials:
         if not differing or not self.compares or self._first_come:
             return None
         problem = f"the result of query '{run.query.name}' is not that over one batch (-)"
-        return _Mistake(f"{problem}:\n{described(differing)}", expected.final)
+        return _Mistake(f"{problem}:\n{describe(differing)}", expected.final)
 
     def _settle(self, run: TimelineRun) -> None:
         """Decide by what results are compared."""
@@ -288,7 +288,7 @@ class _Trials:
         self.compares = self.by_batch or bool(replaces or self.real_sink if self.compare is None else self.compare)
 
 
-def _shrunk(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -> tuple[Schedule, _Mistake]:
+def _shrink(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -> tuple[Schedule, _Mistake]:
     """Return a smaller schedule that fails too. Hypothesis would try hundreds, each of which takes a second."""
     smaller = failing[0].smaller()
     trials.judges_one_batch = failing[0] == failing[0].whole
@@ -299,20 +299,20 @@ def _shrunk(trials: _Trials, failing: tuple[Schedule, _Mistake], until: float) -
     return failing
 
 
-def _candidates(
+def _draw_candidates(
     given: Mapping[str, Sequence[Row]], made: Mapping[str, Inlet], runs: int, seed: int, trials: _Trials
 ) -> Iterator[Schedule]:
     """Yield one batch first, which decides how results are compared, and then what is drawn."""
     import_optional("hypothesis", "Hypothesis, which draws the batches, is not installed", "test")
     from hypothesis import strategies as st
 
-    rows: SearchStrategy[Any] = st.just(given) if given else generated_rows(made)
-    yield from [Schedule.of(given)] if given else [drawn.whole for drawn in _drawn(rows, made, 3, seed, "none")]
+    rows: SearchStrategy[Any] = st.just(given) if given else generate_rows(made)
+    yield from [Schedule.of(given)] if given else [drawn.whole for drawn in _draw(rows, made, 3, seed, "none")]
     if any(given.values()) or not given:
-        yield from _drawn(rows, made, runs, seed, trials.reorder)
+        yield from _draw(rows, made, runs, seed, trials.reorder)
 
 
-def _drawn(
+def _draw(
     rows: SearchStrategy[Any], made: Mapping[str, Inlet], runs: int, seed: int, reorder: Reorder
 ) -> list[Schedule]:
     """Draw schedules by Hypothesis, each once; at most `runs`."""

@@ -157,7 +157,7 @@ def _record(row: Any, names: Sequence[str], of: NamedSource | Table) -> Mapping[
     return dict(zip(names, row, strict=False))
 
 
-def inlets(
+def make_inlets(
     project: Project,
     query: Query,
     batches: Mapping[str, Sequence[GivenRows]],
@@ -205,7 +205,7 @@ def schema_of(source: NamedSource, spark: SparkSession) -> StructType:
     return cast(StructType, StructType.fromDDL(declared))
 
 
-def standing_in(project: Project, made: Mapping[str, Inlet]) -> Project:
+def with_stand_ins(project: Project, made: Mapping[str, Inlet]) -> Project:
     """Return the project with the directories in the place of its sources."""
     sources = {name: source for name, source in project.sources.items() if name not in made}
     stand_ins = [inlet.stand_in for inlet in made.values()]
@@ -229,13 +229,13 @@ def _rows(rows: GivenRows, root: Path, of: NamedSource | Table) -> Iterable[Any]
     if rows is None:
         return ()
     if isinstance(rows, str | os.PathLike):
-        return _read(root / rows, of)
+        return _read_file(root / rows, of)
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
         return cast("list[dict[str, Any]]", rows.to_dict("records"))
     return cast("Iterable[Any]", rows)
 
 
-def _read(file: Path, of: NamedSource | Table) -> list[dict[str, Any]]:
+def _read_file(file: Path, of: NamedSource | Table) -> list[dict[str, Any]]:
     try:
         if file.suffix == ".parquet":
             import pyarrow.parquet

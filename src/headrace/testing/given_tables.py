@@ -44,7 +44,7 @@ class GivenTables:
                 raise ProjectError(code="HR721", what=problem, fix=nearest(name, tables), where=query.where)
         self._declared = {name: tables[name] for name in names}
         self._schemas = {name: _columns(project, tables[name], spark) for name in names if not tables[name].broadcast}
-        stand_ins = {name: _standing_in(tables[name], len(_ALL)) for name in names}
+        stand_ins = {name: _stand_in(tables[name], len(_ALL)) for name in names}
         _ALL.extend([self] if names else [])
         self.project = replace(project, tables={**project.tables, **stand_ins})
 
@@ -75,7 +75,7 @@ class GivenTables:
         return self._spark.createDataFrame(lines, "line STRING").select(line).select("row.*")
 
 
-def _standing_in(table: Table, number: int) -> Table:
+def _stand_in(table: Table, number: int) -> Table:
     name = table.name
 
     def value() -> Any:

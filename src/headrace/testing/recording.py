@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.arguments import judge_arguments
 from headrace.build.plan_builder import registered_tables
 from headrace.build.project_code import send_code
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, ProjectError, nearest
 from headrace.model import Project, Query
@@ -29,7 +29,7 @@ MOST_ROWS = 1_000
 
 
 @judge_arguments
-def record(
+def record_case(
     project: Project, query: str, *, batches: int = 5, mask: Sequence[str] = (), spark: SparkSession | None = None
 ) -> Path:
     """Write a case, below `tests`, with the rows of the newest `batches` of `query` and what it makes of them alone.
@@ -42,7 +42,7 @@ def record(
     last = Checkpoint(layout.checkpoint).last_committed
     if last is None:
         raise _unfit(declared, "it has committed no batch yet", f"run it: headrace run {query}")
-    with borrowed(project, spark) as session:
+    with borrow(project, spark) as session:
         send_code(project, session)
         steps = _steps(project, declared, prefix_of(project, declared, layout, last), session, batches, mask)
         schedule = Schedule(tuple(steps.values()))

@@ -60,10 +60,12 @@ class ResultRow:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Row({', '.join(f'{name}={shown(value)}' for name, value in self._values.items())})"
+        return f"Row({', '.join(f'{name}={show(value)}' for name, value in self._values.items())})"
 
     def _equals(self, others: Mapping[str, Any]) -> bool:
-        return all(same(self._values[name], plain_value(value, self._types[name])) for name, value in others.items())
+        return all(
+            are_equal(self._values[name], plain_value(value, self._types[name])) for name, value in others.items()
+        )
 
 
 def columns_of(row: ResultRow) -> tuple[str, ...]:
@@ -105,9 +107,9 @@ class ResultRows(Collection[ResultRow]):
             raise KeyError(f"the key is ({', '.join(self.key)}), and {index!r} has {len(given)} values")
         wanted = [plain_value(value, self._types[name]) for name, value in zip(self.key, given, strict=True)]
         for row in self._rows:
-            if all(same(row[name], value) for name, value in zip(self.key, wanted, strict=True)):
+            if all(are_equal(row[name], value) for name, value in zip(self.key, wanted, strict=True)):
                 return row
-        raise KeyError(f"no row has ({', '.join(self.key)}) = ({', '.join(map(shown, wanted))}); there are {self!r}")
+        raise KeyError(f"no row has ({', '.join(self.key)}) = ({', '.join(map(show, wanted))}); there are {self!r}")
 
     def __iter__(self) -> Iterator[ResultRow]:
         return iter(self._rows)
@@ -182,7 +184,7 @@ class RowDifference:
         for name, rows in given.items():
             shared = {column: value for column, value in identity.items() if column in rows.columns}
             if shared:
-                alike = [row for row in rows if all(same(row[at], value) for at, value in shared.items())]
+                alike = [row for row in rows if all(are_equal(row[at], value) for at, value in shared.items())]
                 inputs[name] = InputRows(shared, alike)
         return replace(self, inputs=inputs)
 
@@ -197,7 +199,7 @@ class RowDifference:
         both = one is not None and other is not None
         names = [name for row in (one or other,) if row is not None for name in columns_of(row) if name not in key]
         if both:
-            names = [name for name in names if not same(one[name], other[name])]  # type: ignore[index]
+            names = [name for name in names if not are_equal(one[name], other[name])]  # type: ignore[index]
         sides = [None if row is None else {name: row[name] for name in names} for row in (one, other)]
         return sides[0], sides[1]
 
@@ -220,13 +222,13 @@ def differences(expected: Iterable[Any], actual: ResultRows) -> list[RowDifferen
             del left[at]
     differing = []
     for row in lacking:
-        alike = (all(same(row[name], other[name]) for name in wanted.key) for other in left if wanted.key)
+        alike = (all(are_equal(row[name], other[name]) for name in wanted.key) for other in left if wanted.key)
         at = next((number for number, is_same in enumerate(alike) if is_same), None)
         differing.append(RowDifference(expected=row, actual=None if at is None else left.pop(at)))
     return [*differing, *(RowDifference(expected=None, actual=row) for row in left)]
 
 
-def described(differing: Sequence[RowDifference], most: int = 20) -> str:
+def describe(differing: Sequence[RowDifference], most: int = 20) -> str:
     """Return the differences, a line each: `-` what was expected, `+` what there is."""
     lines = []
     for difference in differing[:most]:
@@ -241,7 +243,7 @@ def collect_rows(frame: DataFrame, key: Sequence[str] = ()) -> ResultRows:
     return ResultRows(local_rows(frame), frame.schema, [name for name in key if name in frame.columns])
 
 
-def held_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
+def infer_rows(given: Iterable[Any], spark: SparkSession) -> ResultRows:
     """Return rows that a test has read itself, dicts or tuples of equal length, with the types that Spark infers."""
     from pyspark.sql.types import StructType
 
@@ -259,7 +261,7 @@ def local_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     from pyspark.sql import functions as F
 
     columns = [F.col(f"`{field.name}`").cast(without_zone(field.dataType)) for field in frame.schema]
-    return [tuple(map(_bare, row)) for row in frame.select(*columns).collect()]
+    return [tuple(map(_without_rows, row)) for row in frame.select(*columns).collect()]
 
 
 def without_zone(kind: DataType) -> DataType:
@@ -277,20 +279,20 @@ def without_zone(kind: DataType) -> DataType:
     return kind
 
 
-def same(one: Any, other: Any) -> bool:
+def are_equal(one: Any, other: Any) -> bool:
     """Whether two values are equal; NaN is equal to itself, and floating-point values may differ by rounding."""
     if isinstance(one, float) and isinstance(other, int | float):
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
         return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(value, other[name]) for name, value in one.items())
+        return one.keys() == other.keys() and all(are_equal(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
+        return len(one) == len(other) and all(map(are_equal, one, other))
     return bool(one == other)
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """Return a value as a difference shows it."""
     return f"'{value}'" if isinstance(value, datetime) else repr(value)
 
@@ -308,13 +310,13 @@ def _rank(value: Any) -> tuple[bool, str, Any]:
     return (True, type(value).__name__, repr(value))
 
 
-def _bare(value: Any) -> Any:
+def _without_rows(value: Any) -> Any:
     if hasattr(value, "asDict"):
-        return {name: _bare(part) for name, part in value.asDict().items()}
+        return {name: _without_rows(part) for name, part in value.asDict().items()}
     if isinstance(value, list | tuple):
-        return [_bare(part) for part in value]
+        return [_without_rows(part) for part in value]
     if isinstance(value, dict):
-        return {_bare(name): _bare(part) for name, part in value.items()}
+        return {_without_rows(name): _without_rows(part) for name, part in value.items()}
     return bytes(value) if isinstance(value, bytearray) else value
 
 

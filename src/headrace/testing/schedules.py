@@ -187,7 +187,7 @@ def schedules(
     def draw_schedule(draw: DrawFn) -> Schedule:
         parts = []
         for name, given in draw(rows).items():
-            ordered, may_cut = _reordered(draw, inlets[name], list(map(Placed, count(), given)), reorder)
+            ordered, may_cut = _reorder(draw, inlets[name], list(map(Placed, count(), given)), reorder)
             cuts = draw(st.lists(st.sampled_from(may_cut), max_size=_MOST_BATCHES - 1, unique=True)) if may_cut else []
             edges = [0, *sorted(cuts), len(ordered)]
             parts.append((name, [ordered[first:last] for first, last in pairwise(edges)]))
@@ -201,7 +201,7 @@ def schedules(
     return draw_schedule().filter(lambda schedule: schedule.size > 0)
 
 
-def generated_rows(made: Mapping[str, Inlet]) -> SearchStrategy[dict[str, list[tuple[Any, ...]]]]:
+def generate_rows(made: Mapping[str, Inlet]) -> SearchStrategy[dict[str, list[tuple[Any, ...]]]]:
     """Return a strategy for rows of each source."""
     from hypothesis import strategies as st
 
@@ -239,7 +239,7 @@ def _values(kind: DataType, *, nullable: bool) -> SearchStrategy[Any]:
     return st.sampled_from((*plain, None) if nullable or not plain else plain)
 
 
-def _reordered(draw: DrawFn, inlet: Inlet, rows: list[Placed], reorder: Reorder) -> tuple[list[Placed], list[int]]:
+def _reorder(draw: DrawFn, inlet: Inlet, rows: list[Placed], reorder: Reorder) -> tuple[list[Placed], list[int]]:
     """Return the rows in a possible order, and the places where a batch may end without making a row late."""
     from hypothesis import strategies as st
 

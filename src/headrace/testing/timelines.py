@@ -21,11 +21,11 @@ from headrace.queries.layout import layout_of
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans.operators import DEDUPLICATIONS
-from headrace.testing.batch_answer import key_of, meaning_of, own_settings, reading, require_batch_form
+from headrace.testing.batch_answer import key_of, meaning_of, open_session, own_settings, require_batch_form
 from headrace.testing.drivers import TimelineDriver
 from headrace.testing.events import Item, steps_of
 from headrace.testing.given import Inlet
-from headrace.testing.rows import ResultRow, ResultRows, collect_rows, described, differences, local_rows
+from headrace.testing.rows import ResultRow, ResultRows, collect_rows, describe, differences, local_rows
 from headrace.testing.spark_session import shared_session
 from headrace.verifier.answer import BatchAnswer, BatchQuery, Prefix, prefix_of
 from headrace.verifier.proof import verify
@@ -117,7 +117,7 @@ class TimelineRun:
     def quarantined(self) -> list[str]:
         """The lines of files that broke the schema, if the source quarantines them and is given lines of text."""
         lines: list[str] = []
-        with reading(self.project, self._spark) as spark:
+        with open_session(self.project, self._spark) as spark:
             prefix = self._prefix()
             for inlet in self._inlets.values():
                 source = inlet.stand_in
@@ -166,7 +166,7 @@ class TimelineRun:
                 return
             reasons = verdict.findings if verdict.state == "undecided" else ()
         problem = f"the result of query '{self.query.name}' is not the batch answer (-) over the same rows"
-        raise AssertionError("\n".join([f"{problem}:", described(differing), *map(str, reasons)]))
+        raise AssertionError("\n".join([f"{problem}:", describe(differing), *map(str, reasons)]))
 
     def _prefix(self) -> Prefix:
         layout = layout_of(self.project, self.query)
@@ -176,7 +176,7 @@ class TimelineRun:
 
     @contextmanager
     def _batch_query(self) -> Iterator[BatchQuery]:
-        with reading(self.project, self._spark) as spark, registered_tables(self.project, self.query, spark):
+        with open_session(self.project, self._spark) as spark, registered_tables(self.project, self.query, spark):
             layout, through = layout_of(self.project, self.query), self._prefix().through
             yield BatchQuery.committed(self.project, self.query, layout, spark, through, key=key_of(self.query))
 

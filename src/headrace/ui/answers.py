@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -18,7 +19,7 @@ from headrace.errors import HeadraceError
 from headrace.history import History, pages
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query
-from headrace.queries.layout import QueryLayout, history_file
+from headrace.queries.layout import history_file, layout_of
 from headrace.ui.graph import definition, graph, versions
 from headrace.ui.live import Live, Shared
 from headrace.ui.looks import ROWS_MOST, Looks, Refused
@@ -116,7 +117,7 @@ class Answers:
         query = self._query_of(request)
         with self._history() as history:
             newest = _newest_generation(history, query)
-        return self._json({"versions": versions(self._project.storage, query.name, newest)})
+        return self._json({"versions": versions(layout_of(self._project, query), newest)})
 
     def ledger(self, request: Request) -> Response:
         """Return the ledger's lines of the batches `first` to `last`, at most one page of them."""
@@ -175,7 +176,7 @@ class Answers:
         """Return the plans that the newest start has noted."""
         newest = _newest_generation(history, query)
         try:
-            return QueryLayout(self._project.storage, query.name, newest).plan.read_text(encoding="utf-8")
+            return replace(layout_of(self._project, query), generation=newest).plan.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from headrace.checks.result import guarantee
+from headrace.checks.result import compute_guarantee
 from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
 from headrace.queries.layout import QueryLayout
@@ -44,7 +44,7 @@ def graph(project: Project) -> dict[str, list[dict[str, Any]]]:
 
 def definition(project: Project, query: Query) -> dict[str, Any]:
     """Return what is declared of a query: its text, what it reads and writes, and what it guarantees."""
-    promise = guarantee(project, query)
+    promise = compute_guarantee(project, query)
     return {
         "name": query.name,
         "description": query.description,
@@ -91,10 +91,10 @@ VERSIONS_MOST = 50
 LINES_MOST = 400
 
 
-def versions(storage: Path, query: str, newest: int) -> list[dict[str, Any]]:
+def versions(layout: QueryLayout, newest: int) -> list[dict[str, Any]]:
     """Return the versions of all generations up to the `newest`, the newest first."""
     noted = list(
-        chain.from_iterable(_read_versions(QueryLayout(storage, query, number + 1)) for number in range(newest))
+        chain.from_iterable(_read_versions(replace(layout, generation=number + 1)) for number in range(newest))
     )
     shown = []
     for at, version in enumerate(noted):

@@ -64,7 +64,7 @@ class Looks:
             try:
                 newer = None
                 if query.sink.answers is not None:
-                    newer = query.sink.answers.ledger_lines(query.name, generation, missing[0], missing[-1])
+                    newer = query.sink.answers.ledger_lines(generation, missing[0], missing[-1])
             except HeadraceError:
                 return {"lines": {}, "readable": False}
             if newer is None:

@@ -58,7 +58,7 @@ class ServedAddress:
 
 def serve(project: Project, address: ServedAddress, ready: Callable[[str], object]) -> None:
     """Serve until interrupted; `ready` gets the link. Raises HeadraceError if it cannot be served so."""
-    with _prepared(project, address) as (server, bound, link):
+    with _prepare(project, address) as (server, bound, link):
         ready(link)
         server.run(sockets=[bound])
 
@@ -66,12 +66,12 @@ def serve(project: Project, address: ServedAddress, ready: Callable[[str], objec
 @contextmanager
 def serve_in_background(project: Project, address: ServedAddress) -> Iterator[str]:
     """Serve while the block runs, in a thread of its own; gives the link. Raises HeadraceError as `serve` does."""
-    with _prepared(project, address) as (server, bound, link), serving.serve_in_thread(server, bound, "dashboard"):
+    with _prepare(project, address) as (server, bound, link), serving.serve_in_thread(server, bound, "dashboard"):
         yield link
 
 
 @contextmanager
-def _prepared(project: Project, address: ServedAddress) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
+def _prepare(project: Project, address: ServedAddress) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
     require_extra()
     require_closed(address)
     from headrace.ui.app import application

@@ -29,7 +29,7 @@ from headrace.spark.plans.operators import (
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
 from headrace.verifier import late_and_open
 from headrace.verifier.batch_ranges import OtherShapeError, VersionRange, VersionRanges, unite, version_ranges
-from headrace.verifier.late_and_open import LateInput, Rewriting, latest_by_key, steps
+from headrace.verifier.late_and_open import LateInput, Rewriting, latest_by_key, steps_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -226,7 +226,7 @@ class BatchQuery:
         by_key = not stateful_operators and query.mode == "update" and bool(self.key)
         can_drop = any(column is not None for operator in stateful_operators for column in operator.late)
         batch, tree, caveats = self._over_versions(dated=by_key or prefix.traced or can_drop)
-        caveats = (*caveats, *late_and_open.of_plan(query, stream, analysed, stateful_operators))
+        caveats = (*caveats, *late_and_open.find_caveats(query, stream, analysed, stateful_operators))
         if [kind_of(node) for node in stateful(tree)] != [operator.kind for operator in stateful_operators]:
             shape = query.finding(
                 "HR710",
@@ -248,7 +248,7 @@ class BatchQuery:
         rewriting = Rewriting(
             spark=spark,
             query=query,
-            steps=steps(tree, stateful_operators, evicted),
+            steps=steps_of(tree, stateful_operators, evicted),
             replayed=-1 if self.replayed is None else self.replayed,
             named=prefix.named,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.build.tables import Tables, TableVersions, Use, in_force
 from headrace.errors import CheckFailed, Finding
 from headrace.model import Project, Query
-from headrace.planner.comparison import compare as compare_forms
+from headrace.planner.comparison import compare_forms as compare_forms
 from headrace.planner.difference import worst
 from headrace.queries.form import QueryForm
 from headrace.queries.layout import QueryLayout
@@ -63,7 +63,9 @@ def version_ranges(
     parts = [part for part in _parts(tables.record, through, frozenset(tables.declared)) if part[1] >= since]
     recorded = [part for part in parts if part[2]]
     if not recorded:
-        return VersionRanges(all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown(query, through),))
+        return VersionRanges(
+            all=(VersionRange(first=0, last=through, tables={}),), caveats=(_unknown_versions(query, through),)
+        )
     for first, last, versions in recorded:
         if gone := tables.missing_versions(versions):
             raise CheckFailed(
@@ -73,7 +75,7 @@ def version_ranges(
                 fix="verify sooner, or refresh more seldom: older versions are removed",
                 where=query.where,
             )
-    caveats = (_unknown(query, parts[0][1]),) if not parts[0][2] else ()
+    caveats = (_unknown_versions(query, parts[0][1]),) if not parts[0][2] else ()
     if caveats:
         parts[0] = (*parts[0][:2], recorded[0][2])
     return VersionRanges(
@@ -87,16 +89,16 @@ def version_ranges(
 def _parts(record: TableVersions, through: int, names: frozenset[str]) -> Iterator[tuple[int, int, dict[str, int]]]:
     """Yield the first and the last batch of each range and its versions; none where not all of them are known."""
     uses = record.uses()
-    first, before = 0, _known(uses, 0, names)
+    first, before = 0, _known_versions(uses, 0, names)
     for batch in sorted({use.from_batch for use in uses if 0 < use.from_batch <= through}):
-        versions = _known(uses, batch, names)
+        versions = _known_versions(uses, batch, names)
         if versions != before:
             yield first, batch - 1, before
             first, before = batch, versions
     yield first, through, before
 
 
-def _known(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, int]:
+def _known_versions(uses: Sequence[Use], batch: int, names: frozenset[str]) -> dict[str, int]:
     versions = in_force(uses, batch)
     return {name: versions[name] for name in names} if names <= versions.keys() else {}
 
@@ -131,7 +133,7 @@ def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
     return analysed_plan(base)
 
 
-def _unknown(query: Query, last: int) -> Finding:
+def _unknown_versions(query: Query, last: int) -> Finding:
     problem = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
     return undetermined(query, problem, "look whether the differing rows below are of those batches", by_rerun=False)
 
@@ -148,7 +150,7 @@ class Range:
         return f"batch {self.first}" if self.first == self.last else f"batches {self.first} to {self.last}"
 
 
-def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
+def ranges_of(layout: QueryLayout, through: int) -> tuple[Range, ...]:
     """Return the ranges of the batches 0 to `through`, by the manifest; one, where the query was never changed."""
     revisions = [revision for revision in forms(layout.manifest) if revision.from_batch <= through]
     if not revisions:
@@ -159,21 +161,21 @@ def ranges(layout: QueryLayout, through: int) -> tuple[Range, ...]:
         last = revisions[index + 1].from_batch - 1 if index + 1 < len(revisions) else through
         if last < first:
             continue
-        newest = means_the_same(_continued(revisions, index), revisions[-1])
+        newest = is_same_query(_last_of_same(revisions, index), revisions[-1])
         if merged and merged[-1].newest and newest:
             first = merged.pop().first
         merged.append(Range(first=first, last=last, newest=newest))
     return tuple(merged)
 
 
-def _continued(revisions: Sequence[QueryRevision], index: int) -> QueryRevision:
+def _last_of_same(revisions: Sequence[QueryRevision], index: int) -> QueryRevision:
     """Return the last of the forms that differ from this one only by names of sources."""
     while index + 1 < len(revisions) and revisions[index + 1].continues:
         index += 1
     return revisions[index]
 
 
-def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
+def is_same_query(one: QueryRevision, other: QueryRevision) -> bool:
     """Whether two forms are the same query; of a plan that could not be read only a digest is known."""
     if one.form is not None and other.form is not None:
         try:
@@ -186,7 +188,7 @@ def means_the_same(one: QueryRevision, other: QueryRevision) -> bool:
     return one.fingerprint == other.fingerprint or by_spark
 
 
-def several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
+def report_several_forms(query: Query, parts: Sequence[Range], rest: str = "") -> Finding:
     """Return the finding for batches that another form of the query made; `rest`: what follows from it."""
     older = " and ".join(str(part) for part in parts if not part.newest)
     return Finding(

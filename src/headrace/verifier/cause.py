@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.spark.plans.provenance import SHARES, trace
 from headrace.verifier.answer import BatchQuery
-from headrace.verifier.comparison import holds
+from headrace.verifier.comparison import holds_type
 from headrace.verifier.verdict import Difference, InputRow
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _NUMBER = "__headrace_difference"
 
 def identifying_columns(schema: StructType, key: Sequence[str]) -> list[str]:
     """Return the columns that identify a row: the key's, or all; without those whose equal values may differ."""
-    exact = [field.name for field in schema if not holds(field.dataType, "float", "double", "map", "variant")]
+    exact = [field.name for field in schema if not holds_type(field.dataType, "float", "double", "map", "variant")]
     return [name for name in exact if name in key] or exact
 
 

@@ -87,15 +87,15 @@ def compare(
 ) -> Comparison:
     """Compare two DataFrames whose columns have the same names and types; so has that of the rejected rows."""
     schema = expected.schema
-    wanted, held = _plain(expected, schema), _plain(actual, schema)
-    if not any(holds(field.dataType, *_UNHASHED) for field in schema):
-        hashed = _hashed(wanted, held, schema)
+    wanted, held = _with_plain_names(expected, schema), _with_plain_names(actual, schema)
+    if not any(holds_type(field.dataType, *_UNHASHED) for field in schema):
+        hashed = _hash_sides(wanted, held, schema)
         sides = [tuple(row)[1:] for row in hashed.collect()]
         if not sides or (len(sides) == 2 and sides[0] == sides[1]):
             count = int(sides[0][0]) if sides else 0
             return Comparison(rows_expected=count, rows_actual=count, executed=hashed)
     # Both inputs are read once for the totals and for the rows that differ.
-    with _persisted(_differing(_totalled(_counted({EXPECTED: wanted, ACTUAL: held})))) as rest:
+    with _persist(_differing_rows(_observe_totals(_count_rows({EXPECTED: wanted, ACTUAL: held})))) as rest:
         looked = rest.groupBy().count()
         looked.collect()
         rows_expected, rows_actual, missing, unexpected = (metric(looked, _TOTALS, column) for column in range(4))
@@ -103,15 +103,17 @@ def compare(
         if not missing and not unexpected:
             return totals
         if rejected is None:
-            counts, first = differences(rest, schema, wanted.columns, key, most=missing + unexpected)
+            counts, first = find_differences(rest, schema, wanted.columns, key, most=missing + unexpected)
             return replace(totals, **counts, differences=first)
-    with _persisted(_less_rejected({EXPECTED: wanted, ACTUAL: held}, rejected, schema, key)) as counted:
+    with _persist(_without_rejected({EXPECTED: wanted, ACTUAL: held}, rejected, schema, key)) as counted:
         (excused,) = counted.agg({_EXCUSED: "sum"}).collect()[0]
-        counts, first = differences(_differing(counted), schema, wanted.columns, key, most=missing + unexpected)
+        counts, first = find_differences(
+            _differing_rows(counted), schema, wanted.columns, key, most=missing + unexpected
+        )
     return replace(totals, rejected=int(excused or 0), **counts, differences=first)
 
 
-def _less_rejected(
+def _without_rejected(
     sides: Mapping[str, DataFrame], rejected: DataFrame, schema: StructType, key: Sequence[str]
 ) -> DataFrame:
     """Return the counted rows with the rejected ones counted as if the sink held them, and how many in _EXCUSED.
@@ -122,7 +124,7 @@ def _less_rejected(
 
     columns = sides[EXPECTED].columns
     by = [column for column, name in zip(columns, schema.names, strict=True) if name in key]
-    counted = _counted({**sides, _REJECTED: _plain(rejected, schema)})
+    counted = _count_rows({**sides, _REJECTED: _with_plain_names(rejected, schema)})
     lacking = F.greatest(F.col(EXPECTED) - F.col(ACTUAL), F.lit(0))
     counted = counted.withColumn(_EXCUSED, F.least(lacking, F.col(_REJECTED)))
     counted = counted.withColumn(ACTUAL, F.col(ACTUAL) + F.col(_EXCUSED))
@@ -137,21 +139,23 @@ def _less_rejected(
 
 
 @contextmanager
-def corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame, DataFrame]]:
+def find_corrections(expected: DataFrame, held: Snapshot) -> Iterator[tuple[DataFrame, DataFrame]]:
     """Yield the rows of `expected` to be written into a sink that has a key, and the keys of the rows to be deleted."""
     schema, key = expected.schema, list(held.key)
-    wanted = _plain(expected, schema)
-    sides = {EXPECTED: wanted, ACTUAL: _plain(held.rows, schema)}
-    counted = _counted(sides) if held.rejected is None else _less_rejected(sides, held.rejected, schema, key)
+    wanted = _with_plain_names(expected, schema)
+    sides = {EXPECTED: wanted, ACTUAL: _with_plain_names(held.rows, schema)}
+    counted = _count_rows(sides) if held.rejected is None else _without_rejected(sides, held.rejected, schema, key)
     quoted = [f"`{name}`" for name in key]
-    with _persisted(_paired(_differing(counted), schema, wanted.columns, held.key).where("kind <> 'same'")) as pairs:
+    with _persist(
+        _pair_rows(_differing_rows(counted), schema, wanted.columns, held.key).where("kind <> 'same'")
+    ) as pairs:
         rows = pairs.where("expected IS NOT NULL").select("expected.*").toDF(*schema.names)
         there = pairs.where("actual IS NOT NULL").select("actual.*").toDF(*schema.names)
         yield rows, there.select(*quoted).subtract(rows.select(*quoted))
 
 
 @contextmanager
-def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
+def _persist(frame: DataFrame) -> Iterator[DataFrame]:
     frame = frame.persist()
     try:
         yield frame
@@ -159,11 +163,13 @@ def _persisted(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
-def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
+def _hash_sides(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataFrame:
     """Return, for each side that has rows, their count and the sums of the halves of two hashes of each row."""
     from pyspark.sql import functions as F
 
-    parts = [part for name, field in zip(expected.columns, schema, strict=True) for part in _parts(F.col(name), field)]
+    parts = [
+        part for name, field in zip(expected.columns, schema, strict=True) for part in _hashed_parts(F.col(name), field)
+    ]
     hashes = [F.xxhash64(*parts), F.xxhash64(F.lit(1), *parts)]
     halves = [
         half for whole in hashes for half in (whole.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(whole, 32))
@@ -174,19 +180,19 @@ def _hashed(expected: DataFrame, actual: DataFrame, schema: StructType) -> DataF
     return both.groupBy("side").agg(F.count("*").alias("rows"), *sums)
 
 
-def _parts(column: Column, field: StructField) -> Iterator[Column]:
+def _hashed_parts(column: Column, field: StructField) -> Iterator[Column]:
     """Yield the parts of a column that are hashed: a hash ignores NULL, so whether it is NULL is a part."""
     from pyspark.sql.types import StructType
 
     if isinstance(field.dataType, StructType):
         for inner in field.dataType:
-            yield from _parts(column[inner.name], inner)
+            yield from _hashed_parts(column[inner.name], inner)
     else:
         yield column
     yield column.isNull()
 
 
-def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
+def _count_rows(sides: Mapping[str, DataFrame]) -> DataFrame:
     """Return each row once, with how often each side holds it, in the column of the side's name."""
     from pyspark.sql import functions as F
 
@@ -202,7 +208,7 @@ def _counted(sides: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
-def _totalled(counted: DataFrame) -> DataFrame:
+def _observe_totals(counted: DataFrame) -> DataFrame:
     """Return the counted rows, observing how many each side holds and how many the other side lacks."""
     from pyspark.sql import functions as F
 
@@ -212,25 +218,25 @@ def _totalled(counted: DataFrame) -> DataFrame:
     return counted.observe(_TOTALS, *[F.sum(column).alias(f"total{index}") for index, column in enumerate(totals)])
 
 
-def _differing(counted: DataFrame) -> DataFrame:
+def _differing_rows(counted: DataFrame) -> DataFrame:
     """Return the rows that one side holds more often than the other."""
     return counted.where(f"{EXPECTED} <> {ACTUAL}")
 
 
-def _plain(frame: DataFrame, schema: StructType) -> DataFrame:
+def _with_plain_names(frame: DataFrame, schema: StructType) -> DataFrame:
     """Return columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
     from pyspark.sql import functions as F
 
     ordered = frame.select(*[f"`{name}`" for name in schema.names])
     renamed = ordered.toDF(*[f"c{index}" for index in range(len(schema))])
     shown = [
-        F.to_json(F.struct(name)).alias(name) if holds(field.dataType, "variant") else F.col(name)
+        F.to_json(F.struct(name)).alias(name) if holds_type(field.dataType, "variant") else F.col(name)
         for name, field in zip(renamed.columns, schema, strict=True)
     ]
     return renamed.select(*shown)
 
 
-def differences(
+def find_differences(
     rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...], *, most: int
 ) -> tuple[dict[str, Any], tuple[Difference, ...]]:
     """Return how many rows of `rest` differ, by the kind of their difference, and the first of them.
@@ -240,29 +246,29 @@ def differences(
     """
     from pyspark.sql import functions as F
 
-    pairs = _paired(rest, schema, columns, key).where("kind <> 'same'")
+    pairs = _pair_rows(rest, schema, columns, key).where("kind <> 'same'")
     ordered = pairs.orderBy(F.to_json(F.coalesce("expected", "actual"))).limit(MOST)
     if most <= MOST:
         first = ordered.collect()
         kinds = Counter(row["kind"] for row in first)
     else:
-        with _persisted(pairs):
+        with _persist(pairs):
             kinds = Counter({row["kind"]: row["count"] for row in pairs.groupBy("kind").count().collect()})
             first = ordered.collect()
     counts = {kind: int(kinds[kind]) for kind in ("missing", "unexpected", "different")}
     return counts, tuple(_difference(row, schema.names, key) for row in first)
 
 
-def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...]) -> DataFrame:
+def _pair_rows(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tuple[str, ...]) -> DataFrame:
     """Return each differing row with its partner of the other side and the kind of the difference."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     types = dict(zip(columns, (field.dataType for field in schema), strict=True))
-    inexact = [name for name in columns if holds(types[name], "float", "double")]
+    inexact = [name for name in columns if holds_type(types[name], "float", "double")]
     by = [column for column, name in zip(columns, schema.names, strict=True) if name in key and column not in inexact]
-    by = by or [name for name in columns if name not in inexact and not holds(types[name], "map")]
-    order = [F.to_json(F.struct(name)) if holds(types[name], "map") else F.col(name) for name in columns]
+    by = by or [name for name in columns if name not in inexact and not holds_type(types[name], "map")]
+    order = [F.to_json(F.struct(name)) if holds_type(types[name], "map") else F.col(name) for name in columns]
     rank = F.row_number().over(Window.partitionBy(*by).orderBy(*order)).alias("rank")
 
     def side(more: str, less: str, name: str) -> DataFrame:
@@ -277,19 +283,19 @@ def _paired(rest: DataFrame, schema: StructType, columns: Sequence[str], key: tu
     right = side(ACTUAL, EXPECTED, "actual").withColumnRenamed("rank", "rank_actual")
     match = [F.col("rank") == F.col("rank_actual")]
     match += [F.col(f"expected_{name}").eqNullSafe(F.col(f"actual_{name}")) for name in by]
-    same = _all(_alike(F.col(f"expected.{name}"), F.col(f"actual.{name}"), types[name]) for name in columns)
+    same = _all_of(_are_alike(F.col(f"expected.{name}"), F.col(f"actual.{name}"), types[name]) for name in columns)
     kind = F.when(F.col("actual").isNull(), "missing").when(F.col("expected").isNull(), "unexpected")
     kind = kind.when(same, "same").otherwise("different")
     return left.join(right, match, "full").select("expected", "actual", kind.alias("kind"))
 
 
-def _all(conditions: Iterable[Column]) -> Column:
+def _all_of(conditions: Iterable[Column]) -> Column:
     from pyspark.sql import functions as F
 
     return reduce(and_, conditions, F.lit(True))
 
 
-def _alike(left: Column, right: Column, type_: DataType) -> Column:
+def _are_alike(left: Column, right: Column, type_: DataType) -> Column:
     """Whether two values are equal, within the margins where they hold floating-point numbers."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
@@ -299,22 +305,22 @@ def _alike(left: Column, right: Column, type_: DataType) -> Column:
         margin = F.greatest(F.lit(relative) * F.greatest(F.abs(left), F.abs(right)), F.lit(ABSOLUTE))
         finite = (F.abs(left) < float("inf")) & (F.abs(right) < float("inf"))
         return left.eqNullSafe(right) | F.coalesce(finite & (F.abs(left - right) <= margin), F.lit(False))
-    if not holds(type_, "float", "double", "map"):
+    if not holds_type(type_, "float", "double", "map"):
         return left.eqNullSafe(right)
     both_null, both = left.isNull() & right.isNull(), left.isNotNull() & right.isNotNull()
     if isinstance(type_, StructType):
-        inner = _all(_alike(left[field.name], right[field.name], field.dataType) for field in type_)
+        inner = _all_of(_are_alike(left[field.name], right[field.name], field.dataType) for field in type_)
         return both_null | (both & inner)
     if isinstance(type_, ArrayType):
         element = type_.elementType
-        pairs = F.zip_with(left, right, lambda x, y: _alike(x, y, element))
+        pairs = F.zip_with(left, right, lambda x, y: _are_alike(x, y, element))
         return both_null | (both & (F.size(left) == F.size(right)) & F.forall(pairs, lambda x: x))
     assert isinstance(type_, MapType), type_
     one, other = (F.to_json(F.map_from_entries(F.array_sort(F.map_entries(side)))) for side in (left, right))
     return one.eqNullSafe(other)
 
 
-def holds(type_: DataType, *names: str) -> bool:
+def holds_type(type_: DataType, *names: str) -> bool:
     """Whether one of the named types occurs anywhere in a type."""
     text = type_.jsonValue()
 

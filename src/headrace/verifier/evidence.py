@@ -13,12 +13,12 @@ from headrace.model import Query
 from headrace.spark.plans.determinism import find_limit
 from headrace.verifier import late_and_open
 from headrace.verifier.answer import READ, UNTIMED, BatchAnswer, BatchQuery
-from headrace.verifier.batch_ranges import Range, several_forms
+from headrace.verifier.batch_ranges import Range, report_several_forms
 from headrace.verifier.comparison import MOST, Comparison, compare
 from headrace.verifier.late_and_open import LATE_METRIC, NEVER, OPEN_METRIC, REPLAYED, REVIVED, Caveat, list_late_rows
 from headrace.verifier.rerun import Rerun
 from headrace.verifier.scope import RowFilter
-from headrace.verifier.verdict import State, Verdict, blame_the_sink, counted
+from headrace.verifier.verdict import State, Verdict, blame_the_sink, count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,12 +63,12 @@ class Evidence:
         verdict = self._with_late_rows(verdict, comparison.observed(LATE_METRIC))
         if comparison.equal:
             never = comparison.observed(OPEN_METRIC, NEVER)
-            findings = tuple(_differences_by_spark(self.query, never, 0, verdict.rows_untimed))
+            findings = tuple(_report_differences_by_spark(self.query, never, 0, verdict.rows_untimed))
             return replace(verdict, state=_state_of_equal(verdict), missing=never, findings=findings)
         if reasons := tuple(self._reasons(comparison, verdict)):
             return self._by_rerun(replace(verdict, findings=reasons))
         self._mend(self.expected.frame)
-        return replace(verdict, state="mismatch", findings=(mismatch(self.query, verdict.why),))
+        return replace(verdict, state="mismatch", findings=(report_mismatch(self.query, verdict.why),))
 
     def _compare(self, rows: DataFrame) -> Comparison:
         """Compare the sink with the rows that it must hold."""
@@ -138,7 +138,7 @@ class Evidence:
                         if not compare(rows, other_rows, self.snapshot.key).equal:
                             runs = "runs with the rows of a batch in another order differ"
                             return replace(
-                                verdict, state="undecided", findings=(late_and_open.order_of_rows(query, runs),)
+                                verdict, state="undecided", findings=(late_and_open.report_order_of_rows(query, runs),)
                             )
                 if not comparison.equal:
                     self._mend(rows)
@@ -148,7 +148,7 @@ class Evidence:
             # Outside of the other run's settings, with which a batch query cannot be built.
             verdict = verdict if expected.by_function else self._against_batch(undecided, verdict)
             return replace(verdict, state=_state_of_equal(verdict))
-        return replace(verdict, state="mismatch", findings=(mismatch(query, verdict.why),))
+        return replace(verdict, state="mismatch", findings=(report_mismatch(query, verdict.why),))
 
     def _against_batch(self, undecided: Verdict, verdict: Verdict) -> Verdict:
         """Add to a verdict by another run the rows by which the batch query, as in `undecided`, differs from it.
@@ -175,7 +175,7 @@ class Evidence:
             missing=missing,
             unexpected=surplus,
             differences=shown if missing or surplus else (),
-            findings=tuple(_differences_by_spark(self.query, missing, surplus, verdict.rows_untimed)),
+            findings=tuple(_report_differences_by_spark(self.query, missing, surplus, verdict.rows_untimed)),
         )
 
     def _with_counts_below(self, verdict: Verdict) -> Verdict:
@@ -199,7 +199,7 @@ class Evidence:
             answers = [self.batch_query.over(prefix.part(part.first, part.last)).answer() for part in own]
         if not answers or any(answer.operators for answer in answers):
             because = ", and its state carries from batch to batch, so that no range can be judged by itself"
-            return replace(verdict, state="undecided", findings=(several_forms(query, parts, because),))
+            return replace(verdict, state="undecided", findings=(report_several_forms(query, parts, because),))
         rows: DataFrame = reduce(lambda one, other: one.unionByName(other), (answer.frame for answer in answers))
         comparison = compare(self.in_scope(rows), self.in_scope(snapshot.rows), snapshot.key, snapshot.rejected)
         lacking, judged = comparison.missing + comparison.different, " and ".join(map(str, own))
@@ -207,9 +207,9 @@ class Evidence:
         verdict = replace(with_counts(verdict, comparison), unexpected=0, differences=differences)
         if lacking:
             problem = f"of what {judged} gave, {lacking} rows are missing in the sink or have other values"
-            return replace(verdict, state="mismatch", findings=(mismatch(query, problem),))
+            return replace(verdict, state="mismatch", findings=(report_mismatch(query, problem),))
         rest = f", which cannot be computed again; what {judged} gave is all there"
-        return replace(verdict, state="undecided", findings=(several_forms(query, parts, rest),))
+        return replace(verdict, state="undecided", findings=(report_several_forms(query, parts, rest),))
 
 
 def with_counts(verdict: Verdict, comparison: Comparison) -> Verdict:
@@ -230,11 +230,11 @@ def _state_of_equal(verdict: Verdict) -> State:
     return "late" if verdict.rows_late else "open" if verdict.rows_open else "equal"
 
 
-def _differences_by_spark(query: Query, missing: int, surplus: int, untimed: int) -> Iterator[Finding]:
+def _report_differences_by_spark(query: Query, missing: int, surplus: int, untimed: int) -> Iterator[Finding]:
     """Report what a stream lacks for good, or has more, although another run as a stream gives the same."""
     if missing or surplus:
-        counts = ((missing, f"lacks {counted(missing, 'row')}"), (surplus, f"has {counted(surplus, 'row')} more"))
-        because = f"; {counted(untimed, 'row')} of its sources have no event time" if untimed else ""
+        counts = ((missing, f"lacks {count_text(missing, 'row')}"), (surplus, f"has {count_text(surplus, 'row')} more"))
+        because = f"; {count_text(untimed, 'row')} of its sources have no event time" if untimed else ""
         yield Finding(
             code="HR687",
             what=f"against its batch query, the result of query '{query.name}' "
@@ -247,7 +247,7 @@ def _differences_by_spark(query: Query, missing: int, surplus: int, untimed: int
         )
 
 
-def mismatch(query: Query, problem: str) -> Finding:
+def report_mismatch(query: Query, problem: str) -> Finding:
     """Return the finding for a sink that does not hold what it must."""
     fix = "look at the rows below; if nothing else writes to the sink, reset the query (headrace reset QUERY)"
     if query.sink.corrections is not None and query.sink.corrections.repair is not None:

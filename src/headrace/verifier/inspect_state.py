@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.entries import StateOperator
 from headrace.checkpoint.logs import Part
@@ -95,7 +95,7 @@ def show_state(
             raise _missing(declared, f"batch {batch} is not committed", f"name one up to {last}")
         shown = last if batch is None else batch
         settings = {PARTITIONS: str(partitions), **checkpoint_format(project, checkpoint)}
-        with borrowed(project, spark) as session, apply_settings(session, settings):
+        with borrow(project, spark) as session, apply_settings(session, settings):
             operators = _operators(session, declared, checkpoint, shown, key or {}, limit)
             return StateLook(query=query, batch=shown, operators=tuple(operators))
 
@@ -128,7 +128,7 @@ def _operators(
 def _part(query: Query, name: str, frame: DataFrame, key: Mapping[str, str], limit: int) -> StatePart:
     # A variable that is a list or a map has columns of its own names after the key.
     held = [column for column in frame.columns if column not in ("key", "partition_id")]
-    chosen = _chosen(query, frame, key)
+    chosen = _filter_by_key(query, frame, key)
     return StatePart(
         name=name,
         key=frame.schema["key"].dataType.simpleString(),
@@ -148,7 +148,7 @@ def _frames(
         yield name, read_state(spark, checkpoint.root, operator=operator.number, batch=batch, options=options)
 
 
-def _chosen(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:
+def _filter_by_key(query: Query, frame: DataFrame, key: Mapping[str, str]) -> DataFrame:
     """Return the rows with these values in the key, each read as the column's type."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType

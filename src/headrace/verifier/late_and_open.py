@@ -96,7 +96,7 @@ class Rewritten:
     incomplete: tuple[Finding, ...] = ()
 
 
-def steps(tree: Tree, operators: Sequence[PlannedOperator], evict_ms: Sequence[int]) -> Mapping[int, OperatorStep]:
+def steps_of(tree: Tree, operators: Sequence[PlannedOperator], evict_ms: Sequence[int]) -> Mapping[int, OperatorStep]:
     """Return the operators of `tree` by the identity of their nodes; `operators` go from the result downwards."""
     numbered = enumerate(zip(stateful(tree), operators, evict_ms, strict=True))
     return {
@@ -152,7 +152,7 @@ class Rewriting:
         try:
             carried = plans.frame_of(self.spark, plans.with_provenance(self.spark, child))
         except plans.UntraceableError as node:
-            return Rewritten(plan=child.plan, incomplete=(untraceable(self.query, node),))
+            return Rewritten(plan=child.plan, incomplete=(report_untraceable(self.query, node),))
         behind = plans.end_micros(self.spark, attributes[column]) <= F.col(LATE)
         # False for a row that was brought back, NULL for one in time. The time stands once in the plan: where an
         # expression stands twice over sliding windows, Spark makes a function of it, in code that does not compile.
@@ -209,7 +209,7 @@ def latest_by_key(
     try:
         carried = plans.frame_of(spark, plans.with_provenance(spark, tree))
     except plans.UntraceableError as node:
-        return plans.frame_of(spark, tree.plan), (untraceable(query, node),)
+        return plans.frame_of(spark, tree.plan), (report_untraceable(query, node),)
     by = [plans.column_of(spark, attribute) for attribute in attributes if plans.name_of(attribute) in key]
     ranked = carried.withColumn(_RANK, F.rank().over(Window.partitionBy(*by).orderBy(F.desc(BATCH))))
     return plans.select_only(spark, ranked.where(F.col(_RANK) == 1), attributes), ()
@@ -236,9 +236,11 @@ class Caveat(Finding):
     of_equal_rows: bool = False
 
 
-def of_plan(query: Query, stream: DataFrame, tree: Tree, operators: tuple[PlannedOperator, ...]) -> Iterator[Finding]:
+def find_caveats(
+    query: Query, stream: DataFrame, tree: Tree, operators: tuple[PlannedOperator, ...]
+) -> Iterator[Finding]:
     """Return the caveats that follow from the query's own plan."""
-    yield from _changing_answers(query, stream, tree)
+    yield from _find_changing_answers(query, stream, tree)
     for operator in operators:
         if operator.by_order:
             yield _by_order(
@@ -278,19 +280,19 @@ def _by_order(query: Query, problem: str, fix: str, *, of_equal_rows: bool = Fal
     )
 
 
-def untraceable(query: Query, node: plans.UntraceableError) -> Finding:
+def report_untraceable(query: Query, node: plans.UntraceableError) -> Finding:
     """Return the caveat for rows that lose their batch on the way."""
     problem = f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late"
     return undetermined(query, problem, "use column expressions there, or judge the differing rows by hand")
 
 
-def order_of_rows(query: Query, of: str) -> Finding:
+def report_order_of_rows(query: Query, of: str) -> Finding:
     """Return the caveat for an answer that depends on which row comes first."""
     problem = f"what query '{query.name}' gives depends on the order in which rows come: {of}"
     return _by_order(query, problem, "sort what is collected, or choose by columns in which no two rows are equal")
 
 
-def _changing_answers(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
+def _find_changing_answers(query: Query, stream: DataFrame, tree: Tree) -> Iterator[Finding]:
     facts = plan_facts(stream)
     by_clock = ["timeouts by the clock"] if facts.by_clock else []
     calls = list(dict.fromkeys([*facts.indeterminate, *clock_expressions(stream, tree.plan), *by_clock]))
@@ -302,4 +304,4 @@ def _changing_answers(query: Query, stream: DataFrame, tree: Tree) -> Iterator[F
             severity="note",
         )
     if ordered := order_dependent(tree):
-        yield order_of_rows(query, ", ".join(ordered[:3]))
+        yield report_order_of_rows(query, ", ".join(ordered[:3]))

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.model import Project, Query
-from headrace.queries.application import sink_context
 from headrace.queries.blame import commanded
+from headrace.queries.identity import sink_context
 from headrace.queries.late_rows import LATE_NAMES, late_file
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.run.query_run import Reached
@@ -34,16 +34,16 @@ from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
 from headrace.verifier.answer import BatchAnswer, BatchQuery
-from headrace.verifier.comparison import compare, corrections, schema_differences
+from headrace.verifier.comparison import compare, find_corrections, schema_differences
 from headrace.verifier.late_and_open import LATE_METRIC, LateInput, count_by_batch, list_late_rows
-from headrace.verifier.proof import blockers, committed_batch, reads_much, uncommitted
+from headrace.verifier.proof import committed_batch, find_blockers, has_many_rows, report_uncommitted
 from headrace.verifier.verdict import Lateness, Replayed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def late(
+def find_late_rows(
     project: Project,
     query: str,
     *,
@@ -64,18 +64,20 @@ def late(
     with commanded(declared):
         layout = layout_of(project, declared)
         committed = committed_batch(layout)
-        unreadable = tuple(blockers(project, declared, layout))
+        unreadable = tuple(find_blockers(project, declared, layout))
         if not unreadable and committed is None:
-            unreadable = (uncommitted(declared),)
+            unreadable = (report_uncommitted(declared),)
         if unreadable or committed is None or since > committed:
             return Lateness(query=query, batch=committed, since=since, findings=unreadable)
-        directory = None if to is None else late_directory(project, declared, to)
-        with _prepared_session(project, declared, spark, much=reads_much(project, [query])) as spark:
+        directory = None if to is None else create_late_directory(project, declared, to)
+        with _prepared_session(project, declared, spark, much=has_many_rows(project, [query])) as spark:
             replay_result = apply_late_rows(project, declared, layout, spark) if replay else None
             late_query = BatchQuery.committed(project, declared, layout, spark, committed, since=since)
             answer = late_query.over(replace(late_query.prefix, named=directory is not None)).answer()
             replayed, unknown = _last_replayed(project, declared, layout)
-            files = () if directory is None else tuple(late_files(answer.late, directory, query, layout.generation))
+            files = (
+                () if directory is None else tuple(write_late_files(answer.late, directory, query, layout.generation))
+            )
             return Lateness(
                 query=query,
                 batch=committed,
@@ -95,7 +97,7 @@ def _prepared_session(
 ) -> Iterator[SparkSession]:
     """Yield a session in which the batch query can be built."""
     with (
-        borrowed(project, spark, much=much) as spark,
+        borrow(project, spark, much=much) as spark,
         apply_settings(spark, session_settings(project, spark)),
         registered_tables(project, query, spark),
     ):
@@ -121,7 +123,7 @@ def _last_replayed(project: Project, query: Query, layout: QueryLayout) -> tuple
         return None, tuple(finding.with_severity("warning") for finding in error.findings)
 
 
-def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
+def create_late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -> Path:
     """Create the directory that rows of `query` are written to, if it does not exist.
 
     Raises CheckFailed if a source of the query would read them as new rows, PlatformError if it cannot be created.
@@ -138,7 +140,7 @@ def late_directory(project: Project, query: Query, to: str | os.PathLike[str]) -
     return directory
 
 
-def late_files(late: Iterable[LateInput], home: Path, query: str, generation: int) -> Iterator[Path]:
+def write_late_files(late: Iterable[LateInput], home: Path, query: str, generation: int) -> Iterator[Path]:
     """Write each late row once, however many operators dropped it; yield every file that holds some.
 
     What a committed batch dropped never changes, so an existing file is complete and stays. New files get their names
@@ -240,18 +242,18 @@ def apply_late_rows(
         raise _unproved(query)
     batch_query = BatchQuery.committed(project, query, layout, spark, held.batch, key=held.key, replayed=held.replayed)
     before = batch_query.answer()
-    for reason in _obstacles(before, held.key):
+    for reason in _find_obstacles(before, held.key):
         raise _irreplayable(query, reason)
     late = _require_proved(query, before, held)
     if not late:
         return Replayed(late=0, written=0, deleted=0)
     after = replace(batch_query, replayed=held.batch).answer()
-    with corrections(after.frame, held) as (rows, deletes):
+    with find_corrections(after.frame, held) as (rows, deletes):
         sink.corrections.apply(Correction(snapshot=held, rows=rows, deletes=deletes, late=late), run)
         return Replayed(late=late, written=rows.count(), deleted=deletes.count())
 
 
-def _obstacles(answer: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
+def _find_obstacles(answer: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
     """Return why late rows cannot be brought back for certain."""
     if not answer.operators:
         return

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrowed
+from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import readable_back
@@ -17,16 +17,16 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
-from headrace.queries.application import sink_context
 from headrace.queries.blame import with_command
 from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended
+from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.rename_record import waiting_renames
 from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.answer import BatchQuery
-from headrace.verifier.batch_ranges import ranges, several_forms
+from headrace.verifier.batch_ranges import ranges_of, report_several_forms
 from headrace.verifier.cause import explain
 from headrace.verifier.comparison import schema_differences
 from headrace.verifier.evidence import Evidence
@@ -70,12 +70,12 @@ def verify_each(
         for name in queries:
             begun = time.monotonic()
             declared = project.query(name)
-            committed, findings = _prospects(project, declared)
+            committed, findings = _find_obstacles(project, declared)
             if findings:
                 verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
             else:
-                spark = spark or opened.enter_context(borrowed(project, much=reads_much(project, queries)))
-                with borrowed(project, spark) as session, apply_settings(session, session_settings(project, session)):
+                spark = spark or opened.enter_context(borrow(project, much=has_many_rows(project, queries)))
+                with borrow(project, spark) as session, apply_settings(session, session_settings(project, session)):
                     try:
                         with registered_tables(project, declared, session):
                             verdict = _prove(project, declared, committed, session, scope, mend)
@@ -88,14 +88,14 @@ def verify_each(
             shown = (project.redacted_finding(finding) for finding in verdict.findings)
             yield replace(
                 verdict,
-                shares=tuple(_shared(project, declared, verdict)),
+                shares=tuple(_shared_parts(project, declared, verdict)),
                 scope=str(scope),
                 seconds=time.monotonic() - begun,
                 findings=tuple(with_command(declared, finding) for finding in shown),
             )
 
 
-def _shared(project: Project, query: Query, verdict: Verdict) -> Iterator[str]:
+def _shared_parts(project: Project, query: Query, verdict: Verdict) -> Iterator[str]:
     """Return what a verdict shares with the run that it judges, so that a fault of it would be in both."""
     if verdict.batch is not None:
         yield f"how {' and '.join(repr(source.name) for source in project.sources_of(query))} are read"
@@ -105,7 +105,7 @@ def _shared(project: Project, query: Query, verdict: Verdict) -> Iterator[str]:
             yield "Spark's operators with state, and their order of rows"
 
 
-def reads_much(project: Project, queries: Sequence[str]) -> bool:
+def has_many_rows(project: Project, queries: Sequence[str]) -> bool:
     """Whether these queries have read many rows, by the history; False without one."""
     file = history_file(project.local_storage)
     with suppress(HeadraceError, OSError):
@@ -115,14 +115,14 @@ def reads_much(project: Project, queries: Sequence[str]) -> bool:
     return False
 
 
-def _prospects(project: Project, query: Query) -> tuple[int | None, tuple[Finding, ...]]:
+def _find_obstacles(project: Project, query: Query) -> tuple[int | None, tuple[Finding, ...]]:
     """Return the last committed batch, and what keeps the verdict undecided as far as is seen without Spark."""
-    unreadable = tuple(_unreadable_sink(query))
+    unreadable = tuple(_check_sink(query))
     try:
         layout = layout_of(project, query)
         # Before the snapshot: the sink is never behind what was committed earlier.
         committed = committed_batch(layout)
-        return committed, (*unreadable, *blockers(project, query, layout))
+        return committed, (*unreadable, *find_blockers(project, query, layout))
     except Exception as error:
         # As above.
         return None, (*unreadable, *findings_of(query, error))
@@ -137,14 +137,14 @@ def committed_batch(layout: QueryLayout) -> int | None:
     return committed
 
 
-def _unreadable_sink(query: Query) -> Iterator[Finding]:
+def _check_sink(query: Query) -> Iterator[Finding]:
     if not readable_back(query.sink):
         problem = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"
         fix = "write to a sink that can, such as a database or files"
         yield Finding(code="HR402", what=problem, fix=fix, where=query.where)
 
 
-def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+def find_blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """Report what keeps the committed prefix from being read, as far as is seen without Spark.
 
     Raises CheckpointError while a reset or an adoption is unfinished: the checkpoint and the result may not fit.
@@ -169,7 +169,7 @@ def blockers(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
             yield finding.reword(fix=f"run it first, which renames it: headrace run {query.name}")
 
 
-def uncommitted(query: Query) -> Finding:
+def report_uncommitted(query: Query) -> Finding:
     """Return the finding for a query whose checkpoint has no committed batch."""
     return query.finding("HR701", "has not committed a batch yet", "wait for its first batch")
 
@@ -182,7 +182,7 @@ def _prove(
         snapshot = query.sink.read_back(spark, sink_context(project, query, layout))
     through = committed if snapshot.batch is None else snapshot.batch
     if through is None:
-        return Verdict(query=query.name, batch=None, state="undecided", findings=(uncommitted(query),))
+        return Verdict(query=query.name, batch=None, state="undecided", findings=(report_uncommitted(query),))
     if committed is not None and through < committed:
         lost = Finding(
             code="HR704",
@@ -199,7 +199,7 @@ def _prove(
     except CheckFailed as error:
         return Verdict(query=query.name, batch=through, state="undecided", findings=error.findings)
     batch_query = batch_query.over(replace(batch_query.prefix, traced=scope.since is not None))
-    parts, expected = ranges(layout, through), batch_query.answer()
+    parts, expected = ranges_of(layout, through), batch_query.answer()
     if differing := schema_differences(expected.frame.schema, snapshot.rows.schema):
         finding = Finding(
             code="HR711",
@@ -209,7 +209,7 @@ def _prove(
             where=query.where,
         )
         state: State = "mismatch" if len(parts) == 1 else "undecided"
-        several = () if len(parts) == 1 else (several_forms(query, parts),)
+        several = () if len(parts) == 1 else (report_several_forms(query, parts),)
         return Verdict(query=query.name, batch=through, state=state, findings=(*several, finding))
     checkpoint = Checkpoint(layout.checkpoint)
     evidence = Evidence(

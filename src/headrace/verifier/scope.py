@@ -13,7 +13,7 @@ from headrace.spark.plans.plan_rewrite import UntraceableError
 from headrace.spark.plans.provenance import trace
 from headrace.verifier.answer import BatchAnswer, BatchQuery
 from headrace.verifier.cause import are_equal, identifying_columns
-from headrace.verifier.late_and_open import untraceable
+from headrace.verifier.late_and_open import report_untraceable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -66,7 +66,9 @@ class RowScope:
             try:
                 filters.append(self._later_filter(batch_query, answer, columns))
             except UntraceableError as node:
-                raise CheckFailed(untraceable(batch_query.query, node).reword(fix="verify the whole result")) from None
+                raise CheckFailed(
+                    report_untraceable(batch_query.query, node).reword(fix="verify the whole result")
+                ) from None
         return lambda rows: reduce(lambda taken, take: take(taken), filters, rows)
 
     def _later_filter(self, batch_query: BatchQuery, answer: BatchAnswer, columns: Sequence[str]) -> RowFilter:

@@ -158,13 +158,13 @@ class Verdict(PlainData):
         if self.state in ("mismatch", "undecided"):
             return f"{'wrong' if self.state == 'mismatch' else 'undecided'}: {self.why}"
         apart = (
-            (self.rows_late, f"{counted(self.rows_late, 'late row')} left out as Spark left them out"),
-            (self.rows_replayed, f"{counted(self.rows_replayed, 'late row')} brought back"),
-            (self.rows_open, f"{counted(self.rows_open, 'row' if self.rerun else 'group')} still open"),
-            (self.missing, f"{counted(self.missing, 'row')} of the batch query missing for good"),
-            (self.unexpected, f"{counted(self.unexpected, 'row')} more than the batch query gives"),
-            (self.rows_untimed, f"{counted(self.rows_untimed, 'row')} read without an event time"),
-            (self.rows_set_aside, f"{counted(self.rows_set_aside, 'row')} in the sink's quarantine"),
+            (self.rows_late, f"{count_text(self.rows_late, 'late row')} left out as Spark left them out"),
+            (self.rows_replayed, f"{count_text(self.rows_replayed, 'late row')} brought back"),
+            (self.rows_open, f"{count_text(self.rows_open, 'row' if self.rerun else 'group')} still open"),
+            (self.missing, f"{count_text(self.missing, 'row')} of the batch query missing for good"),
+            (self.unexpected, f"{count_text(self.unexpected, 'row')} more than the batch query gives"),
+            (self.rows_untimed, f"{count_text(self.rows_untimed, 'row')} read without an event time"),
+            (self.rows_set_aside, f"{count_text(self.rows_set_aside, 'row')} in the sink's quarantine"),
         )
         whole = "" if self.missing or self.unexpected else "correct: "
         return "; ".join([f"{whole}{_EQUAL[self.shown_by]}", *(words for holds, words in apart if holds)])
@@ -173,7 +173,7 @@ class Verdict(PlainData):
     def why(self) -> str:
         """What is wrong, or what keeps the verdict open."""
         counts = [(getattr(self, kind), words) for kind, words in _WORDS.items()]
-        rows = ", ".join(f"{counted(count, 'row')} {words}" for count, words in counts if count)
+        rows = ", ".join(f"{count_text(count, 'row')} {words}" for count, words in counts if count)
         if self.state == "mismatch" and rows:
             return rows
         return self.findings[0].what if self.findings else rows
@@ -247,7 +247,7 @@ class Lateness(PlainData):
         if self.exit_code:
             return f"it cannot be determined which rows came late: {self.findings[0].what}"
         since = f" since batch {self.since}" if self.since else ""
-        dropped = f"{counted(self.count, 'row')} dropped as late{since}, up to batch {self.batch}"
+        dropped = f"{count_text(self.count, 'row')} dropped as late{since}, up to batch {self.batch}"
         if self.replayed is None:
             return dropped
         return f"{dropped}; those up to batch {self.replayed} were brought back into the result"
@@ -257,7 +257,7 @@ class Lateness(PlainData):
         return {name: value for name, value in super().as_dict().items() if name != "rows"}
 
 
-def counted(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
@@ -269,7 +269,7 @@ def blame_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[N
     except HeadraceError:
         raise
     except Exception as error:
-        cause = error if snapshot is None else _reading(snapshot)
+        cause = error if snapshot is None else _reading_error(snapshot)
         if cause is None:
             raise
         raise SinkError(
@@ -296,7 +296,7 @@ def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
     )
 
 
-def _reading(snapshot: Snapshot) -> Exception | None:
+def _reading_error(snapshot: Snapshot) -> Exception | None:
     """Return the error of reading all rows of the sink, and nothing else."""
     try:
         for frame in (snapshot.rows, snapshot.rejected):

@@ -13,17 +13,17 @@ import headrace as hr
 from headrace.change import shadow
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
-from headrace.contract import SinkContext
 from headrace.model import Project
 from headrace.planner.ends import place_of
-from headrace.queries.application import application
 from headrace.queries.changes import RebuildRecord
+from headrace.queries.identity import sink_context
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import QueryLayout, latest_generation
 from headrace.queries.location import enter_sink
 from headrace.queries.manifest import QueryRevision, enter, forms
 from headrace.run.sink_work import SinkWork
 from tests.connectors.sql.databases import Database, checkpoint_of
+from tests.registered import layout_in
 from tests.run.projects import write_project
 
 BODY = """
@@ -68,9 +68,9 @@ def scene(project: Project) -> RebuildRecord:
     query = project.queries["totals"]
     record = RebuildRecord.begun(1, ())
     beside = replace(query, sink=query.sink.swap.beside)
-    _write(project, query, QueryLayout(project.storage, "totals", 1), rebuilds=False)
+    _write(project, query, layout_in(project.storage, "totals", 1), rebuilds=False)
     _write(project, beside, shadow.make(project, query, record), rebuilds=True)
-    return record.enter(QueryLayout(project.storage, "totals"))
+    return record.enter(layout_in(project.storage, "totals"))
 
 
 def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool) -> None:
@@ -81,13 +81,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     described.parent.mkdir(parents=True)
     described.write_text(json.dumps({"schema": _described(layout)}))
-    context = SinkContext(
-        query="totals",
-        generation=layout.generation,
-        mode="update",
-        checkpoint=layout.checkpoint,
-        **{**application(project).facts(), "rebuilds": rebuilds},
-    )
+    context = replace(sink_context(project, query, layout), rebuilds=rebuilds)
     dialect = query.sink.dialect()
     with closing(dialect.connect()) as connection:
         ledger = Ledger(connection, dialect, context, dialect.real_name(connection, query.sink.table))
@@ -121,8 +115,8 @@ def state(project: Project, database: Database) -> dict[str, Any]:
         there = [name for name in tables(database) if name.lower() == table.lower()]
         return database.query(f'SELECT * FROM "{there[0]}" ORDER BY 1') if there else None
 
-    generation = latest_generation(project.storage, "totals")
-    layout = QueryLayout(project.storage, "totals", generation)
+    generation = latest_generation(layout_in(project.storage, "totals"))
+    layout = layout_in(project.storage, "totals", generation)
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     forms_of = [each.form["sink"]["place"] for each in forms(layout.manifest) if each.form]
     return {

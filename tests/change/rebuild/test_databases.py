@@ -14,7 +14,6 @@ from headrace.change.shadow import swap_in
 from headrace.connectors.sql import generations
 from headrace.errors import HeadraceError
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout
 from tests.change.rebuild.scenes import (
     BUILT,
     FINAL,
@@ -29,12 +28,13 @@ from tests.change.rebuild.scenes import (
     work_on,
 )
 from tests.connectors.sql.databases import Database, database  # noqa: F401
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.services
 
 
 def swap(project: hr.Project, step: str = "") -> None:
-    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+    record = RebuildRecord.of(layout_in(project.storage, "totals"))
     assert record is not None
     swap_in(work_on(project), record, killed_at(step))
 

@@ -14,7 +14,7 @@ from headrace.change.comparison import RebuildReport
 from headrace.change.shadow import swap_in
 from headrace.model import Project
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout, rebuild_record, rebuild_storage
+from headrace.queries.layout import rebuild_storage
 from headrace.storage.location import is_remote
 from services import HdfsServer, S3Server
 from tests.change.rebuild.scenes import (
@@ -31,6 +31,7 @@ from tests.change.rebuild.scenes import (
     work_on,
 )
 from tests.connectors.sql.databases import Database
+from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.run.projects import land, rows, write_project
 from tests.run.test_s3 import reached_by
@@ -68,7 +69,7 @@ def bucket(tmp_path: Path, database: Database) -> Iterator[tuple[MemoryBucket, P
 
 
 def swap(project: Project, step: str = "") -> None:
-    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+    record = RebuildRecord.of(layout_in(project.storage, "totals"))
     assert record is not None
     swap_in(work_on(project), record, killed_at(step))
 
@@ -85,7 +86,7 @@ def test_a_swap_that_is_killed_is_ended(project: Project, database: Database, st
             hr.rebuild(project, "totals").apply(reached=killed_at(kill))
     assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert (state(project, database), codes(project)) == (NEW, [])
-    assert not rebuild_storage(project.storage, "totals").exists()
+    assert not rebuild_storage(project.storage, layout_in(project.storage, "totals")).exists()
 
 
 @pytest.mark.plain
@@ -98,7 +99,7 @@ def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database,
             hr.rebuild(project, "totals").discard(reached=killed_at(kill))
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
-    assert not rebuild_record(project.storage, "totals").exists()
+    assert not layout_in(project.storage, "totals").rebuild_record.exists()
 
 
 @pytest.mark.plain
@@ -114,7 +115,7 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     assert state(project, database) == NEW
     assert hr.rebuild(project, "totals").discard().generation == 2
     assert state(project, database) == FINAL
-    assert not QueryLayout(project.storage, "totals", 1).home.exists()
+    assert not layout_in(project.storage, "totals", 1).home.exists()
 
 
 # Each step in `make test-long`; the simulated protocol dies at many as well (tests/protocol).
@@ -147,7 +148,7 @@ def test_a_move_in_steps_may_die_at_each_of_them(
             # The way back begins with what was cut off, and may be cut off as well.
             with store.dying(at, Killed), pytest.raises(Killed):
                 hr.rebuild(project, "totals").discard()
-            record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+            record = RebuildRecord.of(layout_in(project.storage, "totals"))
             assert record is not None
             phases.add(record.phase)
             if record.phase == "rolling-back":
@@ -222,7 +223,7 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     assert (status.phase, status.batches, status.rows >= 3) == ("swapping", 3, True)
     assert (local / "rebuild").exists()
     assert hr.rebuild(now, "totals", spark=spark).apply().done == "swapped"
-    assert [each.name for each in now.storage.iterdir() if each.name not in ("application.json", "queries")] in (
+    assert [each.name for each in now.storage.iterdir() if each.name not in ("register", "queries")] in (
         [],
         ["rebuild"],
     )

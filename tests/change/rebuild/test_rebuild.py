@@ -18,12 +18,12 @@ from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
 from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
-from headrace.planner.verdict import refusals
+from headrace.planner.verdict import list_refusals
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision
 from headrace.storage import json_lines
 from tests.change.rebuild.scenes import Killed, killed_at
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace rebuild totals" in outcome.finding.fix) == ("HR535", True)
     (judgement,) = hr.plan(project, ["totals"], spark=spark)
-    say_judgement(judgement, tuple(refusals(project.queries["totals"], judgement)))
+    say_judgement(judgement, tuple(list_refusals(project.queries["totals"], judgement)))
     assert "fix: undo the change, or recompute its result beside the one that is there: headrace rebuild totals" in (
         capsys.readouterr().out
     )
@@ -197,7 +197,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     connection.close()
     with pytest.raises(HeadraceError, match="HR573"):
         hr.rebuild(project, "totals", spark=spark).apply()
-    record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+    record = RebuildRecord.of(layout_in(project.storage, "totals"))
     assert record is not None
     assert (record.phase, (record.report or {})["verdict"]) == ("building", "mismatch")
     assert hr.rebuild(project, "totals").discard().done == "abandoned"

@@ -23,7 +23,7 @@ from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout, rebuild_record, rebuild_storage
+from headrace.queries.layout import rebuild_storage
 from tests.change.rebuild.scenes import (
     BUILT,
     FINAL,
@@ -38,6 +38,7 @@ from tests.change.rebuild.scenes import (
     work_on,
 )
 from tests.connectors.sql.databases import Database
+from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
 STEPS = ["recorded", "sink", "moved", "rewritten"]
@@ -57,7 +58,7 @@ def project(tmp_path: Path, database: Database) -> Project:
 
 
 def record(project: Project) -> RebuildRecord:
-    found = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+    found = RebuildRecord.of(layout_in(project.storage, "totals"))
     assert found is not None
     return found
 
@@ -77,7 +78,7 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
             hr.rebuild(project, "totals").apply(reached=killed_at(kill))
     assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert (state(project, database), codes(project)) == (NEW, [])
-    assert not rebuild_storage(project.storage, "totals").exists()
+    assert not rebuild_storage(project.storage, layout_in(project.storage, "totals")).exists()
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -86,7 +87,7 @@ def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database,
         swap_in(work_on(project), record(project), killed_at(step))
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
-    assert not rebuild_record(project.storage, "totals").exists()
+    assert not layout_in(project.storage, "totals").rebuild_record.exists()
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -118,7 +119,7 @@ def test_the_former_generation_is_deleted_for_good(project: Project, database: D
     swap_in(work_on(project), record(project), lambda _: None)
     assert hr.rebuild(project, "totals").discard().generation == 2
     assert state(project, database) == FINAL
-    assert not QueryLayout(project.storage, "totals", 1).home.exists()
+    assert not layout_in(project.storage, "totals", 1).home.exists()
     assert not [name for (name,) in database.query("SELECT name FROM sqlite_master") if "aside" in name]
 
 
@@ -170,7 +171,7 @@ def test_a_database_that_refuses_leaves_both_as_they_were(
 
 
 def test_a_table_of_somebody_else_is_not_taken(project: Project, database: Database) -> None:
-    database.query("UPDATE _headrace_tables SET query = 'other' WHERE table_name = 'Totals'")
+    database.query("UPDATE _headrace_tables SET query_id = 'other' WHERE table_name = 'Totals'")
     with pytest.raises(HeadraceError, match="would be taken from its owner"):
         swap_in(work_on(project), record(project), lambda _: None)
     assert record(project).phase == "building"
@@ -185,18 +186,18 @@ def no_rebuild(project: Project) -> None:
 
 
 def damaged_record(project: Project) -> None:
-    rebuild_record(project.storage, "totals").write_text('{"phase": "unknown"}')
+    layout_in(project.storage, "totals").rebuild_record.write_text('{"phase": "unknown"}')
 
 
 def another_sink(project: Project) -> None:
     swapped(project)
     record = {"kind": "sqlite", "name": "former", "systems": [""], "shown": "table 'former' in old.db"}
-    QueryLayout(project.storage, "totals").sink.write_text(json.dumps(record))
+    layout_in(project.storage, "totals").sink.write_text(json.dumps(record))
 
 
 def locked(name: str) -> Callable[[Project], None]:
     def lock(project: Project) -> None:
-        file = (project.storage / "queries" / "totals" / name).open("w")
+        file = (layout_in(project.storage, "totals").folder / name).open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
         held.append(file)
 
@@ -314,7 +315,7 @@ import headrace as hr
 from headrace.connectors.sql import generations
 from headrace.change.shadow import swap_in
 from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import layout_named as layout_in
 from headrace.run.sink_work import SinkWork
 
 root, step = sys.argv[1:]
@@ -329,7 +330,7 @@ def inside(ledger, names):
     killed("inside the transaction")
 
 generations._rename = inside
-record = RebuildRecord.of(QueryLayout(project.storage, "totals"))
+record = RebuildRecord.of(layout_in(project.storage, "totals"))
 swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record, killed)
 """
 
@@ -359,7 +360,7 @@ def test_it_waits_until_the_query_is_stopped(project: Project, database: Databas
 
 def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["change", "status", "totals", "-C", str(project.root)]) == 0
-    assert "building; generation 2 beside 1" in (shown := capsys.readouterr().out)
+    assert "building; generation 2 next to 1" in (shown := capsys.readouterr().out)
     assert "3 batches" in shown
     assert main(["status", "-C", str(project.root)]) == 0
     assert "a rebuild is building" in capsys.readouterr().out

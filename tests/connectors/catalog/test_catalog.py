@@ -19,9 +19,9 @@ from headrace.connectors.catalog.source import CatalogTable
 from headrace.contract import OUTPUT_MODES, BatchRecord
 from headrace.errors import Finding, SourceError
 from headrace.model import Duration, Every
-from headrace.queries.layout import QueryLayout
 from headrace.run.stop import StopRequest
 from headrace.testing.conformance import NAME, forget_commit
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 from tests.run.test_run import Told
 
@@ -115,7 +115,7 @@ def test_a_table_that_one_query_writes_is_read_by_another(
     assert {file.suffix for file in files} == {".csv" if partitions else ".parquet"}
     assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2)]
     land(root, 2, [{"name": "fig", "amount": 5}])
-    forget_commit(QueryLayout(loaded.storage, "keep").checkpoint)
+    forget_commit(layout_in(loaded.storage, "keep").checkpoint)
     for query in ("keep", "sums"):
         assert [end.finding for end in run(loaded, [query], spark=spark).outcomes] == [None]
     assert content(spark, table) == sorted([*expected, ("fig", 5, "ü")])
@@ -317,7 +317,7 @@ def test_an_old_checkpoint_is_refused(tmp_path: Path, spark: SparkSession, table
     root = project(tmp_path / "p", table)
     loaded = load(root)
     assert run(loaded, ["keep"], spark=spark).exit_code == 0
-    shutil.rmtree(QueryLayout(loaded.storage, "keep").home)
+    shutil.rmtree(layout_in(loaded.storage, "keep").home)
     assert refused(root, spark, "keep").code == "HR410"
 
 

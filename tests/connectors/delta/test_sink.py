@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
-from headrace.checks.structure import structure
+from headrace.checks.structure import check_structure
 from headrace.connectors.catalog.sink import TableSink
 from headrace.connectors.catalog.source import CatalogTable
 from headrace.connectors.delta.sink import DeltaSink
@@ -94,7 +94,7 @@ def totals(events):
 def test_only_queries_that_append_share_a_table(tmp_path: Path, mode: str, codes: list[str]) -> None:
     body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
     project = hr.load(write_project(tmp_path / "p", body.replace('"append"', f'"{mode}"')))
-    assert [each.code for each in structure(project) if each.severity == "error"] == codes
+    assert [each.code for each in check_structure(project) if each.severity == "error"] == codes
 
 
 def run(root: Path, spark: SparkSession) -> RunResult:

@@ -24,6 +24,7 @@ from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.failures import failure_of
 from headrace.testing.conformance import SourceConformance, drain, forget_commit, prefix_of
 from tests.connectors.suites import only
+from tests.registered import layout_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -298,7 +299,7 @@ def test_a_changed_table_ends_the_query_with_a_way_to_go_on(spark: SparkSession,
     assert standing.backlog is not None
     assert "was deleted and created again" in standing.backlog.problem
     # A checkpoint of an older Headrace has no ids, and Delta's own offsets tell.
-    (root / ".headrace" / "queries" / "copy" / "g1" / "source_ids.json").unlink()
+    (layout_in(root / ".headrace", "copy").home / "source_ids.json").unlink()
     assert fault(hr.run(hr.load(root), spark=spark))[0] == "HR346"
 
 

@@ -297,9 +297,6 @@ def test_a_commit_without_an_answer_is_not_told_as_not_written(
 
 MOVES: dict[str, Callable[[Any, SinkContext], None]] = {
     "the result of query 'q' was moved": lambda sink, run: sink.reset.hand_over(run, 2, None),
-    "the ledger of query 'q' was given the name 'other'": lambda sink, run: sink.rename.rename_query(
-        replace(run, query="other"), "q", None
-    ),
 }
 
 

@@ -227,7 +227,7 @@ def test_bad_rows_are_set_aside_and_the_good_ones_of_their_file_taken(
     listed = []
     for batch, (_, _, _, aside) in enumerate(cases, 1):
         assert any(f"{aside} rows of source 'events' in batch {batch} " in each for each in told)
-        [file] = (project.root / ".headrace").glob(f"queries/taken/g1/quarantine/events/{batch}.jsonl")
+        [file] = (project.root / ".headrace").glob(f"queries/taken-*/g1/quarantine/events/{batch}.jsonl")
         listed += [(line["file"], line["batch"]) for line in map(json.loads, file.read_text().splitlines())]
     assert listed == [(str(file), batch) for batch, file in enumerate(files, 1)]
     assert project.verified() == "equal"

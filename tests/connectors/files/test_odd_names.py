@@ -11,8 +11,8 @@ import pytest
 
 import headrace as hr
 from headrace.history.lag import lag
-from headrace.queries.layout import QueryLayout
 from headrace.verifier.proof import verify
+from tests.registered import layout_in
 from tests.run.projects import rows
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_files_of_odd_names_are_read_once_each_and_found_again(spark: SparkSessi
     assert ran(root, spark).rows == 0
     assert rows(root / "out.db", "SELECT v FROM taken ORDER BY v") == [(number,) for number in range(len(NAMES))]
     project = hr.load(root)
-    waiting = lag(project, project.queries["taken"], QueryLayout(project.storage, "taken", 1))
+    waiting = lag(project, project.queries["taken"], layout_in(project.storage, "taken", 1))
     assert waiting is not None
     assert (waiting.count, waiting.left_out) == (0, 0)
     verdict = verify(project, "taken", spark=spark)

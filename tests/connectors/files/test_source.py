@@ -14,10 +14,10 @@ from headrace.connectors.files.options import DEFAULT_MAX_BYTES
 from headrace.connectors.files.source import Files
 from headrace.contract import bad_rows_metric
 from headrace.errors import Finding, PlatformError, SourceError
-from headrace.queries.layout import QueryLayout
 from headrace.storage.store import StoreEntry
 from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verifier.proof import verify
+from tests.registered import layout_in
 from tests.run.projects import rows, write_project
 from tests.run.test_run import FRUIT, TOTALS, Told
 from tests.storage.stores import memory_store
@@ -208,7 +208,7 @@ def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
     file = root / "landing" / "0001.json"
     was, text = file.stat(), file.read_text()
     for name in ("1", ".1.crc"):
-        (QueryLayout(hr.load(root).storage, "totals").checkpoint / "commits" / name).unlink()
+        (layout_in(hr.load(root).storage, "totals").checkpoint / "commits" / name).unlink()
     file.write_text(text.replace("apple", "pineapple" if keeps_time else "elppa"))
     if keeps_time:
         os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))

@@ -13,8 +13,8 @@ from headrace.api import check, load, run
 from headrace.connectors.foreach.sink import Foreach
 from headrace.contract import OutputMode
 from headrace.errors import Finding
-from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
+from tests.registered import layout_in
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def test_an_object_is_opened_fed_and_closed_for_each_partition_of_each_batch(
         "at least once",
         "at least once: the sink foreach takes a batch again when the driver dies before it is committed",
     )
-    forget_commit(QueryLayout(loaded.storage, "q").checkpoint)
+    forget_commit(layout_in(loaded.storage, "q").checkpoint)
     assert run(loaded, spark=spark).exit_code == 0
     assert told(root) == first + second + second
 

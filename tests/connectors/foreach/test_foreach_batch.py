@@ -11,9 +11,9 @@ import pytest
 from headrace.api import check, load, run
 from headrace.connectors.foreach.batch_sink import ForeachBatch
 from headrace.contract import OutputMode
-from headrace.queries.layout import QueryLayout
 from headrace.spark.jvm.gateway import working_directory
 from headrace.testing.conformance import forget_commit
+from tests.registered import layout_in
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_batch_that_comes_again_is_told_as_such(
     assert seen(root) == [[0, False, [["apple", 1], ["pear", 2]]], [1, False, second]]
     guarantee = check(loaded, spark=False).guarantees["q"]
     assert (guarantee.level, "takes a batch again" in guarantee.sentence) == ("at least once", True)
-    forget_commit(QueryLayout(loaded.storage, "q").checkpoint)
+    forget_commit(layout_in(loaded.storage, "q").checkpoint)
     land(root, 2, [{"name": "fig", "amount": 9}])
     assert run(loaded, spark=spark).exit_code == 0
     again, after = seen(root)[2:]

@@ -135,7 +135,8 @@ def test_a_table_takes_the_rows_of_one_generation_of_one_query(
 ) -> None:
     table = iceberg_tables.table(tmp_path, "db.t")
     lines = () if batch < 0 else (KeptLine(batch=batch, checkpoint="c"),)
-    ledger = TableLedger(query=query, generation=generation, application="unnamed", epoch="e", result="{}", lines=lines)
+    whose = {"query_id": query, "query": query, "generation": generation, "application": "unnamed"}
+    ledger = TableLedger(**whose, epoch="e", result="{}", lines=lines)  # type: ignore[arg-type]
     with table.transaction() as transaction:
         transaction.set_properties({PROPERTY: ledger.dumps()})
     context = SinkContext(query="q", generation=2, mode="append", checkpoint=tmp_path)

@@ -102,7 +102,5 @@ def test_what_is_remembered_of_a_table_follows_a_new_name_of_its_query(tmp_path:
     result.sink.reset.hand_over(result.context, 2, no_session)
     result.sink.reset.hand_over(replace(result.context, generation=2), 1, no_session)
     renamed = replace(result.context, query="new")
-    result.sink.rename.rename_query(renamed, "q", no_session)
-    assert result.sink.ledger.last_batch(result.context) is None
     result.sink.rewind.undo(renamed, 0, no_session)
     assert (result.ids(), result.sink.rewind.earliest(renamed, 2, no_session)) == ([0, 1, 2], 2)

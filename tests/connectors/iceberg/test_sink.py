@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.api import check, load, run, verify
-from headrace.contract import SinkContext
 from headrace.errors import Finding, HeadraceError
-from headrace.queries.application import known_facts
-from headrace.queries.layout import QueryLayout
+from headrace.queries.identity import sink_context
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
+from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def test_a_table_that_one_query_writes_is_read_by_another(tmp_path: Path, spark:
     loaded = load(root)
     land(root, 2, [{"name": "fig", "amount": 5}])
     for query in ("keep", "sums"):
-        forget_commit(QueryLayout(loaded.storage, query).checkpoint)
+        forget_commit(layout_in(loaded.storage, query).checkpoint)
         went_well(root, spark, query)
     went_well(root, spark, "sums")
     assert kept(tmp_path) == [*expected, ("fig", 5)]
@@ -131,7 +130,7 @@ def test_in_complete_mode_each_batch_replaces_all_rows_in_one_commit(tmp_path: P
         iceberg_tables.add(tmp_path, "db.events", batch, columns(name=pa.string(), amount=pa.int32()))
     (root / "headrace.yml").write_text(YAML.replace("CATALOG", str(iceberg_tables.properties(tmp_path))))
     went_well(root, spark, "totals")
-    forget_commit(QueryLayout(load(root).storage, "totals").checkpoint)
+    forget_commit(layout_in(load(root).storage, "totals").checkpoint)
     went_well(root, spark, "totals")
     pears = {"name": "big pear", "amount": 2}
     assert iceberg_tables.content(tmp_path, "db.totals") == [{"name": "apple", "amount": 4}, pears]
@@ -162,8 +161,7 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
     def a_newer_driver_starts(boundary: str, batch: int) -> None:
         if boundary == "inside-transaction":
             query = load(root).queries["keep"]
-            facts = known_facts(load(root))
-            context = SinkContext(query="keep", generation=1, mode="append", checkpoint=checkpoint, **facts)
+            context = sink_context(load(root), query, layout_in(load(root).storage, "keep"))
             query.sink.open(keep_frame(), context)
 
     def keep_frame() -> Any:
@@ -172,7 +170,6 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
         assert table.current_snapshot() is not None
         return spark.createDataFrame([], schema)
 
-    checkpoint = QueryLayout(load(root).storage, "keep").checkpoint
     land(root, 2, [{"name": "fig", "amount": 5}])
     (end,) = run(load(root), ["keep"], spark=spark, reached=a_newer_driver_starts).outcomes
     assert end.finding is not None
@@ -271,7 +268,7 @@ def test_a_table_that_was_changed_otherwise_than_by_appending_is_told(tmp_path: 
 def test_a_batch_whose_snapshots_were_expired_is_refused_before_start(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p")
     went_well(root, spark, "keep", "sums")
-    forget_commit(QueryLayout(load(root).storage, "sums").checkpoint)
+    forget_commit(layout_in(load(root).storage, "sums").checkpoint)
     table = iceberg_tables.catalog(tmp_path).load_table("db.kept")
     old = [snapshot.snapshot_id for snapshot in table.metadata.snapshots][:-1]
     table.maintenance.expire_snapshots().by_ids(old).commit()

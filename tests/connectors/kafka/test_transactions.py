@@ -18,12 +18,12 @@ from headrace.connectors.kafka.producer import HEADER, header
 from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.transactions import KafkaBatches
 from headrace.contract import OutputMode, Sink, SinkContext
-from headrace.errors import CheckpointError, Fenced, NothingChanged, SinkError
-from headrace.queries.application import known_facts
-from headrace.queries.layout import QueryLayout
+from headrace.errors import CheckpointError, Fenced, SinkError
+from headrace.queries.identity import sink_context
 from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.suites import UsualSinkConformance
+from tests.registered import layout_in
 from tests.run.projects import land, write_project
 from tests.servers import Topics
 from tests.waiting import eventually
@@ -236,24 +236,20 @@ def test_a_result_topic_that_was_deleted_and_made_again_is_refused_until_a_reset
 def test_after_a_rename_nothing_more_is_written_under_the_former_name(life: Life, tmp_path: Path) -> None:
     former, older = life.context, life.begin(retry_seconds=0)
     life.give(older, 0, "a")
-    renamed, rename = replace(former, query="r"), sink(life.kafka, life.topic).rename
-    assert rename is not None
-    for _ in range(2):  # The second one is of a crash before its answer came.
-        rename.rename_query(renamed, "q", lambda: life.spark)
-    with pytest.raises(SinkError, match="query 'q' was renamed to 'r'"):
-        life.give(older, 1, "b")
-    life.context = replace(former, checkpoint=tmp_path / "empty")
-    with pytest.raises(SinkError, match="start it as 'r'") as told:
+    life.context = replace(former, query="r")
+    life.give(life.begin(), 1, "b")
+    with pytest.raises(Fenced):
+        life.give(older, 2, "c")
+    assert life.names() == ["a", "b"]
+
+
+@given_a_broker
+def test_the_ledger_of_another_query_of_the_same_name_is_refused(life: Life, tmp_path: Path) -> None:
+    life.give(life.begin(), 0, "a")
+    life.context = replace(life.context, query_id="another", checkpoint=tmp_path / "empty")
+    with pytest.raises(SinkError, match="another query 'q' of this project") as told:
         life.begin()
     assert told.value.findings[0].code == "HR407"
-    with pytest.raises(NothingChanged, match="was renamed to 'r'"):
-        rename.rename_query(replace(former, query="s"), "q", lambda: life.spark)
-    life.context = renamed
-    life.give(life.begin(), 1, "b")
-    rename.rename_query(former, "r", lambda: life.spark)
-    life.context = former
-    life.give(life.begin(), 2, "c")
-    assert life.names() == ["a", "b", "c"]
 
 
 @given_a_broker
@@ -357,9 +353,8 @@ def test_a_run_that_is_fenced_off_says_so_by_its_exit_code(kafka: Topics, spark:
     def begin(boundary: str, batch: int) -> None:
         if boundary == "before-transaction":
             project = hr.load(root)
-            query, checkpoint = project.queries["totals"], QueryLayout(project.storage, "totals").checkpoint
-            facts = known_facts(project)
-            context = SinkContext(query="totals", generation=1, mode="update", checkpoint=checkpoint, **facts)
+            query = project.queries["totals"]
+            context = sink_context(project, query, layout_in(project.storage, "totals"))
             frame = spark.createDataFrame([], "name STRING, total BIGINT, at TIMESTAMP")
             query.sink.open(frame, context)
 

@@ -10,8 +10,8 @@ import pytest
 from headrace.api import check, load, run, verify
 from headrace.connectors.python_source.source import Python
 from headrace.errors import HeadraceError
-from headrace.queries.layout import QueryLayout
 from headrace.testing.conformance import forget_commit
+from tests.registered import layout_in
 from tests.run.projects import rows
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_a_class_of_the_project_is_read_again_after_a_crash_and_verified(tmp_pat
         (root / "until").write_text(str(until))
         assert [end.finding for end in run(loaded, spark=spark).outcomes] == [None]
     assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("n0", 12), ("n1", 9)]
-    assert forget_commit(QueryLayout(loaded.storage, "sums").checkpoint) == 1
+    assert forget_commit(layout_in(loaded.storage, "sums").checkpoint) == 1
     (root / "until").write_text("9")
     for _ in ("the batch that comes again", "the next one"):
         assert run(loaded, spark=spark).exit_code == 0

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import psycopg
 import pymysql
@@ -74,7 +74,7 @@ class Database:
             host=parts.hostname or "",
             port=parts.port or 3306,
             user=parts.username,
-            password=parts.password or "",
+            password=unquote(parts.password or ""),
             database=parts.path[1:],
             autocommit=True,
             read_timeout=PATIENCE_SECONDS,

@@ -201,7 +201,9 @@ class LifeWithoutSpark(Life):
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows as a plain client of the database reads them."""
-        return sorted(self.database.query(f'SELECT * FROM "{self.sink.table}"'), key=repr)
+        schema = getattr(self.sink, "schema", "")
+        place = f'"{schema}".' if schema else ""
+        return sorted(self.database.query(f'SELECT * FROM {place}"{self.sink.table}"'), key=repr)
 
 
 def stage_partitions(stage: Stage, frame: Rows) -> Content:

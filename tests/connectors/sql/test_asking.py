@@ -115,10 +115,10 @@ def test_a_database_answers_what_reads_and_nothing_else(database: Database) -> N
 @pytest.mark.parametrize("database", EVERY, indirect=True)
 def test_the_newest_rows_come_by_the_time_column_and_the_ledger_tells_what_is_in(database: Database) -> None:
     fill(database, 100)
-    database.query("CREATE TABLE _headrace_tables (table_name VARCHAR(40), application VARCHAR(40), spark_schema TEXT)")
+    database.query("CREATE TABLE _headrace_tables (table_name VARCHAR(40), query_id VARCHAR(40), spark_schema TEXT)")
     mark = "?" if database.kind == "sqlite" else "%s"
     database.query(f"INSERT INTO _headrace_tables VALUES ('result', 'ours', {mark})", [json.dumps(SCHEMA)])
-    columns = "application VARCHAR(40), query VARCHAR(40), generation INT, table_name VARCHAR(40), batch BIGINT"
+    columns = "query_id VARCHAR(40), query VARCHAR(40), generation INT, table_name VARCHAR(40), batch BIGINT"
     database.query(f"CREATE TABLE _headrace_ledger ({columns}, row_count BIGINT, committed_at VARCHAR(40))")
     for batch, whose in ((4, "ours"), (5, "ours"), (6, "theirs")):
         database.query(f"INSERT INTO _headrace_ledger VALUES ('{whose}', 'q', 2, 'result', {batch}, 7, 'then')")
@@ -126,7 +126,7 @@ def test_the_newest_rows_come_by_the_time_column_and_the_ledger_tells_what_is_in
     found = sink.answers.newest_rows(limit=2, seconds=5)
     assert found is not None
     assert ([row[0] for row in found.rows], found.more, found.order) == ([99, 98], True, "the greatest hour first")
-    assert sink.answers.ledger_lines("q", 2, 5, 9) == {5: LedgerLine(rows=7, committed_at="then")}
+    assert sink.answers.ledger_lines(2, 5, 9) == {5: LedgerLine(rows=7, committed_at="then")}
 
 
 @pytest.mark.plain

@@ -54,17 +54,19 @@ class DeltaReset(SinkReset):
         txn_ids = state.txn_ids
         if ledger.progress(context, txn_ids).batch is None and not ledger.is_handed_over(context, txn_ids):
             return
-        next_one = ledger.progress_of_all(txn_ids).get((context.query, generation))
+        next_one = ledger.progress_of_all(txn_ids).get((context.query_id, generation))
         if next_one is not None and next_one.is_closed:
             fault = f"{self.place} was taken over by a start of generation {context.generation} of '{context.query}'"
             raise NothingChanged(code="HR583", what=fault, fix="let the new generation continue")
         ours = ledger.own_mark(context, ledger.HANDOVER)
-        theirs = ledger.app(context.query, generation, ledger.HANDOVER)
+        theirs = ledger.app(context.query_id, generation, ledger.HANDOVER)
         state.enter({theirs: 1} | ({ours: 0} if ours in txn_ids else {}))
 
     def archive(self, context: SinkContext, session: Session) -> None:
         path, name, table = self.place.path, self.place.text, self.place.find(session())
-        if table is None or not any(query == context.query for query, _ in ledger.progress_of_all(table.now().txn_ids)):
+        if table is None or not any(
+            query_id == context.query_id for query_id, _ in ledger.progress_of_all(table.now().txn_ids)
+        ):
             return
         require_alone(table.now(), str(self.place), context)
         if path is not None:
@@ -139,7 +141,11 @@ class DeltaSwap(SinkSwap):
 def require_alone(state: State, name: str, context: SinkContext) -> None:
     """Raise NothingChanged where the table has rows of other queries, which cannot be moved with those of this one."""
     progress = ledger.progress_of_all(state.txn_ids)
-    others = {query for (query, _), own in progress.items() if query != context.query and own.batch is not None}
+    others = {
+        ledger.label(query_id, generation, state.txn_ids)
+        for (query_id, generation), own in progress.items()
+        if query_id != context.query_id and own.batch is not None
+    }
     if others:
         fault = f"{name} has rows of query '{min(others)}' too, so that it cannot be set aside for '{context.query}'"
         fix = "let the query write to another table; or delete its rows by SQL, and its lines of the checkpoint by hand"
@@ -169,28 +175,10 @@ def _translate_errors(table: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaRename(SinkRename):
-    """A table under another name, or its ledger under the query's; `renamed_from`: what the table was called."""
+    """A table under another name; `renamed_from`: what it was called."""
 
     place: DeltaPlace
     renamed_from: str = ""
-
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        table = self.place.find(session())
-        if table is None:
-            return
-        lake.among_writers(
-            str(self.place), lambda: self._enter_rename(table.now(), context, former), then="start again"
-        )
-
-    def _enter_rename(self, state: State, context: SinkContext, former: str) -> None:
-        entered = ledger.move_marks(context, former, state.txn_ids)
-        if not entered:
-            return
-        progress = ledger.progress_of_all(state.txn_ids)
-        if any(query == context.query and own.batch is not None for (query, _), own in progress.items()):
-            fault = f"{self.place} has batches of query '{former}' and of '{context.query}'"
-            raise NothingChanged(code="HR549", what=fault, fix="let the query have another name")
-        state.enter(entered)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         delta_tables.require_delta(session(), SinkError)
@@ -250,9 +238,10 @@ class DeltaAdoption(SinkAdoption):
     def _require_free(self, state: State, context: SinkContext) -> None:
         """Raise SinkError where batches of a query of Headrace are in the table."""
         handed_over = ledger.is_handed_over(context, state.txn_ids)
-        for (query, generation), own in ledger.progress_of_all(state.txn_ids).items():
-            is_own = handed_over and (query, generation) != (context.query, context.generation)
+        for (query_id, generation), own in ledger.progress_of_all(state.txn_ids).items():
+            is_own = handed_over and (query_id, generation) != (context.query_id, context.generation)
             if own.batch is not None and not is_own:
+                query = ledger.label(query_id, generation, state.txn_ids)
                 fault = f"{self.name} has batches of generation {generation} of query '{query}' already, up to "
                 fault += str(own.batch)
                 fix = "reset that query first (headrace reset QUERY), if the former job is to continue in its place"

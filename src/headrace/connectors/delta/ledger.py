@@ -25,8 +25,9 @@ PREFIX = "headrace/"
 RESTORES = "restores"
 # What identifiers remember of a generation: the version at which it came to the table, that it changes or replaces rows
 # and so shares the table with no other query, that it continues the result of an older one (1 while it does), each name
-# that its query had, each of its applications and checkpoints, and the version of the table before the last rewind.
-BEGIN, ALONE, HANDOVER, FORMERLY = "begin", "alone", "handover", "formerly"
+# that its query had (with the epoch of the last start by that name), each of its applications and checkpoints, and the
+# version of the table before the last rewind.
+BEGIN, ALONE, HANDOVER, NAMED = "begin", "alone", "handover", "named"
 APPLICATION, CHECKPOINT, REWOUND = "application", "checkpoint", "rewound"
 _EPOCH = 1 << 32
 _LAST_EPOCH = (1 << 31) - 1
@@ -67,8 +68,6 @@ class Progress:
 
 
 NOT_BEGUN = Progress(0, None)
-# Of a query that has another name now.
-GONE = Progress(_LAST_EPOCH, None)
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,14 @@ class FirstVersion:
         return 2 * self.version + int(self.had_rows)
 
 
-def app(query: str, generation: int, *remembered: str) -> str:
+def app(query_id: str, generation: int, *remembered: str) -> str:
     """The transaction identifier of a generation of a query, or of something that is remembered of it."""
-    return "/".join((f"{PREFIX}{query}", str(generation), *remembered))
+    return "/".join((f"{PREFIX}{query_id}", str(generation), *remembered))
 
 
 def own_mark(context: SinkContext, *remembered: str) -> str:
     """The transaction identifier of the context's generation."""
-    return app(context.query, context.generation, *remembered)
+    return app(context.query_id, context.generation, *remembered)
 
 
 def is_handed_over(context: SinkContext, txn_ids: Mapping[str, int]) -> bool:
@@ -113,30 +112,17 @@ def recall_names(context: SinkContext, kind: str, txn_ids: Mapping[str, int]) ->
     return {name.removeprefix(prefix) for name in txn_ids if name.startswith(prefix)}
 
 
-def names_of(context: SinkContext, txn_ids: Mapping[str, int]) -> set[str]:
-    """The identifiers under which batches of the generation came in: of its query's name, and of former ones."""
-    return {app(query, context.generation) for query in (context.query, *recall_names(context, FORMERLY, txn_ids))}
-
-
-def move_marks(context: SinkContext, former: str, txn_ids: Mapping[str, int]) -> dict[str, int]:
-    """Return the marks of the query `former` under the context's name; empty if it has entered none.
-
-    The number under the former name becomes so high that no driver of that name writes any more.
-    """
-    entered: dict[str, int] = {}
-    for (name, generation), progress in progress_of_all(txn_ids).items():
-        if name != former or progress == GONE:
-            continue
-        old, new = app(former, generation), app(context.query, generation)
-        marks = {mark: value for mark, value in txn_ids.items() if mark.startswith(f"{old}/")}
-        entered |= {f"{new}{mark.removeprefix(old)}": value for mark, value in marks.items()}
-        entered |= {new: progress.number, app(context.query, generation, FORMERLY, former): 1, old: GONE.number}
-    return entered
+def label(query_id: str, generation: int, txn_ids: Mapping[str, int]) -> str:
+    """The name that a query had at its last start; its id for one that version 0.1.0 wrote, which kept none."""
+    prefix = app(query_id, generation, NAMED, "")
+    named = {name.removeprefix(prefix): epoch for name, epoch in txn_ids.items() if name.startswith(prefix)}
+    return max(named, key=lambda name: named[name], default=query_id)
 
 
 def start_marks(context: SinkContext, reached: Progress, begun: FirstVersion | None) -> dict[str, int]:
     """Return the marks that a generation enters at its start; `begun`: when it comes to the table, if it does."""
     entered = {own_mark(context): reached.number, own_mark(context, APPLICATION, context.application): 1}
+    entered[own_mark(context, NAMED, context.query)] = reached.epoch
     if begun is not None:
         entered[own_mark(context, BEGIN)] = begun.number
     if context.mode != "append":
@@ -145,7 +131,7 @@ def start_marks(context: SinkContext, reached: Progress, begun: FirstVersion | N
 
 
 def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progress]:
-    """Every generation of every query that the table knows."""
+    """Every generation of every query that the table knows, by the query's id and the number."""
     progress = {}
     for name, number in txn_ids.items():
         parts = name.split("/")
@@ -156,7 +142,7 @@ def progress_of_all(txn_ids: Mapping[str, int]) -> dict[tuple[str, int], Progres
 
 def progress(context: SinkContext, txn_ids: Mapping[str, int]) -> Progress:
     """How far the generation has come in the table."""
-    return progress_of_all(txn_ids).get((context.query, context.generation), NOT_BEGUN)
+    return progress_of_all(txn_ids).get((context.query_id, context.generation), NOT_BEGUN)
 
 
 def own_state(place: DeltaPlace, spark: SparkSession, context: SinkContext) -> tuple[State, Progress] | None:
@@ -174,12 +160,12 @@ def newest_first(state: State, context: SinkContext) -> Iterator[tuple[Commit, i
 
     What a rewind has taken off is passed over.
     """
-    names = names_of(context, state.txn_ids)
+    own = own_mark(context)
     at: int | None = state.version
     while at is not None:
         version, at = at, None
         for commit in state.table.newest_first(version):
-            mark = max((commit.txn_ids[name] for name in names & set(commit.txn_ids)), default=None)
+            mark = commit.txn_ids.get(own)
             yield commit, None if mark is None else Progress.of(mark).batch
             if mark is not None and RESTORES in commit.note:
                 at = int(commit.note[RESTORES])
@@ -222,7 +208,7 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
     txn_ids = state.txn_ids
     begun = FirstVersion.of(txn_ids.get(own_mark(context, BEGIN), 0))
     progress = progress_of_all(txn_ids)
-    others = [key for key, other in progress.items() if key[0] != context.query and other.batch is not None]
+    others = [key for key, other in progress.items() if key[0] != context.query_id and other.batch is not None]
     if not others and not begun.had_rows:
         return state.rows()
     try:
@@ -232,17 +218,17 @@ def own_rows(state: State, context: SinkContext, name: str) -> DataFrame:
         fault = f"{name} has rows of others too, and its log no longer has {cut}, which said whose rows are whose"
         fix = "let the table keep its log for longer (delta.logRetentionDuration), and give each query one of its own"
         raise SinkError(code="HR402", what=fault, fix=fix) from None
-    strangers = _follow_strangers(strangers, commits.values(), names_of(context, txn_ids), name)
+    strangers = _follow_strangers(strangers, commits.values(), own_mark(context), name)
     return state.rows_of(add for add in state.files() if add["path"] not in strangers)
 
 
-def _follow_strangers(strangers: set[str], commits: Iterable[Commit], own: set[str], name: str) -> set[str]:
+def _follow_strangers(strangers: set[str], commits: Iterable[Commit], own: str, name: str) -> set[str]:
     """The files of others than `own`, through every version that added to them or rewrote them."""
     for commit in commits:
         writers = {app for app in commit.txn_ids if app.startswith(PREFIX)}
         removed = {remove["path"] for remove in commit.removes}
         foreign = removed & strangers
-        if own & writers:
+        if own in writers:
             continue
         if foreign and foreign != removed:
             fault = f"version {commit.version} of {name} put rows of several writers into the same files"

@@ -276,19 +276,17 @@ class DeltaSink(contract.Sink):
     def _require_ours(self, state: State, context: contract.SinkContext) -> None:
         """Rows of somebody else would be replaced, or those of an older generation be there twice."""
         name, progress, txn_ids = str(self._place), ledger.progress_of_all(state.txn_ids), state.txn_ids
-        own = progress.get((context.query, context.generation))
+        mine, own = context.query_id, progress.get((context.query_id, context.generation))
         with_batches = [key for key, reached in progress.items() if reached.batch is not None]
-        others = {query for query, _ in with_batches if query != context.query}
-        alone = {query for query, number in progress if ledger.app(query, number, ledger.ALONE) in txn_ids} & others
-        older = [number for query, number in with_batches if query == context.query]
+        others = {key: ledger.label(*key, txn_ids) for key in with_batches if key[0] != mine}
+        alone = {label for key, label in others.items() if ledger.app(*key, ledger.ALONE) in txn_ids}
+        older = [number for query_id, number in with_batches if query_id == mine]
         begun = (own is not None and own.batch is not None) or ledger.is_handed_over(context, txn_ids)
         fault = ""
-        if strangers := ledger.recall_names(context, ledger.APPLICATION, txn_ids) - {context.application}:
-            fault = f"{name} has batches of a query '{context.query}' of another project ({min(strangers)})"
-        elif own == ledger.GONE:
-            fault = f"{name} knows the batches of query '{context.query}' by another name now"
+        if context.query in others.values():
+            fault = f"{name} has batches of another query '{context.query}', of another project or of version 0.1.0"
         elif context.mode != "append" and others:
-            fault = f"{name} already holds the result of query '{min(others)}'"
+            fault = f"{name} already holds the result of query '{min(others.values())}'"
         elif alone:
             fault = f"{name} belongs to query '{min(alone)}', which changes its rows"
         elif not begun and older and state.has_rows:
@@ -318,7 +316,7 @@ class DeltaSink(contract.Sink):
             begun = FirstVersion(state.version, state.has_rows and not ledger.is_handed_over(context, txn_ids))
         entered = ledger.start_marks(context, Progress(last.epoch + 1, last.batch), begun)
         for (name, number), progress in ledger.progress_of_all(txn_ids).items():
-            if name == context.query and number != context.generation and not progress.is_closed:
+            if name == context.query_id and number != context.generation and not progress.is_closed:
                 entered[ledger.app(name, number)] = progress.close().number
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:

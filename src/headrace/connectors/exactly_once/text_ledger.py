@@ -7,7 +7,7 @@ import uuid
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
@@ -18,6 +18,15 @@ from headrace.errors import SinkError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+
+def known_form(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a ledger; raises SinkError for those of version 0.1.0, which knew a query by its name alone."""
+    if "query_id" not in facts:
+        what = f"its ledger, of query '{facts.get('query')}', was written by version 0.1.0, whose form is not read"
+        raise SinkError(code="HR407", what=what, fix="write to another place; or drop this result, and start again")
+    return facts
+
+
 Rows = TypeVar("Rows")
 Connection = TypeVar("Connection")
 
@@ -26,9 +35,11 @@ Connection = TypeVar("Connection")
 class TextLedger:
     """The owner of a table, the driver that may write it, and the batches that are in.
 
+    query: the name that the query had at its last start.
     epoch: drawn again by each start. result: the schema, as Spark's JSON. lines: of the newest batches, oldest first.
     """
 
+    query_id: str
     query: str
     generation: int
     application: str
@@ -38,8 +49,8 @@ class TextLedger:
 
     @classmethod
     def loads(cls, text: str) -> TextLedger:
-        """Return the ledger that `dumps` made the text of."""
-        facts = json.loads(text)
+        """Return the ledger that `dumps` made the text of. Raises SinkError for one of version 0.1.0."""
+        facts = known_form(json.loads(text))
         return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts["lines"])})
 
     def dumps(self) -> str:
@@ -61,6 +72,7 @@ class TextLedger:
             fault = f"{kind} '{table}' was made for a result with other columns"
             raise SinkError(code="HR406", what=fault, fix=f"change the query back, or write to another {kind}")
         return cls(
+            query_id=context.query_id,
             query=context.query,
             generation=context.generation,
             application=context.application,
@@ -75,9 +87,9 @@ class TextLedger:
         if text is None:
             raise no_result(f"{kind} '{table}'", context, kind=kind)
         ledger = cls.loads(text)
-        whose = (ledger.query, ledger.generation, ledger.application)
-        if whose != (context.query, context.generation, context.application):
-            if (ledger.query, ledger.application) == (context.query, context.application):
+        whose = (ledger.query_id, ledger.generation, ledger.application)
+        if whose != (context.query_id, context.generation, context.application):
+            if (ledger.query_id, ledger.application) == (context.query_id, context.application):
                 require_own_generation(f"{kind} '{table}'", context, ledger.generation, kind=kind)
             fault = f"{kind} '{table}' holds the result of query '{ledger.query}', generation {ledger.generation}"
             fault += "" if ledger.application == context.application else ", of another project"

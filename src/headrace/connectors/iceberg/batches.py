@@ -52,7 +52,7 @@ class TableLedger(TextLedger):
 
     @classmethod
     def loads(cls, text: str) -> TableLedger:
-        facts = json.loads(text)
+        facts = exactly_once.known_form(json.loads(text))
         batch, checkpoint = facts.pop("batch"), facts.pop("checkpoint")
         facts["result"] = facts.pop("spark_schema")
         lines = tuple(KeptLine.from_dict(line) for line in facts["lines"])
@@ -70,6 +70,7 @@ class TableLedger(TextLedger):
     def begin(cls, context: SinkContext, result: str, lines: tuple[KeptLine, ...] = ()) -> TableLedger:
         """The ledger of the context's generation, with a new epoch."""
         return cls(
+            query_id=context.query_id,
             query=context.query,
             generation=context.generation,
             application=context.application,
@@ -91,8 +92,8 @@ class TableLedger(TextLedger):
 
     def is_of(self, context: SinkContext) -> bool:
         """Whether the table holds the batches of this generation of a query."""
-        whose = (context.query, context.generation, context.application)
-        return (self.query, self.generation, self.application) == whose
+        whose = (context.query_id, context.generation, context.application)
+        return (self.query_id, self.generation, self.application) == whose
 
     def with_batch(self, line: KeptLine) -> TableLedger:
         return replace(self, lines=super().with_batch(line).lines)
@@ -159,7 +160,7 @@ def committing(
     try:
         with only.transaction() as transaction:
             transaction.set_properties({PROPERTY: ledger.dumps(), **(further or {})})
-            facts = {name: str(getattr(ledger, name)) for name in ("query", "generation", "batch")}
+            facts = {name: str(getattr(ledger, name)) for name in ("query_id", "query", "generation", "batch")}
             summary = {f"headrace.{name}": text for name, text in facts.items()}
             yield transaction.update_snapshot(snapshot_properties={**summary, **(properties or {})})
     except CommitFailedException as error:
@@ -179,10 +180,10 @@ def require_ours(table: Table, name: str, context: SinkContext) -> None:
         if rows_of(table.current_snapshot()) == 0:
             return
         fault = f"{name} already holds rows that no query wrote"
-    elif ledger.query != context.query:
-        fault = f"{name} belongs to query '{ledger.query}'"
     elif ledger.application != context.application:
         fault = f"{name} belongs to query '{ledger.query}' of another project ('{ledger.project}')"
+    elif ledger.query_id != context.query_id:
+        fault = f"{name} belongs to query '{ledger.query}'"
     else:
         if ledger.batch >= 0 or ledger.generation > context.generation:
             exactly_once.require_own_generation(name, context, ledger.generation)

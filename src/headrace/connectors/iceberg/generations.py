@@ -72,7 +72,7 @@ class IcebergReset(SinkReset):
             newer = place.find()
             if newer is not None:
                 ledger, rows = TableLedger.of_table(newer), rows_of(newer.current_snapshot())
-                if ledger is None or ledger.query != context.query or ledger.batch >= 0 or rows != 0:
+                if ledger is None or ledger.query_id != context.query_id or ledger.batch >= 0 or rows != 0:
                     fault = f"{place} has rows again, so that the former ones cannot be brought back"
                     fix = "look whose they are; drop the table if it is not needed, and give the command again"
                     raise NothingChanged(code="HR583", what=fault, fix=fix)
@@ -127,26 +127,10 @@ def _remove_property(place: TableRef, name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergRename(SinkRename):
-    """A table under another name, or its ledger under the query's; `renamed_from`: what the table was called."""
+    """A table under another name; `renamed_from`: what it was called."""
 
     place: TableRef
     renamed_from: str = ""
-
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        with self.place.translate_errors():
-            lake.among_writers(str(self.place), lambda: self._rename_ledger(context, former), then="start again")
-
-    def _rename_ledger(self, context: SinkContext, former: str) -> None:
-        table = self.place.find()
-        ledger = None if table is None else TableLedger.of_table(table)
-        if table is None or ledger is None or (ledger.query, ledger.application) != (former, context.application):
-            return
-        kept = {
-            name: replace(TableLedger.loads(text), query=context.query).dumps()
-            for name, text in table.metadata.properties.items()
-            if name.startswith(f"{PROPERTY}.g") and not name.endswith(_REWOUND)
-        }
-        enter(table, replace(ledger, query=context.query).with_new_epoch(), kept)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         place, former = self.place, self.renamed_from
@@ -233,8 +217,8 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
         at, passed = table.current_snapshot(), ledger.batch
         while at is not None:
             summary = at.summary
-            whose = None if summary is None else (summary["headrace.query"], summary["headrace.generation"])
-            if summary is None or whose != (context.query, str(context.generation)):
+            whose = None if summary is None else (summary["headrace.query_id"], summary["headrace.generation"])
+            if summary is None or whose != (context.query_id, str(context.generation)):
                 if summary is None or summary.operation.value != "replace":
                     why = f"another writer has changed it after batch {batch}, in snapshot {at.snapshot_id}"
                     return lake.Reached(earliest=passed, why=why)
@@ -279,9 +263,7 @@ class IcebergRewind(lake.VersionRewind[Own, Any]):
             fault = f"{self.place} no longer has the snapshot that it had before it went back to batch {batch}"
             fix = "run the query: it reads the removed batches again"
             raise NothingChanged(code="HR583", what=fault, fix=fix)
-        # The query may have another name since.
-        ledger = replace(TableLedger.loads(facts["ledger"]), query=context.query)
-        _commit(table, ledger.with_new_epoch(), {_rewound(context): ""}, former)
+        _commit(table, TableLedger.loads(facts["ledger"]).with_new_epoch(), {_rewound(context): ""}, former)
 
     def forget_former(self, context: SinkContext, session: Session) -> None:
         _remove_property(self.place, _rewound(context))

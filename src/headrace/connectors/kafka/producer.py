@@ -65,9 +65,9 @@ def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, 
     return {**settings, **own}
 
 
-def transactional_id(context: SinkContext, query: str = "") -> str:
+def transactional_id(context: SinkContext) -> str:
     """The id by which the broker fences off older drivers of the query."""
-    return f"headrace/{context.application}/{query or context.query}/{context.generation}"
+    return f"headrace/{context.application}/{context.query_id}/{context.generation}"
 
 
 def connect(settings: Mapping[str, Any], identity: str) -> Producer:

@@ -163,16 +163,12 @@ class KafkaSink(TopicTarget, contract.Sink):
         unknown = _UNKNOWN_TOPIC.search(message) if self.topic is None else None
         if unknown is None:
             return super().explain_failure(message)
-        what = f"a row of the result names topic '{unknown[1]}', which is not there"
-        return contract.OptionError(code="HR408", what=what, fix=ADDRESS_FIX)
+        fault = f"a row of the result names topic '{unknown[1]}', which is not there"
+        return contract.OptionError(code="HR408", what=fault, fix=ADDRESS_FIX)
 
     @property
     def ledger(self) -> KafkaLedger | None:
         return KafkaLedger(target=self) if self.exactly_once else None
-
-    @property
-    def rename(self) -> KafkaRename | None:
-        return KafkaRename(target=self) if self.exactly_once else None
 
     @property
     def reset(self) -> contract.SinkReset:
@@ -206,18 +202,6 @@ class KafkaSink(TopicTarget, contract.Sink):
                 fault = f"the result's column '{name}' would be left out of the message"
                 fix = f"leave it out of the query, or set value to json; a message has {', '.join(COLUMNS)}"
                 yield Finding(code="HR404", what=fault, fix=fix)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KafkaRename(contract.SinkRename):
-    """The ledger of transactions under the query's new name."""
-
-    target: TopicTarget
-
-    def rename_query(self, context: contract.SinkContext, former: str, session: contract.Session) -> None:
-        with topic_ledger.translate_errors(self.target, f"query '{former}' cannot be renamed"):
-            topic_ledger.require_ledger(self.target)
-            KafkaStore(self.target, context).rename(former)
 
 
 class KafkaReset(contract.SinkReset):

@@ -18,7 +18,7 @@ from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import ends, span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
 from headrace.contract import SinkContext, SinkLedger, Snapshot
-from headrace.errors import CheckpointError, Finding, SinkError
+from headrace.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,10 +50,9 @@ class TopicLedger:
     def of(cls, records: Mapping[str, bytes], context: SinkContext) -> TopicLedger | None:
         """The ledger in `records`, by their keys; None: they hold none of the context's generation.
 
-        Raises SinkError where a rename has given it to a query of another name.
+        Raises SinkError for a ledger of version 0.1.0.
         """
-        if marks := renames(records, context):
-            raise SinkError(rename_finding(context, *marks.values()))
+        _require_one_query(records, context)
         head = records.get(f"{key_of(context)}/head")
         if head is None:
             return None
@@ -88,7 +87,7 @@ class TopicLedger:
 
     def head(self, context: SinkContext) -> dict[str, bytes]:
         """Key and value of the message that says whose the ledger is."""
-        names = ("query", "generation", "application", "epoch", "result")
+        names = ("query_id", "query", "generation", "application", "epoch", "result")
         facts = {
             "ledger": {name: getattr(self.ledger, name) for name in names},
             "life": self.life,
@@ -108,27 +107,30 @@ class TopicLedger:
 
 def key_of(context: SinkContext) -> str:
     """Return the beginning of the keys of a generation's records."""
-    return f"{context.application}/{context.query}/{context.generation}"
+    return f"{context.application}/{context.query_id}/{context.generation}"
 
 
-def renames(records: Mapping[str, bytes], context: SinkContext) -> dict[str, str]:
-    """The mark that a rename leaves under the former name, by its key: which name the query has now."""
-    below = f"{context.application}/{context.query}/"
-    heads = {key: json.loads(head) for key, head in records.items() if key.startswith(below) and key.endswith("/head")}
-    return {key: str(facts["renamed"]) for key, facts in heads.items() if "renamed" in facts}
+def _require_one_query(records: Mapping[str, bytes], context: SinkContext) -> None:
+    """Raise SinkError where another query of this name has a ledger there, as that of a copy of the storage.
 
-
-def mark_of_rename(context: SinkContext, former: SinkContext) -> dict[str, bytes]:
-    """Key and value of the message by which drivers under the former name see who has their ledger."""
-    return {f"{key_of(former)}/head": json.dumps({"renamed": context.query}).encode()}
-
-
-def rename_finding(context: SinkContext, *names: str) -> Finding:
-    """The finding that the query was renamed, so that nothing more is written under this name."""
-    now = " and ".join(f"'{name}'" for name in names)
-    fault = f"query '{context.query}' was renamed to {now}, which continues its ledger"
-    fix = f"start it as {now}; a new query needs another name, or another topic"
-    return Finding(code="HR407", what=fault, fix=fix)
+    Version 0.1.0 knew a query by its name alone.
+    """
+    heads = [json.loads(text).get("ledger", {}) for key, text in records.items() if key.endswith("/head")]
+    if any(head.get("query") == context.query and "query_id" not in head for head in heads):
+        fault = f"the ledger topic has batches of query '{context.query}' in the form of 0.1.0, which is not read"
+        raise SinkError(code="HR407", what=fault, fix="write to another topic, or name another ledger_topic")
+    own = (context.application, context.query)
+    if any(
+        (head["application"], head["query"]) == own and head["query_id"] != context.query_id
+        for head in heads
+        if "query_id" in head
+    ):
+        fault = (
+            f"the ledger topic has batches of another query '{context.query}' of this project: its storage was copied "
+        )
+        fault += "before the query had run"
+        fix = "start the query over the storage that it runs over; or write to another topic, with another ledger_topic"
+        raise SinkError(code="HR407", what=fault, fix=fix)
 
 
 def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> dict[str, bytes]:

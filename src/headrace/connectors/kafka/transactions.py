@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors import exactly_once
-from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer as kafka
 from headrace.connectors.kafka import topic_ledger
@@ -18,7 +16,7 @@ from headrace.connectors.kafka.prefix import ends
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
 from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
 from headrace.contract import SinkContext
-from headrace.errors import Fenced, Finding, HeadraceError, NothingChanged, SinkError
+from headrace.errors import Fenced, Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -200,8 +198,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 given = {name.lower(): value for name, value in row.items()}
                 to, partition = topic or given["topic"], given.get("partition")
                 if to is None:
-                    what = f"a row of batch {batch} of query '{self.context.query}' names no topic"
-                    raise SinkError(code="HR408", what=what, fix=ADDRESS_FIX)
+                    fault = f"a row of batch {batch} of query '{self.context.query}' names no topic"
+                    raise SinkError(code="HR408", what=fault, fix=ADDRESS_FIX)
                 more = {} if partition is None else {"partition": partition}
                 headers = [(header["key"], header["value"]) for header in given.get("headers") or ()]
                 self._give(
@@ -269,32 +267,6 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
     def explain(self, error: Exception, batch: int) -> Exception:
         fault = f"{self.fate(batch, is_in_doubt=self._is_in_doubt)} into '{self.name}'"
         return kafka.explain(error, self.target.bootstrap_servers, fault)
-
-    # ------------------------------------------------------------------------------------------------- renaming
-
-    def rename(self, former: str) -> None:
-        """Give the ledger of the query `former` to this one, and fence the drivers of `former` off.
-
-        Raises NothingChanged where it was given to a query of another name.
-        """
-        before = replace(self.context, query=former)
-        old = kafka.connect(self.target.settings, kafka.transactional_id(before))
-        records = topic_ledger.read(self.target.settings, self.target.ledger_place)
-        if marks := topic_ledger.renames(records, before):
-            if set(marks.values()) == {self.context.query}:
-                return
-            raise NothingChanged(topic_ledger.rename_finding(before, *marks.values()))
-        own = TopicLedger.of(records, before)
-        if own is None:
-            return
-        moved = replace(own, ledger=replace(own.ledger, query=self.context.query, epoch=uuid.uuid4().hex))
-        # A query that gets its old name back is not away any more.
-        gone: dict[str, bytes | None] = dict.fromkeys(topic_ledger.renames(records, self.context))
-        gone |= {f"{key_of(before)}/{part}": None for part in ("head", *range(KEPT))}
-        ours = moved.head(self.context) | moved.lines(self.context, moved.ledger.lines)
-        old.begin_transaction()
-        self._send(old, gone | ours | topic_ledger.mark_of_rename(self.context, before))
-        old.commit_transaction(COMMIT_SECONDS)
 
 
 class KafkaBatches(exactly_once.BatchWriter["pa.Table"]):

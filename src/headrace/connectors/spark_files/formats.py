@@ -64,8 +64,8 @@ def unknown_options(format_: str, options: Mapping[str, str]) -> Iterator[Option
     """Options that Spark would ignore without a word; those with a dot go to Hadoop or to the format's library."""
     encoding = next((value for name, value in options.items() if name.lower() == "encoding"), "UTF-8")
     if format_ == "text" and encoding.upper() not in ("UTF-8", "UTF8"):
-        what = f"text files are read and written in UTF-8: Spark ignores the encoding '{encoding}'"
-        yield OptionError(what=what, fix="use UTF-8 and leave the option out, or take csv, which can have an encoding")
+        fault = f"text files are read and written in UTF-8: Spark ignores the encoding '{encoding}'"
+        yield OptionError(what=fault, fix="use UTF-8 and leave the option out, or take csv, which can have an encoding")
     names = [*KNOWN_OPTIONS.get(format_, "").split(), *KNOWN_OPTIONS[""].split()]
     folded = {name.lower() for name in names}
     for option in options if format_ in KNOWN_OPTIONS else ():

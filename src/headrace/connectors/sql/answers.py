@@ -106,16 +106,15 @@ class DatabaseAnswers(SinkTable, SinkAnswers):
                 return rows(f"{every} ORDER BY {_quote(dialect, at)} DESC", f"the greatest {at} first")
         return rows(every)
 
-    def ledger_lines(self, query: str, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
-        """Return the ledger's lines of these batches, of the table's own application."""
+    def ledger_lines(self, generation: int, first: int, last: int) -> Mapping[int, LedgerLine]:
+        """Return the ledger's lines of these batches, of the query whose result the table is."""
         dialect, table = self.dialect(), self.table
         statement = dialect.own(
-            f"SELECT batch, row_count, committed_at FROM {LEDGER} WHERE query = ? AND generation = ? "
-            "AND table_name = ? AND batch BETWEEN ? AND ? "
-            f"AND application IN (SELECT application FROM {TABLES} WHERE table_name = ?)"
+            f"SELECT batch, row_count, committed_at FROM {LEDGER} WHERE generation = ? AND table_name = ? "
+            f"AND batch BETWEEN ? AND ? AND query_id IN (SELECT query_id FROM {TABLES} WHERE table_name = ?)"
         )
         with _open_reader(dialect) as connection:
-            lines = list(rows_of(connection, statement, (query, generation, table, first, last, table)))
+            lines = list(rows_of(connection, statement, (generation, table, first, last, table)))
         return {
             int(batch): LedgerLine(rows=None if rows is None else int(rows), committed_at=at)
             for batch, rows, at in lines

@@ -86,7 +86,7 @@ class BeforeImages(OwnLines):
         [(newest,)] = self.select(f"SELECT COALESCE(MAX(step), 0) FROM {BEFORE} WHERE images = ?", self.name)
         step = int(newest) + 1
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self.enter(BEFORE, *self.mine, self.name, step, batch, kind, int(whole), 0, at)
+        self.enter(BEFORE, *self.life, self.table, self.name, step, batch, kind, int(whole), 0, at)
         return step
 
     def keep_batch(self, batch: int, content: Content) -> None:

@@ -132,7 +132,7 @@ def _transact(
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
         if correction.late is not None:
-            whose = (*ledger.mine, Checkpoint(context.checkpoint).id or "", batch)
+            whose = (*ledger.life, ledger.table, Checkpoint(context.checkpoint).id or "", batch)
             ledger.enter(REPLAYS, *whose, correction.late, content.rows, len(gone), bad, now())
     context.on_boundary("after-transaction", batch)
 

@@ -84,12 +84,12 @@ def aside_name(context: SinkContext, table: str) -> str:
     return own_name("aside", context, table)
 
 
-NO_OWNER = Owner(query="", generation=0, schema="", application="")
+NO_OWNER = Owner(query_id="", query="", generation=0, schema="", application="")
 
 
 def _drop_empty(ledger: Ledger, context: SinkContext) -> None:
     table, owner = ledger.quote(ledger.table), ledger.owner()
-    is_own = owner is None or (owner.application, owner.query) == (context.application, context.query)
+    is_own = owner is None or (owner.application, owner.query_id) == (context.application, context.query_id)
     if not is_own or ledger.select(f"SELECT 1 FROM {table} LIMIT 1"):
         raise NothingChanged(
             code="HR583",

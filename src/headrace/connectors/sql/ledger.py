@@ -31,12 +31,15 @@ KEPT_PLANS = 100
 _PRUNE_EVERY = 100
 _NO_BATCH = 1 << 60
 _MADE_FOR = "made_for_key"
+# The row of a query's drivers, by `Ledger._driver`.
+_DRIVER = "application = ? AND query_id = ?"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
     """Which query's result a table holds, and the result's schema as Spark's JSON, with the key of `made_for`."""
 
+    query_id: str
     query: str
     generation: int
     schema: str
@@ -51,8 +54,8 @@ class Owner:
 
     def is_of(self, context: SinkContext) -> bool:
         """Whether this is the life's own table."""
-        own = (context.application, context.query, context.generation)
-        return (self.application, self.query, self.generation) == own
+        own = (context.application, context.query_id, context.generation)
+        return (self.application, self.query_id, self.generation) == own
 
 
 class Ledger(OwnLines):
@@ -62,12 +65,12 @@ class Ledger(OwnLines):
         """Bring the ledger's tables to their form, and enter the rows that are locked later."""
         forms = (*FORMS, REPLAYS) if self.has_table(REPLAYS) else FORMS
         make_all(self.connection, self.dialect, forms)
-        if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver):
-            insert = self.dialect.insert_new(EPOCHS.name, ("application", "query", "epoch"), ("application", "query"))
-            self.run(insert, *self._driver, 0)
+        if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE {_DRIVER}", *self._driver):
+            names = tuple(column.name for column in EPOCHS.columns)
+            self.run(self.dialect.insert_new(EPOCHS.name, names, EPOCHS.key), *self._driver, self.context.query, 0)
         if not self.select(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
             names = tuple(column.name for column in TABLES.columns)
-            self.run(self.dialect.insert_new(TABLES.name, names, ("table_name",)), self.table, "", "", "", 0, "")
+            self.run(self.dialect.insert_new(TABLES.name, names, ("table_name",)), self.table, "", "", "", "", 0, "")
 
     # ------------------------------------------------------------------------------------------------ batches
 
@@ -106,7 +109,7 @@ class Ledger(OwnLines):
         line, batch = entry.line, entry.line.batch
         self.enter(
             LEDGER,
-            *(*self.mine, batch, epoch, line.checkpoint, rows, quarantined, entry.watermark),
+            *(*self.life, self.table, batch, epoch, line.checkpoint, rows, quarantined, entry.watermark),
             *(self.context.fingerprint, now(), line.digest, line.chain, line.planned),
         )
         if batch % _PRUNE_EVERY == 0:
@@ -129,24 +132,26 @@ class Ledger(OwnLines):
     def epoch(self, *, lock: bool = False) -> int:
         """Return the epoch of the query's newest driver; 0 before the first."""
         suffix = self.dialect.lock_row if lock else ""
-        rows = self.select(f"SELECT epoch FROM {EPOCHS} WHERE application = ? AND query = ?{suffix}", *self._driver)
+        rows = self.select(f"SELECT epoch FROM {EPOCHS} WHERE {_DRIVER}{suffix}", *self._driver)
         return int(rows[0][0]) if rows else 0
 
     def enter_epoch(self, epoch: int) -> None:
         """Begin `epoch`: from the commit on, older drivers can write nothing. The row is locked and there."""
-        self.run(f"UPDATE {EPOCHS} SET epoch = ? WHERE application = ? AND query = ?", epoch, *self._driver)
+        self.run(f"UPDATE {EPOCHS} SET epoch = ?, query = ? WHERE {_DRIVER}", epoch, self.context.query, *self._driver)
 
     def owner(self, name: str | None = None, *, lock: bool = False) -> Owner | None:
         """Whose result the table holds, or that of another `name`, as far as is known."""
         suffix = self.dialect.lock_row if lock else ""
         rows = self.select(
-            f"SELECT query, generation, spark_schema, application, project FROM {TABLES} WHERE table_name = ?{suffix}",
+            "SELECT query_id, query, generation, spark_schema, application, project "
+            f"FROM {TABLES} WHERE table_name = ?{suffix}",
             name or self.table,
         )
         if not rows or not rows[0][0]:
             return None
-        query, generation, schema, application, project = rows[0]
+        query_id, query, generation, schema, application, project = rows[0]
         return Owner(
+            query_id=str(query_id),
             query=str(query),
             generation=int(generation),
             schema=str(schema),
@@ -164,9 +169,10 @@ class Ledger(OwnLines):
         if made_for is not None:
             schema = json.dumps({**json.loads(schema), _MADE_FOR: list(made_for)})
         self.run(
-            f"UPDATE {TABLES} SET application = ?, project = ?, query = ?, generation = ?, spark_schema = ? "
-            "WHERE table_name = ?",
-            *(context.application, context.project, context.query, context.generation, schema, self.table),
+            f"UPDATE {TABLES} SET application = ?, project = ?, query_id = ?, query = ?, generation = ?, "
+            "spark_schema = ? WHERE table_name = ?",
+            *(context.application, context.project, context.query_id, context.query, context.generation),
+            *(schema, self.table),
         )
 
     # ------------------------------------------------------------------------------------------- another name
@@ -174,18 +180,13 @@ class Ledger(OwnLines):
     @property
     def has_lines(self) -> bool:
         """Whether the ledger has a batch of the query, in whatever table."""
-        return bool(self.select(f"SELECT 1 FROM {LEDGER} WHERE application = ? AND query = ? LIMIT 1", *self._driver))
-
-    def rename(self, query: str) -> None:
-        """Enter another name of the query in all its lines, of all tables and generations."""
-        for table in (TABLES, *self._tables()):
-            self.run(f"UPDATE {table} SET query = ? WHERE application = ? AND query = ?", query, *self._driver)
+        return bool(self.select(f"SELECT 1 FROM {LEDGER} WHERE {_DRIVER} LIMIT 1", *self._driver))
 
     def move(self, table: str) -> None:
         """Enter another name of the table in the query's lines of it, of all generations."""
         for lines_table in self._tables():
-            moved = f"UPDATE {lines_table} SET table_name = ? WHERE application = ? AND query = ? AND table_name = ?"
-            self.run(moved, table, self.context.application, self.context.query, self.table)
+            moved = f"UPDATE {lines_table} SET table_name = ? WHERE application = ? AND query_id = ? AND table_name = ?"
+            self.run(moved, table, self.context.application, self.context.query_id, self.table)
 
     # ------------------------------------------------------------------------------------------- generations
 
@@ -196,7 +197,8 @@ class Ledger(OwnLines):
     def enter_owner(self, name: str, owner: Owner) -> None:
         """Enter the owner of the table called `name`."""
         self.forget_owner(name)
-        self.enter(TABLES, name, owner.application, owner.project, owner.query, owner.generation, owner.schema)
+        whose = (owner.application, owner.project, owner.query_id, owner.query, owner.generation)
+        self.enter(TABLES, name, *whose, owner.schema)
 
     def forget_owner(self, name: str) -> None:
         """Delete the entry of the owner of the table called `name`."""
@@ -221,7 +223,7 @@ class Ledger(OwnLines):
 
     def forget_driver(self) -> None:
         """Delete the record of the generation's drivers."""
-        self.run(f"DELETE FROM {EPOCHS} WHERE application = ? AND query = ?", *self._driver)
+        self.run(f"DELETE FROM {EPOCHS} WHERE {_DRIVER}", *self._driver)
 
     # ------------------------------------------------------------------------------------------- rewinding
 
@@ -231,12 +233,10 @@ class Ledger(OwnLines):
 
     def replays_after(self, batch: int) -> list[int]:
         """Return the last batch of each replay of late rows that was done after a batch."""
-        if REPLAYS not in self._tables():
+        if not self.has_table(REPLAYS):
             return []
-        return [
-            int(number)
-            for (number,) in self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
-        ]
+        rows = self.select(f"SELECT batch FROM {REPLAYS} WHERE {MINE} AND batch > ?", *self.mine, batch)
+        return [int(number) for (number,) in rows]
 
     def move_lines(
         self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: OwnTable | None = None
@@ -258,9 +258,9 @@ class Ledger(OwnLines):
 
     @property
     def _driver(self) -> tuple[str, str]:
-        # No query has a blank in its name.
-        query = self.context.query
-        return self.context.application, f"{query} (rebuild)" if self.context.rebuilds else query
+        # No id has a blank in it.
+        query_id = self.context.query_id
+        return self.context.application, f"{query_id} (rebuild)" if self.context.rebuilds else query_id
 
 
 def now() -> str:

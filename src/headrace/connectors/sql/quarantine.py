@@ -39,9 +39,8 @@ class QuarantineTable(OwnLines):
     def merge(self, batch: int, parts: Sequence[StagedTable]) -> int:
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:
-            source = (
-                f"SELECT ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)} FROM {self.dialect.part_source(part)}"
-            )
+            columns = f"?, ?, ?, ?, ?, ?, {self.dialect.identifiers(BAD_COLUMNS)}"
+            source = f"SELECT {columns} FROM {self.dialect.part_source(part)}"
             self.run(f"INSERT INTO {QUARANTINE} ({QUARANTINE.names}) {source}", *self._head(batch))
         return sum(part.rows for part in parts)
 
@@ -50,8 +49,8 @@ class QuarantineTable(OwnLines):
         rows = self.select(f"SELECT row_values FROM {QUARANTINE} WHERE {MINE} ORDER BY batch", *self.mine)
         return (str(values) for (values,) in rows)
 
-    def _head(self, batch: int) -> tuple[str, str, int, int, str]:
-        return self.context.application, self.context.query, self.context.generation, batch, self.table
+    def _head(self, batch: int) -> tuple[str, str, str, int, int, str]:
+        return *self.life, batch, self.table
 
 
 # Keys that are looked for by one statement.

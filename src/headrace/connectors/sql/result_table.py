@@ -216,16 +216,16 @@ class ResultTable:
             )
             fix = "write to another table; or drop this one, if nothing runs that query any more"
             raise SinkError(code="HR407", what=fault, fix=fix)
-        if owner is not None and owner.query == context.query and owner.generation > context.generation:
+        if owner is not None and owner.query_id == context.query_id and owner.generation > context.generation:
             # An empty one too: what it held was set aside, and this generation would go on without it.
             require_own_generation(f"table '{self.name}'", context, owner.generation)
         if not self.has_rows(lines):
-            if owner is None or owner.query == context.query:
+            if owner is None or owner.query_id == context.query_id:
                 return
             fault = f"table '{self.name}' belongs to query '{owner.query}'"
         elif owner is None:
             fault = f"table '{self.name}' already holds rows that no query wrote"
-        elif owner.query == context.query:
+        elif owner.query_id == context.query_id:
             fault = f"table '{self.name}' still holds the result of generation {owner.generation} of '{context.query}'"
         else:
             fault = f"table '{self.name}' already holds the result of query '{owner.query}'"

@@ -57,6 +57,7 @@ class Turn:
         """Return it with the part of the context that the ledger needs: it travels to the executors."""
         reduced = SinkContext(
             query=context.query,
+            query_id=context.query_id,
             generation=context.generation,
             mode=context.mode,
             checkpoint=Path(),
@@ -365,7 +366,7 @@ def staging_prefix(context: SinkContext, epoch: int) -> str:
 
 
 def _query_prefix(context: SinkContext) -> str:
-    whose = f"{context.application}\n{context.query}\n{context.generation}"
+    whose = f"{context.application}\n{context.query_id}\n{context.generation}"
     return f"{STAGED_PREFIX}{hashlib.sha256(whose.encode()).hexdigest()[:10]}_"
 
 

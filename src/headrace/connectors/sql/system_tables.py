@@ -65,6 +65,10 @@ class OwnTable:
             fault = f"Headrace's own table '{self.name}' cannot keep what it must: {refused[0].what}"
             raise SinkError(code="HR406", what=fault, fix=refused[0].fix)
         present = {column.name.lower() for column in there.columns}
+        if "query_id" not in present and {"query", "application"} <= present:
+            fault = f"Headrace's own table '{self.name}' was made by version 0.1.0, which knew queries by name alone"
+            fix = "write to another database or schema; or drop this table, its sisters and the results"
+            raise SinkError(code="HR407", what=fault, fix=fix)
         return tuple(column for column in columns if column.name not in present)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
@@ -95,15 +99,17 @@ def _numbers(*names: str) -> tuple[OwnColumn, ...]:
 
 def own_name(kind: str, context: SinkContext, table: str) -> str:
     """Return the name of a table of this kind for the context's generation, the same for any case of `table`."""
-    whose = f"{context.application}/{context.query}/{table.lower()}"
+    whose = f"{context.application}/{context.query_id}/{table.lower()}"
     return f"{OWN_PREFIX}{kind}_{hashlib.sha256(whose.encode()).hexdigest()[:16]}_g{context.generation}"
 
 
 # Whose life a line is of.
-_LIFE = (*_texts("application", "query"), *_numbers("generation"))
-_LIFE_KEY = ("application", "query", "generation", "table_name")
+_LIFE = (*_texts("application", "query_id", "query"), *_numbers("generation"))
+_LIFE_KEY = ("application", "query_id", "generation", "table_name")
 EPOCHS = OwnTable(
-    "_headrace_epochs", (*_texts("application", "query"), *_numbers("epoch")), key=("application", "query")
+    "_headrace_epochs",
+    (*_texts("application", "query_id", "query"), *_numbers("epoch")),
+    key=("application", "query_id"),
 )
 LEDGER = OwnTable(
     "_headrace_ledger",
@@ -121,7 +127,7 @@ LEDGER = OwnTable(
 TABLES = OwnTable(
     "_headrace_tables",
     (
-        *_texts("table_name", "application", "project", "query"),
+        *_texts("table_name", "application", "project", "query_id", "query"),
         *_numbers("generation"),
         OwnColumn("spark_schema", "long text"),
     ),
@@ -161,7 +167,7 @@ FORMS = (EPOCHS, LEDGER, TABLES, QUARANTINE)
 
 
 # The lines of one life and its table, by `OwnLines.mine`.
-MINE = "application = ? AND query = ? AND generation = ? AND table_name = ?"
+MINE = "application = ? AND query_id = ? AND generation = ? AND table_name = ?"
 
 
 _Lines = TypeVar("_Lines", bound="OwnLines")
@@ -179,7 +185,13 @@ class OwnLines:
     @property
     def mine(self) -> tuple[str, str, int, str]:
         """Whose lines they are, as `MINE` asks for it."""
-        return self.context.application, self.context.query, self.context.generation, self.table
+        return self.context.application, self.context.query_id, self.context.generation, self.table
+
+    @property
+    def life(self) -> tuple[str, str, str, int]:
+        """The first values of a new line; the name of the query is a label that old lines keep."""
+        context = self.context
+        return context.application, context.query_id, context.query, context.generation
 
     @classmethod
     def beside(cls: type[_Lines], lines: OwnLines) -> _Lines:

@@ -1,4 +1,4 @@
-"""A table taken over as a query's result: from another program, or from another name of the query or of the table.
+"""A table taken over as a query's result: from another program, or from another name of the table.
 
 The ledger is begun with the last batch, or brought under the new name, in one transaction.
 """
@@ -14,7 +14,6 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.sink_table import SinkTable
-from headrace.connectors.sql.staging import drop_staged
 from headrace.connectors.sql.system_tables import LEDGER, TABLES
 from headrace.connectors.sql.transactions import open_writer
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename
@@ -119,31 +118,9 @@ def _require_free(ledger: Ledger, *, is_kept: bool = True) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRename(SinkTable, SinkRename):
-    """The ledger of a table under the query's new name, or the table itself; `renamed_from`: what it was called."""
+    """A table under another name; `renamed_from`: what it was called."""
 
     renamed_from: str = ""
-
-    def rename_query(self, context: SinkContext, former: str, session: Session) -> None:
-        dialect, ledger = self.dialect(), f"the ledger of query '{former}'"
-        cannot, done = (f"{ledger} {verb} given the name '{context.query}'" for verb in ("cannot be", "was"))
-        with open_writer(dialect, cannot, done) as (connection, transaction):
-            if dialect.describe_table(connection, LEDGER.name) is None:
-                return
-            new = Ledger(connection, dialect, context, dialect.real_name(connection, self.table))
-            old = replace(new, context=replace(context, query=former))
-            old.create()
-            new.create()
-            with transaction.begin(connection, dialect):
-                new.owner(lock=True)
-                epoch = max(old.epoch(lock=True), new.epoch(lock=True)) + 1
-                if old.has_lines and new.has_lines:
-                    fault = f"the ledger next to table '{new.table}' has batches of '{former}' and of '{context.query}'"
-                    fix = f"let the query have another name; or delete the lines of '{context.query}' in {LEDGER}, if "
-                    raise NothingChanged(code="HR549", what=fault, fix=f"{fix}they are not needed")
-                old.rename(context.query)
-                old.enter_epoch(epoch)
-                new.enter_epoch(epoch)
-            drop_staged(old, epoch)
 
     def rename_table(self, context: SinkContext, session: Session) -> None:
         dialect, name, former = self.dialect(), self.table, self.renamed_from

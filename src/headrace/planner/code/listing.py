@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, cast
 
 from headrace import user_source
 from headrace.planner.code import scope
-from headrace.planner.code.normal_body import normal_body
+from headrace.planner.code.normal_body import normalise_body
 
 Data: TypeAlias = dict[str, Any]
 HOLE = "VALUE"
@@ -52,7 +52,7 @@ class LoadedValues:
         self.outer: list[str] = []
 
 
-def listing(definition: user_source.Definition, values: LoadedValues) -> Data:
+def list_tree(definition: user_source.Definition, values: LoadedValues) -> Data:
     """Return the tree of a root function; what it loads is put into `values`."""
     owner = definition.owner.lstrip("_")
     return _Tree(definition.node, values, None, f"_{owner}" if owner else "").function()
@@ -89,7 +89,7 @@ class _Tree:
         data["flags"] = _kinds(node)
         if arguments.posonlyargs:
             data["positional only"] = len(arguments.posonlyargs)
-        data["body"] = self._block(normal_body(node))
+        data["body"] = self._block(normalise_body(node))
         if self._sees_variables:
             data["variables"] = sorted(map(list, self._numbers.items()))
         return data
@@ -180,7 +180,7 @@ class _Tree:
         bases = [self.expression(part) for part in (*node.bases, *node.keywords)]
         inside = self._inner(node)
         self._values.uses.add(*inside._variables.bound)
-        return ["class", decorators, bases, inside._block(normal_body(node))]
+        return ["class", decorators, bases, inside._block(normalise_body(node))]
 
     def _function(self, node: user_source.FunctionNode) -> list[Any]:
         given = (*node.args.defaults, *node.args.kw_defaults)

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from headrace.planner.code.values import ReachedValues, essence
+from headrace.planner.code.values import ReachedValues, without_names
 
 Meaning: TypeAlias = dict[str, Any]
 # The first form kept the bytecode, the second the arguments of a call as they were written.
@@ -18,7 +18,7 @@ FORM = 3
 _REF = re.compile(r'\{"ref": (\d+)\}')
 
 
-def meaning(
+def read_meaning(
     function: Callable[..., Any],
     *,
     owned: Callable[[ModuleType], bool],
@@ -44,7 +44,7 @@ def meaning(
     }
 
 
-def differences(before: Meaning, now: Meaning) -> list[str]:
+def compare_meanings(before: Meaning, now: Meaning) -> list[str]:
     """Return what differs between two meanings, or why they cannot be compared; nothing if they are the same.
 
     What cannot be inspected is equal to nothing: two meanings that differ in nothing else are not compared.
@@ -58,15 +58,15 @@ def differences(before: Meaning, now: Meaning) -> list[str]:
     if first[0] != second[0]:
         walk = _Walk(*graphs, first, second)
         return list(dict.fromkeys(walk.value(before["root"], now["root"], "", ""))) or ["its code differs"]
-    return [f"not compared: {why}" for why in not_comparable(now)]
+    return [f"not compared: {why}" for why in reasons_not_compared(now)]
 
 
-def not_comparable(data: Meaning) -> tuple[str, ...]:
+def reasons_not_compared(data: Meaning) -> tuple[str, ...]:
     """Return why parts of a meaning cannot be compared, each reason once."""
     return tuple(dict.fromkeys(str(part["not comparable"]) for part in _mappings(data) if "not comparable" in part))
 
 
-def libraries(data: Any) -> Iterator[str]:
+def libraries_in(data: Any) -> Iterator[str]:
     """Yield the names of what comes from libraries."""
     yield from (part["library"] for part in _mappings(data) if isinstance(part.get("library"), str))
 
@@ -94,7 +94,7 @@ def digests(graph: list[Any]) -> list[str]:
     parts = [_parts(node) for node in graph]
     texts, reached = [text for text, _ in parts], [numbers for _, numbers in parts]
     digest_of = [""] * len(graph)
-    for circle in _circles(reached):
+    for circle in _find_circles(reached):
         if len(circle) == 1 and circle[0] not in reached[circle[0]]:
             number = circle[0]
             digest_of[number] = _hash(texts[number], *(digest_of[other] for other in reached[number]))
@@ -105,7 +105,7 @@ def digests(graph: list[Any]) -> list[str]:
 
 def _parts(node: Any) -> tuple[str, list[int]]:
     """Return the digest of a node's own text, and the nodes that it leads to."""
-    text = json.dumps(essence(node), sort_keys=True)
+    text = json.dumps(without_names(node), sort_keys=True)
     return _hash(_REF.sub("ref", text)), [int(number) + 1 for number in _REF.findall(text)]
 
 
@@ -140,7 +140,7 @@ def _digest_circle(circle: list[int], texts: list[str], reached: list[list[int]]
         digest_of[start] = _hash("circle", *hashes)
 
 
-def _circles(reached: list[list[int]]) -> Iterator[list[int]]:
+def _find_circles(reached: list[list[int]]) -> Iterator[list[int]]:
     """Yield the groups of nodes that reach each other, each after those that it leads to (Tarjan's algorithm)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -206,7 +206,7 @@ class _Walk:
                 yield f"environment variable {old['environment']} differs"
                 return
             if "file" in old and old["file"] == new.get("file"):
-                yield _in(where, f"the file {old['file']} holds something else")
+                yield _in_place(where, f"the file {old['file']} holds something else")
                 return
             if "partial" in old and "partial" in new:
                 yield from self._partials(old, new, where)
@@ -215,7 +215,9 @@ class _Walk:
             if inner:
                 yield from inner
                 return
-        yield _in(where, f"{label} was {self._shown(old, 0)} and is {self._shown(new, 1)}" if label else "it differs")
+        yield _in_place(
+            where, f"{label} was {self._shown(old, 0)} and is {self._shown(new, 1)}" if label else "it differs"
+        )
 
     def _equal(self, old: Any, new: Any) -> bool:
         if isinstance(old, dict) and isinstance(new, dict):
@@ -237,7 +239,7 @@ class _Walk:
     def _partials(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         yield from self.value(old["partial"], new["partial"], "the function of partial", where)
         if len(old["arguments"]) != len(new["arguments"]):
-            yield _in(where, "the number of arguments of partial differs")
+            yield _in_place(where, "the number of arguments of partial differs")
         for number, (first, second) in enumerate(zip(old["arguments"], new["arguments"], strict=False), 1):
             yield from self.value(first, second, f"argument {number} of partial", where)
         yield from self._named(old["keywords"], new["keywords"], "argument `{}` of partial", where)
@@ -248,7 +250,7 @@ class _Walk:
         self._seen.add((first, second))
         old, new = self._before[first], self._now[second]
         if old.get("kind") != new.get("kind"):
-            yield _in(where, f"{label or 'it'} was a {old.get('kind')} and is a {new.get('kind')}")
+            yield _in_place(where, f"{label or 'it'} was a {old.get('kind')} and is a {new.get('kind')}")
             return
         is_root = self._before[0] == {"ref": first - 1}
         inside = "" if is_root else f"{new['kind']} {new['name']}"
@@ -257,11 +259,11 @@ class _Walk:
             return
         if old["kind"] == "object":
             if "library" in new["class"]:
-                yield _in(where, self._library_object(old, new, label or "it"))
+                yield _in_place(where, self._library_object(old, new, label or "it"))
                 return
-            inside = _in(where, label) if label else inside
+            inside = _in_place(where, label) if label else inside
         parts = list(self._parts(old, new, inside))
-        yield from parts or [_in(inside, "it differs")]
+        yield from parts or [_in_place(inside, "it differs")]
 
     def _library_object(self, old: dict[str, Any], new: dict[str, Any], label: str) -> str:
         """Return what differs in an object of a library: its one text, if it has one."""
@@ -278,7 +280,7 @@ class _Walk:
             for name, first, second in zip(names, old["defaults"], new["defaults"], strict=True):
                 yield from self.value(first, second, f"the default of `{name}`", where)
         else:
-            yield _in(where, "its defaults differ")
+            yield _in_place(where, "its defaults differ")
         yield from self._parts(old, new, where)
         for first, second in _pairs(old.get("captured", []), new.get("captured", [])):
             yield from self.value(first, second, "a captured value", where)
@@ -293,20 +295,20 @@ class _Walk:
                 for first, second in _pairs(old[part], new[part]):
                     yield from self.value(first, second, "its content", where)
             elif part in old or part in new:
-                yield _in(where, f"its {part} differ")
+                yield _in_place(where, f"its {part} differ")
 
     def _named(self, old: list[Any], new: list[Any], called: str, where: str) -> Iterator[str]:
         first, second = dict(map(tuple, old)), dict(map(tuple, new))
         for name in sorted({*first, *second}):
             label = called.format(name)
             if name not in second:
-                yield _in(where, f"{label} is gone")
+                yield _in_place(where, f"{label} is gone")
             elif name not in first:
-                yield _in(where, f"{label} is new")
+                yield _in_place(where, f"{label} is new")
             else:
                 yield from self.value(first[name], second[name], label, where)
         if list(first) != list(second) and set(first) == set(second):
-            yield _in(where, f"the order differs: {', '.join(second)}")
+            yield _in_place(where, f"the order differs: {', '.join(second)}")
 
     def _codes(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         """Yield differences in code: values by name if only they differ, else the first line that differs."""
@@ -314,14 +316,14 @@ class _Walk:
             was, is_ = (
                 "known" if "tree" in code else f"not known ({code.get('not comparable')})" for code in (old, new)
             )
-            yield _in(where, f"its code was {was} and is {is_}")
+            yield _in_place(where, f"its code was {was} and is {is_}")
             return
         if old["tree"] == new["tree"]:
             for first, second in zip(old["values"], new["values"], strict=True):
                 yield from self._loaded(first, second, where)
             return
-        yield _in(where, f"its code differs{_first_line(old['source'], new['source'])}")
-        for first, second in _aligned(old["values"], new["values"]):
+        yield _in_place(where, f"its code differs{_first_line(old['source'], new['source'])}")
+        for first, second in _align(old["values"], new["values"]):
             yield from self._loaded(first, second, where)
 
     def _loaded(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
@@ -329,7 +331,7 @@ class _Walk:
             return
         name = new.get("name") or old.get("name")
         if name is None and "file" not in new["value"]:
-            yield _in(where, f"the constant {self._shown(old['value'], 0)} became {self._shown(new['value'], 1)}")
+            yield _in_place(where, f"the constant {self._shown(old['value'], 0)} became {self._shown(new['value'], 1)}")
         else:
             yield from self.value(old["value"], new["value"], str(name), where)
 
@@ -356,7 +358,7 @@ class _Walk:
         return str(inner)
 
 
-def _in(where: str, text: str) -> str:
+def _in_place(where: str, text: str) -> str:
     return f"{where}: {text}" if where else text
 
 
@@ -384,7 +386,7 @@ def _cut(text: str, length: int = 2 * _LONGEST) -> str:
     return text if len(text) <= length else text[:length] + "..."
 
 
-def _aligned(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
+def _align(old: list[Any], new: list[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield the values of the same names, where the code around them differs."""
     before, now = ([value for value in values if "name" in value] for values in (old, new))
     matcher = SequenceMatcher(

@@ -20,21 +20,23 @@ _ENDS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 _LONGEST = 4_096
 
 
-def normal_body(node: ast.AST) -> Body:
+def normalise_body(node: ast.AST) -> Body:
     """Return the statements of a function, a lambda or a class in the normal form."""
     if isinstance(node, ast.Lambda):
         body: Body = [ast.Return(value=copy.deepcopy(node.body))]
     else:
         body = copy.deepcopy(cast(ast.FunctionDef, node).body)
     body = [_Folded().visit(statement) for statement in body]
-    return _block(body, None if isinstance(node, ast.ClassDef) else _NOTHING, hints=isinstance(node, ast.ClassDef))
+    return _normalise_block(
+        body, None if isinstance(node, ast.ClassDef) else _NOTHING, hints=isinstance(node, ast.ClassDef)
+    )
 
 
 _NOTHING = ast.Return(value=ast.Constant(value=None))
 _AGAIN = ast.Continue()
 
 
-def _block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool = False) -> Body:
+def _normalise_block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool = False) -> Body:
     """Return statements in the normal form.
 
     end: what follows the last one implicitly. hints: whether type hints count.
@@ -45,17 +47,17 @@ def _block(statements: Sequence[ast.stmt], end: ast.stmt | None, *, hints: bool 
         if statement is None:
             continue
         if isinstance(statement, ast.If):
-            return [*body, *_branches(statement, statements[index + 1 :], end)]
+            return [*body, *_normalise_if(statement, statements[index + 1 :], end)]
         if isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and not statement.test.value:
-            return [*body, *_block([*statement.orelse, *statements[index + 1 :]], end)]
-        _inside(statement)
+            return [*body, *_normalise_block([*statement.orelse, *statements[index + 1 :]], end)]
+        _normalise_inside(statement)
         body.append(statement)
         if isinstance(statement, _ENDS):
             return body
     return body if end is None else [*body, end]
 
 
-def _inside(statement: ast.stmt) -> None:
+def _normalise_inside(statement: ast.stmt) -> None:
     """Bring the blocks inside a statement into the normal form."""
     if isinstance(statement, SCOPES):
         return
@@ -63,9 +65,9 @@ def _inside(statement: ast.stmt) -> None:
     for name in ("body", "orelse", "finalbody"):
         inner = getattr(statement, name, None)
         if isinstance(inner, list):
-            setattr(statement, name, _block(inner, _AGAIN if loops and name == "body" else None))
+            setattr(statement, name, _normalise_block(inner, _AGAIN if loops and name == "body" else None))
     for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        part.body = _block(part.body, None)
+        part.body = _normalise_block(part.body, None)
 
 
 def _without_hint(statement: ast.stmt) -> ast.stmt | None:
@@ -92,40 +94,49 @@ def _as_if(statement: ast.stmt | None) -> ast.stmt | None:
     return statement
 
 
-def _branches(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None) -> Body:
+def _normalise_if(statement: ast.If, rest: Sequence[ast.stmt], end: ast.stmt | None) -> Body:
     """Return an `if` and what follows it in the normal form."""
-    test, then, other = statement.test, _effective(statement.body), _effective(statement.orelse)
-    while not other and len(then) == 1 and isinstance(then[0], ast.If) and not _effective(then[0].orelse):
-        test, then = _flat(ast.BoolOp(op=ast.And(), values=[test, then[0].test])), _effective(then[0].body)
+    test, then, other = statement.test, _effective_statements(statement.body), _effective_statements(statement.orelse)
+    while not other and len(then) == 1 and isinstance(then[0], ast.If) and not _effective_statements(then[0].orelse):
+        test, then = (
+            _flatten(ast.BoolOp(op=ast.And(), values=[test, then[0].test])),
+            _effective_statements(then[0].body),
+        )
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, then, other = test.operand, other, then
     if isinstance(test, ast.Constant):
-        return _block([*(then if test.value else other), *rest], end)
-    if _ends(then):
-        return [ast.If(test, _block(then, None), _block(other if _ends(other) else [*other, *rest], end))]
-    if _ends(other):
-        return [ast.If(test, _block([*then, *rest], end), _block(other, None))]
-    following = _block(rest, end)
+        return _normalise_block([*(then if test.value else other), *rest], end)
+    if _never_continues(then):
+        return [
+            ast.If(
+                test,
+                _normalise_block(then, None),
+                _normalise_block(other if _never_continues(other) else [*other, *rest], end),
+            )
+        ]
+    if _never_continues(other):
+        return [ast.If(test, _normalise_block([*then, *rest], end), _normalise_block(other, None))]
+    following = _normalise_block(rest, end)
     if len(following) == 1 and isinstance(following[0], _ENDS):
-        return [ast.If(test, _block(then, following[0]), _block(other, following[0]))]
-    return [ast.If(test, _block(then, None), _block(other, None)), *following]
+        return [ast.If(test, _normalise_block(then, following[0]), _normalise_block(other, following[0]))]
+    return [ast.If(test, _normalise_block(then, None), _normalise_block(other, None)), *following]
 
 
-def _effective(statements: Sequence[ast.stmt]) -> Body:
+def _effective_statements(statements: Sequence[ast.stmt]) -> Body:
     effective = (_as_if(_without_hint(statement)) for statement in statements)
     return [statement for statement in effective if statement is not None]
 
 
-def _ends(statements: Sequence[ast.stmt]) -> bool:
+def _never_continues(statements: Sequence[ast.stmt]) -> bool:
     """Whether what stands behind the statements is never reached."""
     return any(
         isinstance(statement, _ENDS)
-        or (isinstance(statement, ast.If) and _ends(statement.body) and _ends(statement.orelse))
+        or (isinstance(statement, ast.If) and _never_continues(statement.body) and _never_continues(statement.orelse))
         for statement in map(_as_if, statements)
     )
 
 
-def _flat(node: ast.BoolOp) -> ast.BoolOp:
+def _flatten(node: ast.BoolOp) -> ast.BoolOp:
     values: list[ast.expr] = []
     for value in node.values:
         same = isinstance(value, ast.BoolOp) and type(value.op) is type(node.op)
@@ -141,15 +152,15 @@ class _Folded(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        return _computed(node, node.left, node.right)
+        return _fold(node, node.left, node.right)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)
-        return _computed(node, node.operand)
+        return _fold(node, node.operand)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         self.generic_visit(node)
-        return _flat(node)
+        return _flatten(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         self.generic_visit(node)
@@ -164,7 +175,7 @@ class _Folded(ast.NodeTransformer):
         last = node.comparators[-1]
         if isinstance(node.ops[-1], (ast.In, ast.NotIn)) and isinstance(last, (ast.List, ast.Set)):
             if isinstance(last, ast.List):
-                node.comparators[-1] = _constant(tuple, last.elts) or last
+                node.comparators[-1] = _constant_of(tuple, last.elts) or last
             elif isinstance(last, ast.Set) and isinstance(getattr(last.elts[0], "value", None), frozenset):
                 node.comparators[-1] = last.elts[0]
         positive = {ast.NotIn: ast.In, ast.IsNot: ast.Is}.get(cast(Any, type(node.ops[0])))
@@ -175,12 +186,12 @@ class _Folded(ast.NodeTransformer):
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
         self.generic_visit(node)
-        return (_constant(tuple, node.elts) if isinstance(node.ctx, ast.Load) else None) or node
+        return (_constant_of(tuple, node.elts) if isinstance(node.ctx, ast.Load) else None) or node
 
     def visit_Set(self, node: ast.Set) -> ast.expr:
         """Fold a set of constants, whose order does not count."""
         self.generic_visit(node)
-        constant = _constant(frozenset, node.elts)
+        constant = _constant_of(frozenset, node.elts)
         return node if constant is None else ast.Set(elts=[constant])
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
@@ -199,13 +210,13 @@ class _Folded(ast.NodeTransformer):
         return ast.JoinedStr(values=values)
 
 
-def _constant(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) -> ast.Constant | None:
+def _constant_of(kind: Callable[[list[Any]], Any], elements: Sequence[ast.expr]) -> ast.Constant | None:
     """Return the container if all elements are constants."""
     values = [element.value for element in elements if isinstance(element, ast.Constant)]
     return ast.Constant(value=kind(values)) if len(values) == len(elements) else None
 
 
-def _computed(node: ast.BinOp | ast.UnaryOp, *operands: ast.expr) -> ast.expr:
+def _fold(node: ast.BinOp | ast.UnaryOp, *operands: ast.expr) -> ast.expr:
     """Return the constant that an operation on constants gives, if it is a short one; else the node."""
     values: list[Any] = [operand.value for operand in operands if isinstance(operand, ast.Constant)]
     if len(values) < len(operands):

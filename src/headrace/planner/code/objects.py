@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
-from headrace.planner.code.listing import LoadedValues, listing
-from headrace.planner.code.scope import Scope, Unknown, Uses, own
+from headrace.planner.code.listing import LoadedValues, list_tree
+from headrace.planner.code.scope import Scope, Unknown, Uses, own_attribute
 from headrace.spark.stream.broadcasts import refreshed_name
 from headrace.spark.stream.counting import QueryCounter
 from headrace.user_source import Definition, NoSource, captured_variables, definition
@@ -98,14 +98,14 @@ class Objects:
             members = {name: member for name, member in members.items() if name not in {*enum_members, *_ENUM_PARTS}}
         fields = members.pop("__dataclass_fields__", None)
         if isinstance(fields, dict):
-            node["fields"] = [[name, self._value(_field(member))] for name, member in fields.items()]
+            node["fields"] = [[name, self._value(_facts_of_field(member))] for name, member in fields.items()]
             params = members.get("__dataclass_params__")
             node["made by"] = [bool(getattr(params, name, False)) for name in _PARAMS]
         elif issubclass(cls, tuple) and "_fields" in members:
             names = members["_fields"]
             node["fields"] = [[name, self._value(members["_field_defaults"].get(name))] for name in names]
             members = {name: member for name, member in members.items() if name not in names}
-        hints = own(cls, "__annotations__")
+        hints = own_attribute(cls, "__annotations__")
         if hints and type(cls).__module__ not in _PLAIN:  # A library's metaclass may make something of them.
             node["hints"] = [[name, self._value(hint)] for name, hint in hints.items()]
         inherited = {name for base in cls.__mro__[1:] if not self._owns(base.__module__) for name in vars(base)}
@@ -133,7 +133,7 @@ class Objects:
     def _instance(self, thing: Any, node: Data) -> None:
         cls = type(thing)
         node.update(kind="object", name=path_of(cls), **{"class": self._value(cls)})
-        reduction = reduced(thing)
+        reduction = reduce(thing)
         if isinstance(reduction, str):
             node["arguments"] = [{"library": f"{getattr(thing, '__module__', None) or cls.__module__}.{reduction}"}]
             return
@@ -184,7 +184,7 @@ class Objects:
             unchanged = {name: value for name, value in captured.items() if name not in changed}
             values = LoadedValues(self._value, self._uses, Scope(module, unchanged, self._owned), code.co_freevars)
             node["code"] = {
-                "function": listing(written, values),
+                "function": list_tree(written, values),
                 "values": values.found,
                 "source": self._shown(written),
             }
@@ -197,7 +197,7 @@ class Objects:
         self._uses.keep_own_names(node, function)
 
 
-def reduced(thing: Any) -> Any:
+def reduce(thing: Any) -> Any:
     """Return its pickle reduction; None if it has none."""
     cls = type(thing)
     if path_of(cls) == "pyspark.core.broadcast.Broadcast":
@@ -215,7 +215,7 @@ def reduced(thing: Any) -> Any:
         return None
 
 
-def _field(field: dataclasses.Field[Any]) -> dict[str, Any]:
+def _facts_of_field(field: dataclasses.Field[Any]) -> dict[str, Any]:
     """Return what decides the methods that a dataclass makes for a field."""
     facts = {"metadata": dict(field.metadata), "in": [field.init, field.compare, bool(field.hash), bool(field.kw_only)]}
     for name in ("default", "default_factory"):

@@ -51,7 +51,7 @@ class Uses:
     def keep_own_names(self, node: Data, thing: Any) -> None:
         """Keep the names and the documentation of a function or a class back."""
         for name in _OWN_NAMES:
-            self.keep(node, name, own(thing, name))
+            self.keep(node, name, own_attribute(thing, name))
 
     def take(self) -> list[tuple[Data, str, Any]]:
         """Return the attributes whose names are used by now."""
@@ -81,7 +81,7 @@ class Uses:
                 waiting.extend(data)
 
 
-def own(thing: Any, name: str) -> Any:
+def own_attribute(thing: Any, name: str) -> Any:
     """Return an attribute of a function or a class, the same in each version of Python."""
     try:
         value = getattr(thing, name, None)
@@ -160,7 +160,7 @@ class Scope:
 
     def _part(self, module: Any, name: str) -> Any:
         """Return what `from module import name` gives: an attribute, or a module of the package."""
-        value = _attribute(module, name)
+        value = _attribute_of(module, name)
         if isinstance(value, Unknown) and isinstance(module, ModuleType) and hasattr(module, "__path__"):
             return self.module_named(f"{module.__name__}.{name}")
         return value
@@ -195,7 +195,7 @@ class Scope:
             return Unknown(f"the module {name} cannot be imported: {type(error).__name__}")
 
 
-def _attribute(thing: Any, name: str) -> Any:
+def _attribute_of(thing: Any, name: str) -> Any:
     """Return an attribute of a module, or of what is known by its name."""
     if isinstance(thing, Unknown):
         return thing
@@ -212,7 +212,7 @@ def _attribute(thing: Any, name: str) -> Any:
 
 def attribute_of(module: Any, name: str, owned: Callable[[ModuleType], bool]) -> Any:
     """Return an attribute of a module: its value if the module belongs to the project, else where it is found."""
-    value = _attribute(module, name)
+    value = _attribute_of(module, name)
     if isinstance(module, ModuleType) and not owned(module) and not isinstance(value, Unknown):
         kept = value is os.environ or value is os.getenv or value is sys.modules
         # One thing has one name, wherever it was imported from.

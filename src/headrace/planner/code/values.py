@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any, TypeAlias
 
-from headrace.planner.code.objects import NOT_SET, Objects, path_of, reduced
+from headrace.planner.code.objects import NOT_SET, Objects, path_of, reduce
 from headrace.planner.code.scope import DYNAMIC, Environment, Lookup, Named, OpenedFile, Unknown, Uses
 from headrace.redaction import MASK, SECRET_NAME, redacted
 from headrace.user_source import Definition, captured_variables
@@ -77,7 +77,7 @@ class ReachedValues:
                     self._objects.fill(entry, node)
                 except Exception as error:  # As above; what is half known is not known.
                     node.clear()
-                    node.update(kind="object", name=type(entry).__name__, **_not_readable(type(entry), error))
+                    node.update(kind="object", name=type(entry).__name__, **_unreadable(type(entry), error))
         self._uses.finish(self.nodes)
         for node in self.nodes:
             if "function" in (code := node.get("code", {})):
@@ -134,7 +134,7 @@ class ReachedValues:
         try:
             return self._object(thing, depth + 1)
         except Exception as error:  # A proxy or a class of others may do anything when it is looked at.
-            return _not_readable(kind, error)
+            return _unreadable(kind, error)
 
     def _hashed(self, content: bytes) -> str:
         return hashlib.sha256(self._salt.encode() + b"\0" + content).hexdigest()[:16]
@@ -183,12 +183,12 @@ class ReachedValues:
             )
         elif isinstance(thing, (set, frozenset)):
             kind = type(thing).__name__
-            several = [self.value(element, depth) for element in sorted(thing, key=_order)]
+            several = [self.value(element, depth) for element in sorted(thing, key=_sort_key)]
             elements = sorted(several, key=_text_of)
         else:
             kind, elements = type(thing).__name__, [self.value(element, depth) for element in thing]
         if len(elements) > _FOLDED:
-            text = json.dumps(essence(elements), sort_keys=True)
+            text = json.dumps(without_names(elements), sort_keys=True)
             if '{"ref"' not in text and '"not comparable"' not in text:
                 return {"folded": self._hashed(text.encode()), "of": kind, "length": len(elements)}
         return {kind: elements}
@@ -226,7 +226,7 @@ class ReachedValues:
         if isinstance(thing, logging.Logger) or path_of(type(thing)) in _NO_STATE:
             return {"library": path_of(type(thing))}
         is_node = id(thing) in self._numbers or isinstance(thing, (types.FunctionType, type))
-        if not is_node and reduced(thing) is None:
+        if not is_node and reduce(thing) is None:
             return {"not comparable": f"a value of type {path_of(type(thing))} cannot be looked at"}
         return self._node(thing)
 
@@ -297,22 +297,22 @@ _FOR_PEOPLE = {"shown", "name", "names", "source"}
 _LONGEST = 20_000
 
 
-def essence(data: Any) -> Any:
+def without_names(data: Any) -> Any:
     """Return `data` without what is there for people to read."""
     if isinstance(data, dict):
-        return {key: essence(part) for key, part in data.items() if key not in _FOR_PEOPLE}
-    return [essence(part) for part in data] if isinstance(data, list) else data
+        return {key: without_names(part) for key, part in data.items() if key not in _FOR_PEOPLE}
+    return [without_names(part) for part in data] if isinstance(data, list) else data
 
 
 def _text_of(data: Any) -> str:
-    return json.dumps(essence(data), sort_keys=True)
+    return json.dumps(without_names(data), sort_keys=True)
 
 
-def _not_readable(kind: type, error: Exception) -> Data:
+def _unreadable(kind: type, error: Exception) -> Data:
     return {"not comparable": f"a value of type {kind.__name__} cannot be looked at: {type(error).__name__}"}
 
 
-def _order(element: Any) -> tuple[str, str, str]:
+def _sort_key(element: Any) -> tuple[str, str, str]:
     cls = type(element)
     plain = repr(element) if cls.__module__ == "builtins" and cls in (str, int, float, bool, bytes) else ""
     return (cls.__qualname__, str(getattr(element, "__qualname__", "")), plain)
@@ -336,7 +336,7 @@ def digest_of(paths: Iterable[str]) -> str:
     for path in sorted(paths):
         if not os.path.exists(path):
             return "unknown"
-        for name, file in sorted(_files(path)):
+        for name, file in sorted(_files_below(path)):
             digest.update(f"{name}\0".encode())
             facts = os.stat(file)
             if facts.st_size <= WHOLE_BYTES:
@@ -346,7 +346,7 @@ def digest_of(paths: Iterable[str]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _files(path: str) -> Iterator[tuple[str, str]]:
+def _files_below(path: str) -> Iterator[tuple[str, str]]:
     if os.path.isfile(path):
         yield "", path
         return

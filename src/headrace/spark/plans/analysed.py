@@ -91,9 +91,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
     plan = analysed_plan(frame)
     all_nodes = list(nodes(plan))
     marks = [node for node in all_nodes if node.nodeName() == "EventTimeWatermark"]
-    indeterminate = (
-        text for node in all_nodes for expression in sequence(node.expressions()) for text in _innermost(expression)
-    )
+    indeterminate = (text for node in all_nodes for part in sequence(node.expressions()) for text in _innermost(part))
     return PlanFacts(
         streaming=bool(plan.isStreaming()),
         sources=source_names(plan),
@@ -104,9 +102,7 @@ def plan_facts(frame: DataFrame) -> PlanFacts:
         processors=tuple(_processor(node) for node in all_nodes if node.nodeName() == PROCESSOR and node.isStreaming()),
         by_clock=any(map(_is_by_clock, all_nodes)),
         joins=any(map(joins_streams, all_nodes)),
-        indeterminate=tuple(
-            dict.fromkeys([*indeterminate, *_planning_time_expressions(jvm_of(frame.sparkSession), plan)])
-        ),
+        indeterminate=tuple(dict.fromkeys([*indeterminate, *_clock_reads(jvm_of(frame.sparkSession), plan)])),
     )
 
 
@@ -262,7 +258,7 @@ def asks_the_clock(jvm: Any, plan: Any) -> bool:
     return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))
 
 
-def _planning_time_expressions(jvm: Any, plan: Any) -> Iterator[str]:
+def _clock_reads(jvm: Any, plan: Any) -> Iterator[str]:
     """The expressions that Spark computes when it plans a batch, so that a batch that comes again gets another value.
 
     `current_timestamp` and the like get the batch's own time, which the checkpoint keeps. Source:

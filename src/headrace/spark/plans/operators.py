@@ -144,9 +144,7 @@ def _takes_all(node: Tree) -> bool:
 def columns_by_time(tree: Tree) -> tuple[str, ...]:
     """The columns of a result that are computed from the event time by which its topmost operator groups."""
     following = _following(tree)
-    return tuple(
-        str(attribute.name()) for attribute in sequence(tree.plan.output()) if identity(attribute) in following
-    )
+    return tuple(str(column.name()) for column in sequence(tree.plan.output()) if identity(column) in following)
 
 
 def _following(tree: Tree) -> set[int]:
@@ -180,9 +178,7 @@ def _event_time(node: Tree, child: Tree) -> int | None:
     if node.name != "Aggregate":
         return _marked(child)
     groups = set(map(identity, with_watermark(_groups(node))))
-    return next(
-        (at for at, attribute in enumerate(sequence(child.plan.output())) if identity(attribute) in groups), None
-    )
+    return next((at for at, column in enumerate(sequence(child.plan.output())) if identity(column) in groups), None)
 
 
 def _marked(child: Tree, *, windows: bool = True) -> int | None:

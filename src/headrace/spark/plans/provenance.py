@@ -74,9 +74,7 @@ class _Tracing:
         from pyspark.sql import functions as F
 
         attributes = {plans.name_of(attribute): attribute for attribute in plans.attributes(node)}
-        shown = [
-            attribute for attribute in plans.attributes(node) if plans.name_of(attribute) not in (BATCH, LATE, ORIGIN)
-        ]
+        shown = [column for column in plans.attributes(node) if plans.name_of(column) not in (BATCH, LATE, ORIGIN)]
         batch = plans.column_of(self.spark, attributes[BATCH]).alias("batch")
         made = [F.struct(batch)]
         if ORIGIN in attributes:
@@ -85,9 +83,8 @@ class _Tracing:
             made = [F.when(F.pmod(origin["number"], F.lit(SHARES)) == share, row) for share in range(SHARES)]
         columns = [column.alias(self._name()) for column in made]
         frame = plans.frame_of(self.spark, node)
-        return execution_of(
-            frame.select(*[plans.column_of(self.spark, attribute) for attribute in shown], *columns)
-        ).analyzed()
+        own = [plans.column_of(self.spark, column) for column in shown]
+        return execution_of(frame.select(*own, *columns)).analyzed()
 
     def _name(self) -> str:
         return f"{FED}{next(self._numbers)}"
@@ -118,19 +115,17 @@ class _Tracing:
 
         frame = plans.frame_of(self.spark, child)
         by = [plans.column_of(self.spark, key) for key in keys]
-        newest = [
-            F.max(plans.column_of(self.spark, attribute)).alias(self._name()) for attribute in _fed_columns(child)
-        ]
+        newest = [F.max(plans.column_of(self.spark, column)).alias(self._name()) for column in _fed_columns(child)]
         grouped = execution_of(frame.groupBy(*by).agg(*newest)).analyzed()
         by_name = {plans.name_of(key): key for key in keys}
         literal = jvm_of(self.spark).org.apache.spark.sql.catalyst.expressions.Literal
         columns = [
-            expression
-            if identity(expression) in map(identity, keys)
+            column
+            if identity(column) in map(identity, keys)
             else plans.alias_as(
-                self.spark, by_name.get(plans.name_of(expression)) or literal(None, expression.dataType()), expression
+                self.spark, by_name.get(plans.name_of(column)) or literal(None, column.dataType()), column
             )
-            for expression in output
+            for column in output
         ]
         shown = [plans.column_of(self.spark, attribute) for attribute in (*columns, *_fed_columns(grouped))]
         return execution_of(plans.frame_of(self.spark, grouped).select(*shown)).analyzed()

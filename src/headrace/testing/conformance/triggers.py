@@ -38,7 +38,7 @@ _TRIGGERS: dict[Word, tuple[dict[str, str], str]] = {
 WORDS: tuple[Word, ...] = tuple(_TRIGGERS)
 
 
-def runs(
+def is_run_under(
     writer: DataStreamWriter, word: Word, *, feed: Callable[[], None], came: Callable[[StreamingQuery], bool]
 ) -> bool:
     """Whether Spark runs a query under the trigger until `came`; False where it refuses the trigger."""
@@ -101,7 +101,7 @@ class SourceTriggers(ABC):
         else:
             writer = writer.format("console").outputMode("update")
         feed = self._feed_once_connected if source.facts.ephemeral else self.feed
-        assert runs(writer, word, feed=lambda: feed(home, 0), came=came) is claimed
+        assert is_run_under(writer, word, feed=lambda: feed(home, 0), came=came) is claimed
 
     def _feed_once_connected(self, home: Path, step: int) -> None:
         """Feed in a thread: a query that is refused never connects."""
@@ -155,7 +155,7 @@ class SinkTriggers(ABC):
         def came(query: StreamingQuery) -> bool:
             return Checkpoint(context.checkpoint).last_committed is not None
 
-        assert runs(writer, word, feed=lambda: None, came=came) is claimed
+        assert is_run_under(writer, word, feed=lambda: None, came=came) is claimed
 
     def test_progress_is_written_beside_the_batches_just_where_that_is_claimed(
         self, spark: SparkSession, home: Path, tmp_path: Path

@@ -34,7 +34,7 @@ _FITS: dict[Kind, tuple[str, ...]] = {
 _EARLIEST, _LATEST = datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)
 _TABLE = "SELECT table_type, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = %s"
 _COLUMNS = """
-SELECT column_name, column_type, is_nullable = 'YES', column_default, extra, collation_name,
+SELECT column_name, column_type, collation_name, is_nullable = 'YES', column_default, extra,
 COALESCE(generation_expression, '') <> '' FROM information_schema.columns
 WHERE table_schema = DATABASE() AND table_name = %s ORDER BY ordinal_position
 """
@@ -53,16 +53,15 @@ def existing_column(
     name: str,
     declared: str,
     collation: str | None,
-    *,
-    takes_null: bool = True,
-    has_default: bool = False,
-    extra: str = "",
-    generated: bool = False,
+    takes_null: object = True,
+    default: object = None,
+    extra: object = "",
+    generated: object = False,
 ) -> limits.ExistingColumn:
     """Return a column as information_schema describes it; the collation is part of its declaration."""
+    has_default = default is not None and str(default) != "NULL"
     shown = f"{declared} COLLATE {collation}" if collation else declared
-    counts = "auto_increment" in extra.lower()
-    changes = "on update" in extra.lower()
+    counts, changes = (words in str(extra).lower() for words in ("auto_increment", "on update"))
     return limits.ExistingColumn(
         name,
         shown,
@@ -73,7 +72,7 @@ def existing_column(
         key_blocker="ON UPDATE CURRENT_TIMESTAMP, which changes the key of a row that is replaced"
         if changes
         else _key_blocker(collation),
-        constant=has_default or generated,
+        constant=has_default or bool(generated),
     )
 
 
@@ -136,18 +135,7 @@ def existing_table(connection: Connection, table: str) -> limits.ExistingTable |
     [*tables] = rows_of(connection, _TABLE, (table,))
     if not tables:
         return None
-    columns = tuple(
-        existing_column(
-            str(name),
-            str(declared),
-            collation,
-            takes_null=bool(nullable),
-            has_default=default is not None and str(default) != "NULL",
-            extra=str(extra),
-            generated=bool(generated),
-        )
-        for name, declared, nullable, default, extra, collation, generated in rows_of(connection, _COLUMNS, (table,))
-    )
+    columns = tuple(existing_column(*row) for row in rows_of(connection, _COLUMNS, (table,)))
     return limits.ExistingTable(
         columns=columns,
         unique=tuple(_unique_indexes(connection, table)),

@@ -1,0 +1,23 @@
+"""The places of a query by its name, for tests: registered first where no start has done so."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from headrace.queries.layout import QueryLayout, layout_named
+from headrace.queries.register import Entry, Register, append, enter_directory, read_register
+
+
+def layout_in(storage: Path, query: str, generation: int = 1) -> QueryLayout:
+    """The places of a generation of the query of this name."""
+    found = layout_named(storage, query)
+    if not found.query_id:
+        register = read_register(storage) or Register(application=str(uuid.uuid4()), project="", roots=())
+        query_id = str(uuid.uuid4())
+        entry = Entry(id=query_id, directory=f"{query}-{query_id[:8]}")
+        enter_directory(storage, entry, register, query)
+        assert append(storage, replace(register, queries={**register.queries, query: entry}))
+        found = layout_named(storage, query)
+    return replace(found, generation=generation)
