@@ -130,15 +130,7 @@ def find_refused_values(
     options: those of the writer.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.types import (
-        ArrayType,
-        DateType,
-        MapType,
-        StringType,
-        StructType,
-        TimestampNTZType,
-        TimestampType,
-    )
+    from pyspark.sql import types as T
 
     yield from find_refused_partitions(frame, partition_by, in_utc=options.get("timeZone") == "UTC")
     inside = [field for field in frame.schema if field.name not in partition_by]
@@ -147,8 +139,8 @@ def find_refused_values(
     lacking = _LACKING.get(encoding.upper()) if format_ in ("csv", "json") and not escapes else None
     for field in inside:
         column, kind = F.col(f"`{field.name}`"), field.dataType
-        is_text = isinstance(kind, StringType)
-        if lacking is not None and (is_text or isinstance(kind, ArrayType | MapType | StructType)):
+        is_text = isinstance(kind, T.StringType)
+        if lacking is not None and (is_text or isinstance(kind, T.ArrayType | T.MapType | T.StructType)):
             why = f"has a character that {encoding} lacks, for which Spark would write a question mark"
             text = column if is_text else F.to_json(F.struct(column))
             yield RefusedValue(field.name, text.rlike(lacking), why, f"leave out the encoding, or {_CHANGE}")
@@ -160,7 +152,7 @@ def find_refused_values(
             why = "is NULL, and a csv file of one column has an empty line for it, which no reader takes for a row"
         elif format_ == "csv" and is_text:
             bad, why = column.startswith("\ufeff"), "begins with a byte order mark, which csv files do not give back"
-        elif format_ == "orc" and isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        elif format_ == "orc" and isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType):
             bad = (column >= F.lit(_FIRST_LEFT_OUT).cast(kind)) & (column < F.lit(_AFTER_LEFT_OUT).cast(kind))
             why = "lies in the ten days of October 1582 that ORC's calendar leaves out"
         else:
