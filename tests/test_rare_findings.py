@@ -79,7 +79,7 @@ def no_entry_of_the_log(root: Path) -> Seen:
 
 def no_creation_of_the_rate(root: Path) -> Seen:
     prefix = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end="3"),), log={})
-    return raised(lambda: Rate()._created(prefix))
+    return raised(lambda: Rate()._creation_ms(prefix))
 
 
 def no_disk(root: Path) -> Seen:

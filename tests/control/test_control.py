@@ -376,7 +376,7 @@ def test_commands_say_in_a_sentence_what_runs_and_what_does_not(
 ) -> None:
     write_project(tmp_path)
     lock = layout_in(tmp_path / ".headrace", "totals").folder / "driver.lock"
-    lock.parent.mkdir(parents=True)
+    lock.parent.mkdir(parents=True, exist_ok=True)
     if holder is not None:
         lock.write_text(json.dumps(holder))
     for command in (["stop"], ["pause", "totals"], ["restart", "totals"]):
