@@ -16,6 +16,7 @@ from headrace.control.board import OrderAnswer, Verb, who
 from headrace.control.server import ALREADY_STOPPING, clear, is_own, sockets
 from headrace.errors import Finding, HeadraceError
 from headrace.queries.processes import birth
+from headrace.queries.register import read_register
 
 # A process that is gone refuses at once; one on a machine that is overloaded may take this long to answer.
 HELLO_SECONDS = 30.0
@@ -175,6 +176,10 @@ def find_running(storage: Path, query: str | None = None) -> list[RunningApplica
 
 def _lock_holder(storage: Path) -> str:
     """Return which process holds a query's lock all the same: of another machine, or without a socket."""
+    names: dict[str, str] = {}
+    with suppress(HeadraceError):
+        register = read_register(storage)
+        names = {} if register is None else {entry.directory: name for name, entry in register.queries.items()}
     for file in sorted(storage.glob("queries/*/driver.lock")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             holder = json.loads(file.read_text(encoding="utf-8"))
@@ -183,7 +188,8 @@ def _lock_holder(storage: Path) -> str:
                 continue
             place = "" if here else f" on {holder['host']}"
             why = "it has no socket" if here else "orders do not reach another machine"
-            return f"; process {holder['pid']}{place} runs query '{file.parent.name}', and {why}"
+            query = names.get(file.parent.name, file.parent.name)
+            return f"; process {holder['pid']}{place} runs query '{query}', and {why}"
     return ""
 
 
