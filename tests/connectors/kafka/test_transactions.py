@@ -300,7 +300,7 @@ def test_what_the_broker_refuses_is_one_sentence_and_nothing_of_the_batch_is_in(
     writer: Any = small.open(raw, replace(life.context, query="raw"))
     with pytest.raises(SinkError, match=r"batch 0 of query 'raw' was not written into 'topic-.*: ") as told:
         writer(life.frame("y").selectExpr("name AS value", "0 AS partition").unionByName(raw), 0)
-    assert (told.value.findings[0].code, life.names()) == ("HR434", [])
+    assert (told.value.findings[0].code, life.names()) == ("HR408", [])
     assert "create the topic" in told.value.findings[0].fix
     with pytest.raises(SinkError, match="Kafka's client refuses an option") as told:
         life.begin(producer={"sasl.mechanisms": "LONGING", "security.protocol": "sasl_plaintext"})

@@ -30,17 +30,27 @@ _POLL_EVERY = 1_000
 
 @dataclass
 class _Delivery:
-    """The broker's answers to the messages of one transaction."""
+    """The broker's answers to the messages of one transaction.
+
+    The client may call it while an exception of its own is pending, so that it must not import or raise anything.
+    """
 
     error: Any = None
+    address: tuple[str, int] = ("", -1)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def __call__(self, error: Any, message: Any) -> None:
         if error is not None:
-            self.error = self.error or kafka.with_address(error, message.topic(), message.partition())
+            if self.error is None:
+                self.error, self.address = error, (message.topic(), message.partition())
             return
         place = (message.topic(), message.partition())
         self.ends[place] = max(self.ends.get(place, 0), message.offset() + 1)
+
+    def require(self) -> None:
+        """Raise the client's exception for the first message that was not taken, if there is one."""
+        if self.error is not None:
+            raise _exception(kafka.with_address(self.error, *self.address))
 
 
 class KafkaStore(exactly_once.BatchStore["pa.Table"]):
@@ -178,8 +188,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             self._produce(producer, rows, batch, header(own.life, batch), delivery)
             if left := producer.flush(COMMIT_SECONDS):
                 raise _timeout(f"{left} messages of the batch were not taken within {COMMIT_SECONDS:.0f} s")
-            if delivery.error is not None:
-                raise _exception(delivery.error)
+            delivery.require()
             own = own.with_batch(admitted.line, delivery.ends)
             self._send(producer, own.lines(self.context, [admitted.line]))
             self.context.on_boundary("inside-transaction", batch)
@@ -214,8 +223,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 sent += 1
                 if sent % _POLL_EVERY == 0:
                     producer.poll(0)
-                    if delivery.error is not None:
-                        raise _exception(delivery.error)
+                    delivery.require()
 
     def _give(self, producer: Producer, *message: Any, **more: Any) -> None:
         """Hand over one message; where the client's queue is full, wait until there is room again."""
@@ -238,8 +246,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             self._give(producer, self.target.ledger_place, value, key, partition=0, on_delivery=delivery)
         if producer.flush(COMMIT_SECONDS):
             raise _timeout("the ledger's line was not taken")
-        if delivery.error is not None:
-            raise _exception(delivery.error)
+        delivery.require()
 
     def _abort(self, producer: Producer) -> None:
         """End the transaction; if that fails, the next producer does it at its beginning."""
