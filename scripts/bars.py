@@ -51,20 +51,20 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 78_300, 64_500),
-    Bar("modules", 399, 430),
+    Bar("lines", 77_500, 64_500),
+    Bar("modules", 410, 430),
     Bar("median lines of a module", 187, 130, most=False),
-    Bar("lines of imports, %", 7.6, 7.5),
+    Bar("lines of imports, %", 7.8, 7.5),
     Bar("codes of findings", 287, 300),
     Bar("members of Sink", 16, 16),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 56_500, 52_500),
-    Bar("locals that say nothing", 1_960, 0),
-    Bar("unplain words in prose", 610, 0),
-    Bar("functions named by a participle", 700, 0),
+    Bar("lines of code", 55_600, 52_500),
+    Bar("locals that say nothing", 140, 0),
+    Bar("unplain words in prose", 140, 0),
+    Bar("functions named by a participle", 190, 0),
     Bar("files of a start", 47, 28),
     Bar("stops of a start", 305, 110),
 )

@@ -197,9 +197,9 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         if named is None:
             raise self._refused("it was not said which checkpoint", self._command("--checkpoint DIR"))
         if not is_known(named):
-            what = "it cannot be adopted: Headrace does not know how to read what lies there"
+            fault = "it cannot be adopted: Headrace does not know how to read what lies there"
             fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
-            raise CheckpointError(code="HR590", where=Where(file=named), what=what, fix=fix)
+            raise CheckpointError(code="HR590", where=Where(file=named), what=fault, fix=fix)
         reach([named], project.target.spark)
         return Checkpoint(place(named).absolute())
 
@@ -275,22 +275,24 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         can = query.sink.adoption.possible(query.mode)
         if not query.sink.facts.durable or not can.possible:
             why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins from scratch"
-            what = f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
+            fault = (
+                f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
+            )
             fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
-            raise CheckFailed(code="HR596", what=what + why, fix=fix, where=query.where)
+            raise CheckFailed(code="HR596", what=fault + why, fix=fix, where=query.where)
         record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
         begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
         if begun if record is None else not record.is_cut_off(layout):
             how = "was adopted already" if record is not None else "has run already"
-            what = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
+            fault = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
             fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise CheckFailed(code="HR580", what=what, fix=fix, where=query.where)
+            raise CheckFailed(code="HR580", what=fault, fix=fix, where=query.where)
         if findings := tuple(unfit(self.old)):
             raise CheckpointError(findings)
         if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):
-            what = "it cannot be adopted: it lies in the storage of this project, and Headrace has written it"
+            fault = "it cannot be adopted: it lies in the storage of this project, and Headrace has written it"
             fix = "name the checkpointLocation that the former job ran with; a renamed query keeps its own"
-            raise CheckpointError(code="HR590", where=self._place, what=what, fix=fix)
+            raise CheckpointError(code="HR590", where=self._place, what=fault, fix=fix)
         return record
 
     def _last_written(self, told: int | None) -> int | None:
@@ -321,12 +323,12 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             self.sources = record.sources
             return record.batch
         other = record.id != self.old.id
-        what = f"the adoption of {'another checkpoint, ' if other else ''}{record.checkpoint} was begun and cut off"
+        fault = f"the adoption of {'another checkpoint, ' if other else ''}{record.checkpoint} was begun and cut off"
         if not other:
-            what += ", and the former job has made batches since"
+            fault += ", and the former job has made batches since"
         fix = f"end it: {self._then('resume')}; or " if other else ""
         fix += "reset the query (headrace reset QUERY)"
-        raise CheckFailed(code="HR580", what=what, fix=fix, where=self.query.where)
+        raise CheckFailed(code="HR580", what=fault, fix=fix, where=self.query.where)
 
     def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
         project, query = self.project, self.query
@@ -334,7 +336,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         if facts.watermarks > 1:
             wanted = project.target.spark.get(POLICY) or str(frame.sparkSession.conf.get(POLICY))
             findings += check_policy(query, begun_with(self.old), wanted)
-        if errors := [each for each in findings if each.severity == "error"]:
+        if errors := [finding for finding in findings if finding.severity == "error"]:
             raise CheckFailed(errors)
         yield from findings
 

@@ -94,11 +94,11 @@ def _chosen(
     for use, key in chosen.items():
         name = use if use in room else source_of(use)
         if name not in room:
-            what, fix = f"query '{query.name}' reads no source '{use}'", nearest(use, room)
-            raise CheckFailed(code="HR592", what=what, fix=fix, where=query.where)
+            fault, fix = f"query '{query.name}' reads no source '{use}'", nearest(use, room)
+            raise CheckFailed(code="HR592", what=fault, fix=fix, where=query.where)
         if key not in keys:
-            what = f"the checkpoint has no source '{key}'; it has {_listed(keys)}"
-            raise CheckFailed(code="HR592", what=what, fix="name one of those", where=query.where)
+            fault = f"the checkpoint has no source '{key}'; it has {_listed(keys)}"
+            raise CheckFailed(code="HR592", what=fault, fix="name one of those", where=query.where)
         yield key, name
     named = {key for key in keys if not key.isdigit()}
     yield from ((key, key) for key in named if key in room and key not in chosen.values() and key not in chosen)

@@ -220,13 +220,13 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     def _refused(self, why: str, fix: str) -> CheckFailed:
         """That the change is not made, and what can be done instead."""
-        what = f"query '{self.query.name}' cannot be {self._done}: {why}"
-        return CheckFailed(code="HR580", what=what, fix=fix, where=self.query.where)
+        fault = f"query '{self.query.name}' cannot be {self._done}: {why}"
+        return CheckFailed(code="HR580", what=fault, fix=fix, where=self.query.where)
 
     def _irreversible(self, why: str, fix: str = "") -> CheckFailed:
         """That the query cannot be what it was before the change."""
-        what = f"the {self.name} of query '{self.query.name}' cannot be undone: {why}"
-        return CheckFailed(code="HR583", what=what, fix=fix, where=self.query.where)
+        fault = f"the {self.name} of query '{self.query.name}' cannot be undone: {why}"
+        return CheckFailed(code="HR583", what=fault, fix=fix, where=self.query.where)
 
     def _nothing(self, what: str) -> NothingToChange:
         """That there is nothing to do."""

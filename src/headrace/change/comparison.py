@@ -137,5 +137,5 @@ def compare_results(there: Snapshot, made: Snapshot) -> ResultDifferences:
         different=found.different,
         batch=there.batch,
         columns=columns,
-        samples=tuple(each.as_dict() for each in found.differences),
+        samples=tuple(difference.as_dict() for difference in found.differences),
     )

@@ -390,9 +390,9 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     def _require_right(self, report: RebuildReport) -> None:
         """Raise CheckFailed if the rebuilt result is wrong."""
         if report.verdict == "mismatch":
-            what = f"the rebuilt result of query '{self.query.name}' is not what its sources give: {report.sentence}"
+            fault = f"the rebuilt result of query '{self.query.name}' is not what its sources give: {report.sentence}"
             fix = f"look at it: {self._then('status')}; and give it up: {self._then('discard')}"
-            raise CheckFailed(code="HR573", what=what, fix=fix, where=self.query.where)
+            raise CheckFailed(code="HR573", what=fault, fix=fix, where=self.query.where)
 
     def _in_the_way(self, record: RebuildRecord) -> CheckFailed:
         """The refusal of a way, since the rebuild is at another phase."""
@@ -408,8 +408,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             "abandoning": (f"{whose} was being given up", f"end that: {self._then('resume')}"),
             "discarding": (f"generation {number} is being deleted", f"end that: {self._then('resume')}"),
         }
-        what, fix = said[record.phase]
-        return CheckFailed(code="HR571", what=what, fix=fix, where=self.query.where)
+        fault, fix = said[record.phase]
+        return CheckFailed(code="HR571", what=fault, fix=fix, where=self.query.where)
 
     def _generation(self, number: int) -> QueryLayout:
         return replace(self._layout, generation=number)
@@ -457,5 +457,5 @@ def _ended(beside: Project, query: Query, cause: Finding, spark: SparkSession) -
         (judgement,) = plan(beside, [query.name], spark=spark, connect=False)
         if judgement.verdict not in ("same", "safe") and judgement.differences:
             fix = f"the query was changed since the rebuild began; start it again: {up}, and then {again}"
-    what = f"the rebuild of query '{query.name}' has ended ({cause.code}), and the query itself runs on: {cause.what}"
-    return replace(cause, code="HR573", severity="error", what=what, fix=fix)
+    fault = f"the rebuild of query '{query.name}' has ended ({cause.code}), and the query itself runs on: {cause.what}"
+    return replace(cause, code="HR573", severity="error", what=fault, fix=fix)

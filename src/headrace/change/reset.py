@@ -317,7 +317,7 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         (size_of(layout.staged.checkpoint), "bytes of a checkpoint whose adoption was cut off"),
         (int(layout.adoption.exists()), "record of an adoption"),
     )
-    yield from (Held(count=count, what=what) for count, what in counts if count)
+    yield from (Held(count=count, what=fault) for count, fault in counts if count)
 
 
 def _archived(layout: QueryLayout) -> int:

@@ -73,8 +73,8 @@ def exchange(query: Query) -> SinkSwap:
     if query.sink.swap is None:
         why = f"the sink '{query.sink_kind}' cannot exchange one result for another"
         fix = f"reset it: {reset_command(query)}; or let it write to another place"
-        what = f"query '{query.name}' cannot be rebuilt: {why}"
-        raise CheckFailed(code="HR580", what=what, fix=fix, where=query.where)
+        fault = f"query '{query.name}' cannot be rebuilt: {why}"
+        raise CheckFailed(code="HR580", what=fault, fix=fix, where=query.where)
     return query.sink.swap
 
 
@@ -171,7 +171,9 @@ def _rows(project: Project, query: Query, generation: int) -> int:
         if history_file(storage).exists():
             with suppress(HeadraceError), History.open(history_file(storage), read_only=True) as history:
                 known = (
-                    each for each in history.statuses() if (each.query, each.generation) == (query.name, generation)
+                    status
+                    for status in history.statuses()
+                    if (status.query, status.generation) == (query.name, generation)
                 )
                 found += [each.rows_total for each in known]
     return max(found)

@@ -33,11 +33,11 @@ def named(whose: str, where: Where) -> Iterator[None]:
         yield
     except HeadraceError as error:
         error.findings = tuple(
-            each.reword(
-                what=each.what if "query '" in each.what else f"{whose}: {each.what}",
-                where=where if each.where == NOWHERE else each.where,
+            finding.reword(
+                what=finding.what if "query '" in finding.what else f"{whose}: {finding.what}",
+                where=where if finding.where == NOWHERE else finding.where,
             )
-            for each in error.findings
+            for finding in error.findings
         )
         raise
 
@@ -54,5 +54,5 @@ def commanded(query: Query) -> Iterator[None]:
     try:
         yield
     except HeadraceError as error:
-        error.findings = tuple(with_command(query, each) for each in error.findings)
+        error.findings = tuple(with_command(query, finding) for finding in error.findings)
         raise

@@ -66,8 +66,8 @@ class ChangeRecord:
     @classmethod
     def of(cls: type[_Record], layout: QueryLayout) -> _Record | None:
         """The record, None without one. Raises CheckpointError."""
-        what, fix = cls.unreadable
-        damaged = json_record.Damaged(file=cls.file(layout), code="HR584", what=what, fix=fix)
+        fault, fix = cls.unreadable
+        damaged = json_record.Damaged(file=cls.file(layout), code="HR584", what=fault, fix=fix)
         return json_record.read_as(cls, damaged)
 
     def enter(self: _Record, layout: QueryLayout) -> _Record:
@@ -113,8 +113,8 @@ def was_cut_off(file: Path, what: str, fix: str) -> Finding:
 def _cut_off(file: Path, query: str, done: str, *, undoes: bool) -> Finding:
     fix = f"end it: headrace change resume {query}"
     fix += "" if undoes else f"; or take it back: headrace change undo {query}"
-    what = f"{done} of query '{query}' was cut off, so that its checkpoint and its result may not fit"
-    return was_cut_off(file, what, fix)
+    fault = f"{done} of query '{query}' was cut off, so that its checkpoint and its result may not fit"
+    return was_cut_off(file, fault, fix)
 
 
 def require_ended(layout: QueryLayout, *kinds: type[ChangeRecord]) -> None:
@@ -191,9 +191,9 @@ class AdoptionRecord(ChangeRecord):
     def cut_offs(cls, layout: QueryLayout) -> Iterator[Finding]:
         record = cls.of(layout)
         if record is not None and record.is_cut_off(layout):
-            what = f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off"
+            fault = f"query '{layout.query}' was being given the checkpoint of another program, and that was cut off"
             fix = f"end it: headrace change resume {layout.query}; or reset the query (headrace reset QUERY)"
-            yield was_cut_off(layout.adoption, what, fix)
+            yield was_cut_off(layout.adoption, fault, fix)
 
 
 @dataclass(frozen=True, kw_only=True)

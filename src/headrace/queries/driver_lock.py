@@ -77,9 +77,11 @@ class DriverLock:
         with writing_to(held.lease.folder):
             is_held = held.lease.is_held
         if not is_held:
-            what = f"this process was stopped for longer than its lease on query '{query.name}' lasts, and another one "
-            what += "has worked on the query since"
-            raise LeaseLost(code="HR526", what=what, fix=f"look how it stands: headrace status {query.name}")
+            fault = (
+                f"this process was stopped for longer than its lease on query '{query.name}' lasts, and another one "
+            )
+            fault += "has worked on the query since"
+            raise LeaseLost(code="HR526", what=fault, fix=f"look how it stands: headrace status {query.name}")
 
 
 def require_held(project: Project, query: Query) -> None:

@@ -39,8 +39,8 @@ def _due_register(project: Project) -> tuple[Register, bool]:
     with suppress(CheckpointError) if project.is_rebuild else nullcontext():
         found = read_register(project.storage)
     if found is None and project.is_rebuild:
-        what = f"the rebuild in {project.storage} is gone: another command has discarded it meanwhile"
-        raise CheckFailed(code="HR526", what=what, fix="look how the query stands: headrace status")
+        fault = f"the rebuild in {project.storage} is gone: another command has discarded it meanwhile"
+        raise CheckFailed(code="HR526", what=fault, fix="look how the query stands: headrace status")
     known = found or Register(application=str(uuid.uuid4()), project=project.name, roots=())
     if found is not None and known.roots[-len(here) :] == here:
         return known, True
@@ -83,15 +83,17 @@ def enter_name(project: Project, query: Query, layout: QueryLayout) -> Iterator[
         if register.rebuilds or (own is not None and own.id == layout.query_id):
             return
         if former is None or former not in query.renamed_from:
-            what = f"query '{query.name}' was renamed by another process, to '{former}'"
+            fault = f"query '{query.name}' was renamed by another process, to '{former}'"
             fix = "look which name is declared now; then start it by that"
-            raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
+            raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
         entry = register.queries[former]
         others = {name: other for name, other in register.queries.items() if name not in (former, query.name)}
         named = {query.name: replace(entry, former=(*entry.former, former)), **({} if own is None else {former: own})}
         if append(project.storage, replace(register, queries={**others, **named})):
-            what = f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
-            yield renaming(what, query.where)
+            fault = (
+                f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
+            )
+            yield renaming(fault, query.where)
             return
 
 
@@ -118,8 +120,8 @@ def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
     if former is not None and former != query.name and register is not None and not register.rebuilds:
         location = query.sink.location
         ledger = f", and the ledger of {location.shown}" if location is not None and location.ledger else ""
-        what = f"the next start renames query '{former}' to '{query.name}': its checkpoint with its state, manifest, "
-        yield renaming(f"{what}archive, quarantine and history{ledger}, continue", query.where)
+        fault = f"the next start renames query '{former}' to '{query.name}': its checkpoint with its state, manifest, "
+        yield renaming(f"{fault}archive, quarantine and history{ledger}, continue", query.where)
 
 
 def nothing_kept(project: Project, query: Query) -> Iterator[Finding]:
@@ -148,15 +150,15 @@ def require_one_meaning(project: Project, query: Query, register: Register | Non
         return
     first, second = run[0], run[1]
     if second == query.name:
-        what = f"'{first}', from which it is renamed, and '{second}' itself have both run"
+        fault = f"'{first}', from which it is renamed, and '{second}' itself have both run"
         fix = (
             f"remove renamed_from, and '{second}' continues by itself; or give the query that is to continue '{first}' "
         )
         fix += "another name"
     else:
-        what = f"'{first}' and '{second}', from which it is renamed, have both run"
+        fault = f"'{first}' and '{second}', from which it is renamed, have both run"
         fix = "name the one in renamed_from whose checkpoint it is to continue"
-    cannot = f"query '{query.name}' cannot be renamed: {what}"
+    cannot = f"query '{query.name}' cannot be renamed: {fault}"
     raise CheckpointError(code="HR549", what=cannot, fix=fix, where=query.where)
 
 

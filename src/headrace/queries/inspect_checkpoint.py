@@ -178,7 +178,7 @@ class CheckpointFacts:
     def as_dict(self) -> dict[str, Any]:
         """The facts as plain data, for `--json`."""
         plain = asdict(self)
-        plain["operators"] = [{**asdict(each), "stores": list(each.stores)} for each in self.operators]
+        plain["operators"] = [{**asdict(operator), "stores": list(operator.stores)} for operator in self.operators]
         return plain
 
 

@@ -100,10 +100,10 @@ class LateRows(Source):
             for column in source.connector.stream(spark, source.name).schema:
                 before = known.setdefault(column.name.lower(), column)
                 if column.name in columns.names or before.dataType != column.dataType:
-                    what = f"the late rows of query '{query.name}' fit into no table: source '{source.name}' has the "
-                    what += f"column {column.name} {column.dataType.simpleString()}, and that name is of another one"
+                    fault = f"the late rows of query '{query.name}' fit into no table: source '{source.name}' has the "
+                    fault += f"column {column.name} {column.dataType.simpleString()}, and that name is of another one"
                     fix = "give the column another name, or its type in the other source"
-                    raise CheckFailed(code="HR268", what=what, fix=fix, where=query.where)
+                    raise CheckFailed(code="HR268", what=fault, fix=fix, where=query.where)
         return StructType([*known.values(), *own])
 
 

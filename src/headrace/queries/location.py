@@ -65,9 +65,9 @@ def entered(query: Query, layout: QueryLayout) -> Home:
     if not query.sink.facts.durable:
         return Home(layout=layout, scratch=Path(tempfile.mkdtemp(prefix="headrace-")))
     if not layout.query_id:
-        what = f"query '{query.name}' was renamed by another process while it started"
+        fault = f"query '{query.name}' was renamed by another process while it started"
         fix = "look which name is declared now; then start it by that"
-        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
+        raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -82,7 +82,7 @@ def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> No
     A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it. A sink
     that a query may begin with any batch is judged with all else that has changed, where what ran is known.
     """
-    if query.sink.facts.begins_anywhere and any(each.form is not None for each in forms(layout.manifest)[-1:]):
+    if query.sink.facts.begins_anywhere and any(form.form is not None for form in forms(layout.manifest)[-1:]):
         return
     last, now = Checkpoint(layout.checkpoint).last_batch, query.sink.location
     former = former_location(project, query, layout)
@@ -154,9 +154,9 @@ def _kept(file: Path) -> Mapping[str, Any] | None:
     """The record, None if there is none."""
 
     def damaged(why: str) -> CheckpointError:
-        what = f"'{file}', which records where the batches were written, cannot be read: {why}"
+        fault = f"'{file}', which records where the batches were written, cannot be read: {why}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
-        return CheckpointError(code="HR410", what=what, fix=fix)
+        return CheckpointError(code="HR410", what=fault, fix=fix)
 
     found = json_record.read(file, lambda facts: facts, damaged)
     if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():

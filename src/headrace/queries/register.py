@@ -177,10 +177,10 @@ def lost_directory(storage: Path, directory: str, query: str) -> CheckpointError
 def _unknown_use(storage: Path) -> Finding | None:
     """That queries have run, although no register says which; None: none has."""
     if (storage / FORMER_FILE).exists():
-        what = f"the storage {storage} was written by version 0.1.0, whose form is not read"
+        fault = f"the storage {storage} was written by version 0.1.0, whose form is not read"
         fix = "name another `storage` and another place for each result; or empty the storage and what the sinks hold"
         where = Where(file=str(storage / FORMER_FILE))
-        return Finding(code="HR585", where=where, what=what, fix=fix)
+        return Finding(code="HR585", where=where, what=fault, fix=fix)
     used = next((name for name in _directories(storage) if _is_used(storage / QUERIES / name)), None)
     if used is None:
         return None
@@ -190,8 +190,8 @@ def _unknown_use(storage: Path) -> Finding | None:
 def _not_told(storage: Path, why: str) -> Finding:
     fix = "restore the whole storage from one backup; if only its register is lost: headrace change register; if the "
     fix += "results are to begin from scratch, empty the storage and what the sinks hold"
-    what = f"the storage {storage} does not say which query is which: {why}; a start would write every row again"
-    return Finding(code="HR585", where=Where(file=str(storage)), what=what, fix=fix)
+    fault = f"the storage {storage} does not say which query is which: {why}; a start would write every row again"
+    return Finding(code="HR585", where=Where(file=str(storage)), what=fault, fix=fix)
 
 
 def _unregistered(storage: Path, register: Register, query: str) -> Iterator[Path]:

@@ -86,17 +86,17 @@ def enter_record(layout: QueryLayout, names: dict[str, str]) -> None:
 def sources_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """What the next start renames in the checkpoint, for who looks before it."""
     for old, new in pending_sources(project, query, layout).items():
-        what = f"the next start renames source '{old}' to '{new}' in the checkpoint of query '{query.name}', which "
+        fault = f"the next start renames source '{old}' to '{new}' in the checkpoint of query '{query.name}', which "
         where = project.sources[new].where if new in project.sources else query.where
-        yield renaming(f"{what}resumes at the same offsets", where)
+        yield renaming(f"{fault}resumes at the same offsets", where)
 
 
 def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
     """That a rename of sources was cut off, which the next start ends. Raises CheckpointError."""
     for old, new in (record(layout) or {}).items():
-        what = f"the renaming of source '{old}' to '{new}' in the checkpoint of query '{layout.query}' was cut off"
+        fault = f"the renaming of source '{old}' to '{new}' in the checkpoint of query '{layout.query}' was cut off"
         fix = f"start the query, which ends it: headrace run {layout.query}"
-        yield was_cut_off(layout.source_rename, what, fix).with_severity("warning")
+        yield was_cut_off(layout.source_rename, fault, fix).with_severity("warning")
 
 
 def _renamed(project: Project, query: Query) -> list[NamedSource]:
@@ -107,10 +107,10 @@ def _one_of(query: Query, source: NamedSource, names: set[str]) -> str | None:
     """The former name of a source among `names`; None where it is known by its own. Raises CheckpointError."""
     formers = [] if source.name in names else [name for name in source.renamed_from if name in names]
     if len(formers) > 1:
-        what = f"source '{source.name}' is renamed from '{formers[0]}' and from '{formers[1]}', and query "
-        what += f"'{query.name}' has read both"
+        fault = f"source '{source.name}' is renamed from '{formers[0]}' and from '{formers[1]}', and query "
+        fault += f"'{query.name}' has read both"
         fix = "name the one in renamed_from whose rows it continues"
-        raise CheckpointError(code="HR549", what=what, fix=fix, where=source.where)
+        raise CheckpointError(code="HR549", what=fault, fix=fix, where=source.where)
     return formers[0] if formers else None
 
 
@@ -119,16 +119,16 @@ def _require_free(query: Query, checkpoint: Checkpoint, names: dict[str, str]) -
     taken = {source_of(name) for entry in checkpoint.offsets().values() for name in entry.offsets}
     for old, new in names.items():
         if new in taken:
-            what = f"query '{query.name}' has read another source '{new}' in a batch that its checkpoint still keeps"
+            fault = f"query '{query.name}' has read another source '{new}' in a batch that its checkpoint still keeps"
             fix = f"give the source '{old}' a name that the query has not read from"
-            raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
+            raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
 
 
 def table_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
     former, now = table_before(project, query, layout), query.sink.location
     if former is not None and former.location is not None and now is not None:
-        what = f"the start of query '{query.name}' renames {former.location.shown}, with its ledger, to {now.shown}"
-        yield renaming(what, query.where)
+        fault = f"the start of query '{query.name}' renames {former.location.shown}, with its ledger, to {now.shown}"
+        yield renaming(fault, query.where)
 
 
 def waiting_renames(project: Project, query: Query) -> Iterator[Finding]:

@@ -73,11 +73,11 @@ class Notes:
         except HeadraceError as error:
             self._warn(error)
         except OSError as error:
-            what = (
+            fault = (
                 f"query '{query.name}': {error.filename or 'the storage'} cannot be written: {error.strerror or error}"
             )
             fix = "make room or give the right to write; what is missing is written with the next batch"
-            self._warn(HeadraceError(Finding(code="HR544", what=what, fix=fix, where=query.where)))
+            self._warn(HeadraceError(Finding(code="HR544", what=fault, fix=fix, where=query.where)))
 
     def close(self) -> None:
         if self._history is not None:
@@ -179,7 +179,9 @@ class Account:
             return record
         self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
         written = quarantine.written.pop(record.batch, {})
-        sources = (replace(each, quarantined=written.get(each.name, each.quarantined)) for each in record.sources)
+        sources = (
+            replace(source, quarantined=written.get(source.name, source.quarantined)) for source in record.sources
+        )
         return replace(record, sources=tuple(sources))
 
     def look_at_late(self, watched: QueryRun, *, ended: bool = False) -> None:

@@ -119,7 +119,7 @@ class Counters:
         return {counter.name: shown(found[counter.name]) for counter in self.declared if counter.name in found}
 
     def _through(self, batch: int) -> Mapping[str, Any]:
-        last = max((each for each in self.lines if each <= batch), default=None)
+        last = max((line for line in self.lines if line <= batch), default=None)
         return {} if last is None else self.lines[last].after
 
     def _added(self, batch: int) -> dict[str, Any]:

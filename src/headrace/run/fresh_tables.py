@@ -98,11 +98,11 @@ class FreshTables:
         for name, number in running.versions.items():
             if before.versions.get(name) != number:
                 table = running.tables.declared[name]
-                what = (
+                fault = (
                     f"{table.word} '{name}' of query '{watched.query.name}' has changed: from batch "
                     f"{running.tables.next_batch} on its version {number} counts"
                 )
-                self._notes.tell(Finding(code="HR560", what=what, where=table.where))
+                self._notes.tell(Finding(code="HR560", what=fault, where=table.where))
 
 
 PATIENCE_SECONDS = 5.0

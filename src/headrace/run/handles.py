@@ -162,7 +162,7 @@ class ApplicationHandle:
         """Wait until any query has ended since `resetTerminated`; raises why, if one failed. See awaitTermination."""
 
         def new(states: Mapping[str, QueryState]) -> list[QueryState]:
-            return [each for each in states.values() if each.has_ended and each.query not in self._reported]
+            return [state for state in states.values() if state.has_ended and state.query not in self._reported]
 
         ended = self.board.wait(lambda states: bool(new(states)), timeout)
         for each in new(self.board.states()):

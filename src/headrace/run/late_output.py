@@ -108,6 +108,8 @@ class LateOutput:
     def _told(self) -> Iterator[Finding]:
         failed, self._failed = self._failed, []
         for why in failed[-1:]:
-            what = f"late rows of query '{self.query.name}' from batch {self._seen.last + 1} on were not written: {why}"
+            fault = (
+                f"late rows of query '{self.query.name}' from batch {self._seen.last + 1} on were not written: {why}"
+            )
             fix = "nothing, if that passes: the next batch or start writes them"
-            yield Finding(code="HR683", what=what, fix=fix, where=self.query.where)
+            yield Finding(code="HR683", what=fault, fix=fix, where=self.query.where)

@@ -179,12 +179,12 @@ def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bo
 
 
 def _require_sound(findings: Iterable[Finding]) -> None:
-    if errors := [each for each in findings if each.severity == "error"]:
+    if errors := [finding for finding in findings if finding.severity == "error"]:
         raise CheckFailed(errors)
 
 
 def _refused(findings: Iterable[Finding]) -> bool:
-    return any(each.severity == "error" for each in findings)
+    return any(finding.severity == "error" for finding in findings)
 
 
 def _frame(project: Project, query: Query, spark: SparkSession, home: Home, streams: dict[str, DataFrame]) -> DataFrame:
@@ -403,8 +403,8 @@ def _compare_with_read(
     if source.name in reached and all(problem.severity != "error" for problem in problems):
         problems += filter(None, [source.connector.ends_before(spark, reached[source.name])])
     for problem in problems:
-        what = f"query '{query.name}', source '{source.name}': {problem.what}"
-        found = Finding(code=problem.code, what=what, fix=problem.fix, severity=problem.severity, where=source.where)
+        fault = f"query '{query.name}', source '{source.name}': {problem.what}"
+        found = Finding(code=problem.code, what=fault, fix=problem.fix, severity=problem.severity, where=source.where)
         yield with_command(query, found)
 
 

@@ -92,9 +92,9 @@ def rename_table(project: Project, query: Query, session: Callable[[], SparkSess
     set_aside = generations_set_aside(layout)
     if set_aside or RebuildRecord.of(layout) is not None:
         why = "a reset has set results aside" if set_aside else "a rebuild is kept"
-        what = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
+        fault = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
         fix = f"name it so again, and end that first: headrace change discard {query.name}"
-        raise CheckpointError(code="HR549", what=what, fix=fix, where=query.where)
+        raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
     said = tuple(table_renamed(project, query, layout))
     context = sink_context(project, query, layout)
     with named(f"the sink of query '{query.name}'", query.where):
@@ -114,8 +114,10 @@ def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
         return ()
     make(layout, names, reached=lambda _: driver_lock.require_held(project, query))
     shown = ", ".join(f"'{old}' to '{new}'" for old, new in names.items())
-    what = f"the checkpoint of query '{query.name}' names its sources anew ({shown}), and continues at the same offsets"
-    return (renaming(what, query.where),)
+    fault = (
+        f"the checkpoint of query '{query.name}' names its sources anew ({shown}), and continues at the same offsets"
+    )
+    return (renaming(fault, query.where),)
 
 
 def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = ignore) -> None:

@@ -91,7 +91,11 @@ def require_stopped(project: Project, query: Query, *, code: str = "HR526", fix:
         return
     with History.open(history_file(project.local_storage), read_only=True) as history:
         running = next(
-            (each for each in history.statuses() if each.query == query.name and each.state in ("starting", *RUNNING)),
+            (
+                status
+                for status in history.statuses()
+                if status.query == query.name and status.state in ("starting", *RUNNING)
+            ),
             None,
         )
     if running is not None:

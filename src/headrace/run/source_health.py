@@ -63,7 +63,7 @@ class QuarantineFiles:
 
     def quarantining(self) -> tuple[NamedSource, ...]:
         """The sources that set rows aside at all."""
-        return tuple(each for each in self.sources if each.connector.quarantines)
+        return tuple(source for source in self.sources if source.connector.quarantines)
 
     def _write(self, batches: range, counted: Mapping[str, int] = MappingProxyType({})) -> Iterator[Finding]:
         names = [source.name for source in self.sources]

@@ -258,8 +258,8 @@ def _planned(
     if cut_off is not None:
         if cut_off.after == after:
             return cut_off
-        what = f"a change to {cut_off.after} partitions was begun and cut off"
-        raise _impossible(query, what, f"end it first: headrace state repartition {query.name} {cut_off.after}")
+        fault = f"a change to {cut_off.after} partitions was begun and cut off"
+        raise _impossible(query, fault, f"end it first: headrace state repartition {query.name} {cut_off.after}")
     planned, committed = checkpoint.last_batch, checkpoint.last_committed
     if planned != committed:
         fix = f"let it finish that batch first: headrace run {query.name} --available-now"
@@ -294,5 +294,5 @@ def _made(
 
 
 def _impossible(query: Query, why: str, fix: str) -> CheckFailed:
-    what = f"the state partitions of query '{query.name}' cannot be changed: {why}"
-    return CheckFailed(code="HR580", what=what, fix=fix, where=query.where)
+    fault = f"the state partitions of query '{query.name}' cannot be changed: {why}"
+    return CheckFailed(code="HR580", what=fault, fix=fix, where=query.where)

@@ -274,7 +274,7 @@ class OrderDesk:
 
     def close(self) -> None:
         """The run is over: answer all that was not carried out, and all that comes."""
-        for order in (*self._deferred, *(each.order for each in self._states if each.order is not None)):
+        for order in (*self._deferred, *(state.order for state in self._states if state.order is not None)):
             order.failed(application_ended(order.query))
         self._orders.close()
 
@@ -304,8 +304,8 @@ class OrderDesk:
         elif order.verb == "stop":
             order.done(f"query '{name}' is not running: it has {state}")
         else:
-            what = f"query '{name}' cannot be {order.verb}d: it has {state}"
-            order.failed(Finding(code="HR850", what=what, fix=f"start it again: headrace restart {name}"))
+            fault = f"query '{name}' cannot be {order.verb}d: it has {state}"
+            order.failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))
 
 
 def _order_running(watched: QueryRun, order: Order) -> None:

@@ -206,8 +206,8 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
 
     port = stack.enter_context(serve_metrics(settings, board, metrics))
     if not settings.port:
-        what = f"metrics are served at http://{url_address(settings.address, port)}/metrics"
-        observers.note(Finding(code="HR886", what=what))
+        fault = f"metrics are served at http://{url_address(settings.address, port)}/metrics"
+        observers.note(Finding(code="HR886", what=fault))
 
 
 def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
@@ -215,9 +215,9 @@ def _log(project: Project, observers: Observers, stack: ExitStack) -> None:
     try:
         log = RunLog(project.local_storage, project.target.operations.log or Log())
     except OSError as error:
-        what = f"the log cannot be written: {error.filename}: {error.strerror or error}"
+        fault = f"the log cannot be written: {error.filename}: {error.strerror or error}"
         fix = "make room on that disk" if error.errno in FULL else "give the right to write into the storage directory"
-        observers.note(Finding(code="HR544", what=what, fix=fix))
+        observers.note(Finding(code="HR544", what=fault, fix=fix))
         return
     observers.add(log)
     stack.enter_context(log.capture_user_output())

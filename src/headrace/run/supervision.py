@@ -332,7 +332,7 @@ class Supervision:
                 self.account.warned(watched, [health])
             if (recreated := watched.source_health.recreated()) is not None and watched.halt is None:
                 watched.running.recreated, watched.halt = recreated, Halt(watched.running.handle, self.spark)
-        self.account.beat([each.run for each in self.states if each.run is not None and not each.state.has_ended])
+        self.account.beat([state.run for state in self.states if state.run is not None and not state.state.has_ended])
         self.account.look_inside(self.watching)
         self.vitals.look(self.watching)
         if self.vitals.forgotten is not None and not self.request.now:
