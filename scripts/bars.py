@@ -3,7 +3,8 @@
 A bar is a ceiling (or a floor, for the median) that only moves in the direction of its target, but for what is new: the
 kit for tests of queries brought 2,950 lines and four codes; late rows that are kept, repairs of a result and causes of
 a mismatch brought 1,300 lines and five codes; the kit that tries faults on any sink brought 1,050 lines and five
-modules; the checks of servers, topics, files and arguments brought 3,750 lines, 14 modules and twelve codes.
+modules; the checks of servers, topics, files and arguments brought 3,750 lines, 14 modules and twelve codes; folders
+for each database and the register of ids brought 20 modules and one code.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 77_500, 64_500),
+    Bar("lines", 77_800, 64_500),
     Bar("modules", 410, 430),
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.8, 7.5),
-    Bar("codes of findings", 287, 300),
+    Bar("codes of findings", 288, 300),
     Bar("members of Sink", 16, 16),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 28, 50),
@@ -65,8 +66,8 @@ BARS = (
     Bar("locals that say nothing", 140, 0),
     Bar("unplain words in prose", 140, 0),
     Bar("functions named by a participle", 190, 0),
-    Bar("files of a start", 47, 28),
-    Bar("stops of a start", 305, 110),
+    Bar("files of a start", 43, 28),
+    Bar("stops of a start", 295, 110),
 )
 
 
