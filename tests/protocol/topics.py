@@ -61,7 +61,7 @@ class Broker:
     open: dict[str, Transaction] = field(default_factory=dict)
     away_until: float = 0.0
     written: dict[Process | None, list[str]] = field(default_factory=dict)
-    sent: dict[Process | None, set[int]] = field(default_factory=dict)
+    sent: dict[Process | None, list[int]] = field(default_factory=dict)
     looked: set[Process | None] = field(default_factory=set)
 
     def step(self, what: str, *, changes: bool = False) -> None:
@@ -211,8 +211,9 @@ class Producer:
             scheduler.trace.append(f"  the answer is lost: {fate}")
         if fate != "lost":
             lines = [one.value for one in transaction.messages if one.topic == LEDGER and "/head" not in str(one.key)]
-            sent = broker.sent.setdefault(process, set())
-            sent.update(int(json.loads(line)["line"]["batch"]) for line in lines if line)
+            sent = broker.sent.setdefault(process, [])
+            batches = [int(json.loads(line)["line"]["batch"]) for line in lines if line]
+            sent += batches
         if fate in ("answered", "done"):
             broker.end(transaction, "committed", process)
             if fate == "done" and scheduler.random.random() < 0.6:
@@ -225,6 +226,10 @@ class Producer:
                 scheduler.sleep(seconds)
                 if not self._is_fenced:
                     broker.end(transaction, "committed", process)
+                    return
+                # A newer producer, perhaps of the same driver, has ended the transaction.
+                for batch in batches:
+                    sent.remove(batch)
 
             scheduler.spawn(Process("broker", 0), "commits", come_through)
         if fate != "answered":
