@@ -41,8 +41,8 @@ def newest_in(folder: Path) -> StoreEntry | None:
         entries = store.listing(inside)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    records = (entry for entry in entries if _number(entry.name) is not None)
-    return max(records, key=lambda entry: entry.name, default=None)
+    records = {number: entry for entry in entries if (number := _number(entry.name)) is not None}
+    return records[max(records)] if records else None
 
 
 def _number(name: str) -> int | None:
