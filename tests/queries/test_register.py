@@ -81,6 +81,23 @@ def test_the_newest_record_counts_and_an_older_one_is_never_used_in_its_place(tm
         layout_of(project, project.queries["sums"])
 
 
+def test_the_facts_of_a_directory_can_be_written_by_hand_from_the_register(tmp_path: Path) -> None:
+    project = called(tmp_path / "p", "sums")
+    has_run(project, "sums")
+    known = read_register(project.storage)
+    assert known is not None
+    entry = known.queries["sums"]
+    file = project.storage / QUERIES / entry.directory / QUERY_FILE
+    file.unlink()
+    with pytest.raises(CheckpointError, match="HR585"):
+        register_query(project, project.queries["sums"])
+    facts = {"id": entry.id, "query": "sums", "application": known.application, "project": known.project}
+    file.write_text(json.dumps(facts))
+    assert register_query(project, project.queries["sums"]) == entry
+    shutil.rmtree(project.storage / FOLDER)
+    assert rebuild_register(project.storage).queries == {"sums": entry}
+
+
 def test_a_writer_that_finds_its_number_taken_reads_again_what_stands_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
