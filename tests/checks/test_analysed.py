@@ -141,7 +141,7 @@ def test_a_misspelt_column_is_a_finding_and_nothing_else_is_logged(
         request.addfinalizer(lambda logger=logger: logger.removeHandler(handler))  # type: ignore[misc]
     result = check(load(write_project(tmp_path / "p", query(body, inputs="events, spark"))), spark=spark)
     assert [finding.code for finding in result.errors] == ["HR214"]
-    assert "'nam'" in result.errors[0].what
+    assert "`nam`" in result.errors[0].what
     assert heard == []
 
 
