@@ -270,7 +270,12 @@ class Reset(Change[ResetPlan, ResetResult]):
         sink = self.query.sink
         if table_before(self.project, self.query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self._refused(why, f"start it first: headrace run {self.query.name}; or remove renamed_from")
+            fix = f"start it first: headrace run {self.query.name}"
+            if sink.swap is not None:
+                fix += (
+                    f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
+                )
+            raise self._refused(why, f"{fix}; or remove renamed_from")
         kept = sink.reset.kept(self.query.mode)
         if not kept.possible and not sink.reset.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"
