@@ -253,7 +253,9 @@ class SinkConformance(SinkTriggers):
         if mode is None or not readable_back(sink):
             return
         sink = self.make(home, mode)
-        first = replace(first, query="q_kept", mode=mode, checkpoint=tmp_path / "third" / "checkpoint")
+        first = replace(
+            first, query="q_kept", query_id="q_kept", mode=mode, checkpoint=tmp_path / "third" / "checkpoint"
+        )
         second = replace(first, generation=2, checkpoint=tmp_path / "fourth" / "checkpoint")
         self.catch_up(spark, sink, tmp_path, first)
         for ends, begins in ((first, 2), (first, 2), (second, 1)):
