@@ -369,8 +369,8 @@ def kafka_rows(
     columns = "value BINARY, topic STRING, partition INT, offset BIGINT, batch INT"
     frame = spark.createDataFrame(messages, columns)
     judged = decode(frame, value, schema, keep=("offset",), besides=("batch",), **options)
-    bad = judged.bad("bad", file=PLACE).selectExpr("cast(record as binary) record").collect()
-    return judged.good("good").collect(), [bytes(row.record) for row in bad]
+    bad = judged.bad_rows("bad", file=PLACE).selectExpr("cast(record as binary) record").collect()
+    return judged.good_rows("good").collect(), [bytes(row.record) for row in bad]
 
 
 def file_rows(
