@@ -663,7 +663,7 @@ def test_a_message_that_is_not_kept_stops_the_query_by_its_place(
 ) -> None:
     frame = spark.createDataFrame([(text, "t", 0, 7)], "value BINARY, topic STRING, partition INT, offset BIGINT")
     source = Kafka(bootstrap_servers="k:9092", subscribe="t", value="json", schema="id INT NOT NULL, v DECIMAL(3,1)")
-    rows = source._decoded(frame, "bad")
+    rows = source._decode(frame, "bad")
     if isinstance(wanted, tuple):
         assert rows.collect() == [wanted]
         return

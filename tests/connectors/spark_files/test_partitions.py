@@ -114,8 +114,8 @@ def test_a_result_that_holds_null_in_place_of_a_text_is_not_to_be_reset_before_t
     """What versions wrote that refused nothing."""
     root = project(tmp_path / "p", which, ["", "b"])
     with monkeypatch.context() as patch:
-        patch.setattr(file_form, "refusing", lambda frame, _: frame)
-        patch.setattr(batches, "refusing", lambda frame, _: frame)
+        patch.setattr(file_form, "refuse_values", lambda frame, _: frame)
+        patch.setattr(batches, "refuse_values", lambda frame, _: frame)
         assert run(root, spark) is None
     verdict = hr.verify(hr.load(root), "kept", spark=spark)
     [finding] = verdict.findings
