@@ -60,6 +60,7 @@ class LakeDriver:
     def run(self) -> SinkContext:
         return SinkContext(
             query="q",
+            query_id=f"q of {self.application}",
             generation=1,
             mode="append",
             checkpoint=self.storage / "checkpoint",
