@@ -5,6 +5,7 @@ import __future__
 
 import ast
 import linecache
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -44,6 +45,16 @@ class _File:
 
     written: Mapping[_Key, list[Definition]]
     compiled: Mapping[_Key, list[CodeType]]
+
+
+# Python 3.11 counts the depth of a tree for all threads together: one of two that parse at once gets a SystemError.
+_PARSING = threading.Lock()
+
+
+def parse(text: str | bytes, name: str = "<unknown>") -> ast.Module:
+    """Parse Python, one text at a time (cpython issue 106905). Raises SyntaxError."""
+    with _PARSING:
+        return ast.parse(text, name)
 
 
 def definition(code: CodeType, module: Mapping[str, Any]) -> Definition:
@@ -93,7 +104,7 @@ def _around(code: CodeType, candidates: list[Definition], compiled: list[CodeTyp
 @lru_cache(maxsize=256)
 def _parsed(text: str, name: str, flags: int) -> _File:
     written: defaultdict[_Key, list[Definition]] = defaultdict(list)
-    _collect(ast.parse(text, name), "", None, written)
+    _collect(parse(text, name), "", None, written)
     compiled: defaultdict[_Key, list[CodeType]] = defaultdict(list)
     waiting = [compile(text, name, "exec", flags=flags, dont_inherit=True)]
     while waiting:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model import Project
 from headrace.spark.stream.broadcasts import send_by_value
+from headrace.user_source import parse as parse_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +79,7 @@ def _files_imported_in_calls(root: Path, modules: tuple[ModuleType, ...]) -> dic
 def _imports(root: Path, file: Path, *, in_functions: bool) -> set[str]:
     """Return the first parts of the modules that a file imports, or those of its functions alone."""
     try:
-        tree, package = ast.parse(file.read_bytes()), file.relative_to(root).parts[0]
+        tree, package = parse_python(file.read_bytes()), file.relative_to(root).parts[0]
     except (OSError, SyntaxError, ValueError):  # The load, or the import, reports it.
         return set()
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)

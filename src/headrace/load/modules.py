@@ -27,6 +27,7 @@ from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import defer
 from headrace.units import Duration
 from headrace.user_code import FreshLoader, add_root, forget_imports, innermost, is_installed
+from headrace.user_source import parse as parse_python
 
 LIMIT_VARIABLE = "HEADRACE_LOAD_TIMEOUT"
 LIMIT = Duration.parse("60 seconds")
@@ -317,7 +318,7 @@ def _imports_headrace(file: Path) -> bool:
     """Whether the file imports headrace outside of functions; one that cannot be read is loaded, which reports it."""
     try:
         text = file.read_bytes()
-        return bool(_MENTIONS.search(text)) and any(map(_is_import, _loaded_statements(ast.parse(text).body)))
+        return bool(_MENTIONS.search(text)) and any(map(_is_import, _loaded_statements(parse_python(text).body)))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return True
 

@@ -17,6 +17,7 @@ from headrace.planner.code.meaning import compare_meanings as python_differences
 from headrace.planner.code.meaning import name_of
 from headrace.planner.code.objects import shown_module
 from headrace.queries.form import QueryForm
+from headrace.user_source import parse as parse_python
 
 Kind: TypeAlias = Literal["same", "safe", "forward", "rebuild", "forbidden"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -173,7 +174,7 @@ def place_of_code(project: Project, name: str) -> Where | None:
     try:
         lines = [
             line
-            for candidate, line in _definitions(ast.parse(Path(file).read_text(encoding="utf-8")), "")
+            for candidate, line in _definitions(parse_python(Path(file).read_text(encoding="utf-8")), "")
             if candidate == wanted
         ]
     except (OSError, SyntaxError, ValueError):
