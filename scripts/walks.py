@@ -48,7 +48,7 @@ class Module:
 
 
 class Source:
-    """The modules of a source tree, with the calls in them resolved as far as the syntax tells."""
+    """The modules of a source tree, with the calls in them resolved as far as the syntax shows."""
 
     def __init__(self, root: Path) -> None:
         self.modules: dict[str, Module] = {}

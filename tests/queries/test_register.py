@@ -56,6 +56,18 @@ def test_many_that_register_at_once_get_one_id_and_one_directory(tmp_path: Path)
     )
 
 
+def test_a_directory_whose_facts_another_process_is_writing_was_not_used(tmp_path: Path) -> None:
+    project = called(tmp_path / "p", "sums")
+    folder = project.storage / QUERIES / "sums-00000000"
+    folder.mkdir(parents=True)
+    (folder / f".{QUERY_FILE}.0123.headrace").write_text("{")
+    assert register_query(project, project.queries["sums"]).directory != folder.name
+    (project.storage / QUERIES / "sums-11111111" / "g1").mkdir(parents=True)
+    known = register_project(project)
+    with pytest.raises(CheckpointError, match="HR585"):
+        register.require_known(project.storage, known, "sums")
+
+
 def test_a_moved_project_stays_the_same_and_knows_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     before = register_project(Project(name="phones", root=tmp_path / "old"))

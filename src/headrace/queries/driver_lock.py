@@ -92,7 +92,7 @@ def require_held(project: Project, query: Query) -> None:
 def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:
     """The lock of `query`; None where its storage has no locks, or it keeps nothing there.
 
-    rebuilds: the lock of what rebuilds it, beside which it may run. At its first start the query is registered. Raises
+    rebuilds: the lock of what rebuilds it, which may run meanwhile. A first start registers the query. Raises
     CheckFailed if another process holds it, PlatformError if its file cannot be written, and as `register_query`.
     """
     if not query.sink.facts.durable:

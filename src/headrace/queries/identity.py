@@ -110,7 +110,7 @@ def former_names(project: Project, query: Query) -> tuple[str, ...]:
 
 
 def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
-    """That the next start of the query renames it. Raises CheckpointError where it cannot be told which is meant."""
+    """That the next start of the query renames it. Raises CheckpointError where more than one is meant."""
     if not query.sink.facts.durable:
         return
     register = read_register(project.storage)

@@ -147,7 +147,7 @@ def generations_and_names(folder: Path) -> tuple[list[int], list[str] | None]:
         names = names_in(folder)
     except (FileNotFoundError, NotADirectoryError):
         return [], []
-    except PermissionError:  # Whoever writes there says so.
+    except PermissionError:  # The writer reports it.
         return [], None
     return [int(name[1:]) for name in names if name[:1] == "g" and name[1:].isdigit()], names
 

@@ -145,7 +145,7 @@ def enter_directory(storage: Path, entry: Entry, register: Register, query: str)
 def rebuild_register(storage: Path) -> Register:
     """Make a lost register from the directories of the queries, by their first names.
 
-    Raises CheckpointError where there is a register, or where they do not tell.
+    Raises CheckpointError where there is a register, or where they do not say which query is which.
     """
     if numbered.numbers_in(storage / FOLDER):
         raise CheckpointError(code="HR585", what=f"the register in {storage} is there", fix="nothing: it is not lost")
@@ -209,7 +209,7 @@ def _not_known(storage: Path, folder: Path, query: str) -> CheckpointError:
 def _directories(storage: Path) -> Iterator[str]:
     try:
         yield from names_in(storage / QUERIES)
-    except (FileNotFoundError, NotADirectoryError, PermissionError):  # Whoever writes there says so.
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # The writer reports it.
         return
 
 
@@ -223,7 +223,8 @@ def _is_used(folder: Path) -> bool:
         names = names_in(folder)
     except NotADirectoryError:
         return False
-    return any(name != QUERY_FILE and not name.startswith(_LOCKS) for name in names)
+    # Another process may be writing query.json, by way of a draft whose name begins with a dot.
+    return any(name != QUERY_FILE and not name.startswith((".", *_LOCKS)) for name in names)
 
 
 def _facts_in(folder: Path) -> tuple[str, Entry, Mapping[str, Any]]:

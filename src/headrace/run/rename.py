@@ -66,7 +66,7 @@ def _require_same(project: Project, query: Query, spark: SparkSession, layout: Q
 
 
 def rename_history(project: Project, query: Query) -> Iterator[Finding]:
-    """Let the history tell of earlier runs by the name that the query has now; it keeps no stream from running."""
+    """Rename earlier runs in the history to the present name of the query; a failure does not stop the stream."""
     file = history_file(project.local_storage)
     formers = former_names(project, query) if file.exists() else ()
     if not formers:
@@ -114,9 +114,7 @@ def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
         return ()
     make(layout, names, reached=lambda _: driver_lock.require_held(project, query))
     shown = ", ".join(f"'{old}' to '{new}'" for old, new in names.items())
-    fault = (
-        f"the checkpoint of query '{query.name}' names its sources anew ({shown}), and continues at the same offsets"
-    )
+    fault = f"the sources in the checkpoint of query '{query.name}' are renamed ({shown}); its offsets stay"
     return (renaming(fault, query.where),)
 
 
