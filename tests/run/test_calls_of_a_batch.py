@@ -43,26 +43,22 @@ class Calls:
         self.by_thread: dict[int, list[str]] = {}
 
     def counted(self, send: Callable[..., str]) -> Callable[..., str]:
-        def sent(client: Any, command: str, *given: Any, **named: Any) -> str:
+        def sent(client: Any, command: str, *args: Any, **options: Any) -> str:
             if not command.startswith("m\n"):
                 self.mine.append(command)
-            return send(client, command, *given, **named)
+            return send(client, command, *args, **options)
 
         return sent
 
-    def up_to(self, function: Callable[..., Any], turns: list[list[str]], *, alone: bool = False) -> Callable[..., Any]:
-        """`function`; each time that it ends, `turns` gets the calls of its thread since the last time, or its own."""
-        taken = 0
+    def within(self, function: Callable[..., Any], turns: list[list[str]]) -> Callable[..., Any]:
+        """`function`; each time that it ends, `turns` gets its calls: of its own thread, as py4j has several."""
 
-        def called(*given: Any) -> Any:
-            nonlocal taken
-            if alone:
-                taken = len(self.mine)
+        def called(*args: Any) -> Any:
+            start = len(self.mine)
             try:
-                return function(*given)
+                return function(*args)
             finally:
-                turns.append(self.mine[taken:])
-                taken = len(self.mine)
+                turns.append(self.mine[start:])
 
         return called
 
@@ -79,9 +75,8 @@ def test_a_tiny_batch_asks_the_jvm_no_more_often_than_it_did(
     progress: list[list[str]] = []
     root = write_project(tmp_path / "p", COUNTS, batches=[[{"name": "apple", "amount": 1}]] * BATCHES)
     monkeypatch.setattr(GatewayClient, "send_command", calls.counted(GatewayClient.send_command))
-    monkeypatch.setattr(ForeachBatchFunction, "call", calls.up_to(ForeachBatchFunction.call, batches))
-    heard = calls.up_to(_JavaListener.onQueryProgress, progress, alone=True)
-    monkeypatch.setattr(_JavaListener, "onQueryProgress", heard)
+    monkeypatch.setattr(ForeachBatchFunction, "call", calls.within(ForeachBatchFunction.call, batches))
+    monkeypatch.setattr(_JavaListener, "onQueryProgress", calls.within(_JavaListener.onQueryProgress, progress))
     assert run(load(root), spark=spark).exit_code == 0
     assert rows(root / "out.db", "SELECT name, count FROM counts") == [("apple", BATCHES)]
     assert len(batches) == BATCHES
