@@ -52,7 +52,8 @@ class Sink(Connector):
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
 
     What it can do beyond that is an object each, or None: `changes`, `ledger`, `corrections`, `answers`, `rename`,
-    `rewind` and `swap`. `reset` and `adoption` are always there, since a result that cannot be moved or entered stays as it is.
+    `rewind` and `swap`. `reset` and `adoption` are always there, since a result that cannot be moved or entered stays
+    as it is.
     """
 
     @property
