@@ -8,7 +8,7 @@ DIR ?= demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-long durations test-spark tiers setup archive lint types servers services \
-	services-stop soak capabilities bench docs docs-site lock clean
+	services-stop soak capabilities bench docs docs-site dist lock clean
 
 setup: archive
 
@@ -113,6 +113,12 @@ docs-site: $(DONE)
 
 bench: setup
 	$(BIN)/python -m benchmarks $(NAME)
+
+# Wheel and sdist; the time in them is that of the commit, so that each build of it is the same bytes.
+dist: setup
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(BIN)/python -m hatchling build -d dist
+	@cd dist && sha256sum *
 
 LOCK := uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url --generate-hashes
 
