@@ -30,7 +30,11 @@ class Kafka(KafkaOptions, contract.Source):
     Source: Structured Streaming + Kafka integration guide. `value` says what a message's value holds: `raw` gives
     Spark's seven columns (key, value, topic, partition, offset, timestamp, timestampType; and headers with
     `include_headers`), `text`, `json` and `avro` decode it to columns, after those of Spark's that `keep` names. For
-    `json`, `schema` is a DDL text; for `avro`, Avro's JSON or the path of a file that holds it.
+    `json`, `schema` is a DDL text; for `avro`, Avro's JSON or the path of a file that holds it. `debezium` gives the
+    changes of a table for a query with `cdc`: `schema` declares the table's columns, in Spark's types.
+
+    debezium_settings: how Debezium's connector writes values, by its own names (`decimal.handling.mode`,
+        `time.precision.mode`, `binary.handling.mode`); needed where messages have no schema part.
 
     starting_offsets: `earliest` (all that the topics still hold), `latest` (only what comes after the first start) or
         {topic: {partition: offset}}; for the first start only. A number in `starting_timestamp` (milliseconds since
@@ -75,6 +79,7 @@ class Kafka(KafkaOptions, contract.Source):
             # Bad rows are counted by an operator that continuous processing has not.
             continuous=self.on_bad_row == "fail",
             real_time=True,
+            change_data=self.value == "debezium",
         )
 
     @property
@@ -276,7 +281,15 @@ class Kafka(KafkaOptions, contract.Source):
         from headrace.connectors.kafka.values import decode
 
         exact = self.inexact == "bad-row"
-        return decode(frame, self.value, self._schema(), exact=exact, keep=self.keep, besides=besides)
+        return decode(
+            frame,
+            self.value,
+            self._schema(),
+            exact=exact,
+            keep=self.keep,
+            besides=besides,
+            settings=self.debezium_settings,
+        )
 
     def _schema(self) -> str | None:
         if self.schema is None or self.value != "avro":
