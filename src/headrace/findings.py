@@ -251,7 +251,7 @@ CODES = (
     Code("HR573", "a change has ended before its last step"),
     Code("HR574", "the sources no longer hold what a query has read"),
     Code("HR580", "a change of a query is refused"),
-    Code("HR581", "a change of a query was cut off", ("error", "warning")),
+    Code("HR581", "a change of a query was cut off"),
     Code("HR582", "there is nothing to change", NOTE),
     Code("HR583", "a change cannot be undone"),
     Code("HR584", "a record of the storage cannot be read"),
