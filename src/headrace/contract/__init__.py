@@ -11,6 +11,9 @@ from headrace.contract.batch_record import BatchRecord as BatchRecord
 from headrace.contract.batch_record import Leap as Leap
 from headrace.contract.batch_record import OperatorProgress as OperatorProgress
 from headrace.contract.batch_record import SourceProgress as SourceProgress
+from headrace.contract.change_data import CHANGE_COLUMN as CHANGE_COLUMN
+from headrace.contract.change_data import ChangeOptions as ChangeOptions
+from headrace.contract.change_data import change_type as change_type
 from headrace.contract.connector import Ability as Ability
 from headrace.contract.connector import Connector as Connector
 from headrace.contract.connector import Failure as Failure
