@@ -8,6 +8,8 @@ from headrace.contract import ChangeOptions as ChangeOptions
 from headrace.contract.change_data import ScdType
 from headrace.units import Duration
 
+KEEP_DELETES = Duration("7 days", 7 * 86_400.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeData:
@@ -26,6 +28,6 @@ class ChangeData:
     track_history_column_list: tuple[str, ...] | None = None
     track_history_except_column_list: tuple[str, ...] | None = None
     ignore_null_updates: bool = False
-    keep_deletes: Duration = Duration("7 days", 7 * 86_400.0)
+    keep_deletes: Duration = KEEP_DELETES
     start_column: str = "__START_AT"
     end_column: str = "__END_AT"
