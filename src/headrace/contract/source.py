@@ -27,6 +27,7 @@ class SourceFacts:
     continuous, real_time: the triggers of these names take it.
     ephemeral: it gives only what comes while the query runs: no start can resume from a checkpoint, and a trigger that
         ends by itself finds nothing.
+    change_data: its rows are changes of a table; one more column, the struct `__change`, describes each change.
     """
 
     replayable: bool
@@ -34,6 +35,16 @@ class SourceFacts:
     continuous: bool = False
     real_time: bool = False
     ephemeral: bool = False
+    change_data: bool = False
+
+
+# The column of a change frame that describes the change; the other columns are those of the table, after the change, or
+# before a delete: then what is not known is NULL. See docs/reference/sources.md, "Change data".
+CHANGE = "__change"
+CHANGE_TYPE = (
+    "STRUCT<operation: STRING, sequence: DECIMAL(38,0), position: STRUCT<partition: INT, offset: BIGINT>, "
+    "unavailable: ARRAY<STRING>, source_time: TIMESTAMP>"
+)
 
 
 def bad_rows_metric(source: str) -> str:
