@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from headrace.contract.change_data import ChangeOptions
     from headrace.errors import Finding, HeadraceError
 
 OutputMode: TypeAlias = Literal["append", "update", "complete"]
@@ -98,7 +97,6 @@ class SinkContext:
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
     rebuilds: the generation is made while the one in use runs; the drivers of the two do not fence each other off.
-    changes: how the rows, which have `CHANGE_COLUMN` too, change the table; None: they are rows of the result.
     """
 
     query: str
@@ -121,7 +119,6 @@ class SinkContext:
     restoring: bool = False
     rebuilds: bool = False
     query_id: str = ""
-    changes: ChangeOptions | None = None
 
     def __post_init__(self) -> None:
         if not self.query_id:
