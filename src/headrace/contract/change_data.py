@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 # The struct column that says of each row of a change frame what happens to it; the other columns are the table's.
 CHANGE_COLUMN = "__change"
+FIELDS = ("operation", "sequence", "position", "unavailable", "source_time")
 
 Operation: TypeAlias = Literal["upsert", "delete", "truncate", "none"]
 ScdType: TypeAlias = Literal[1, 2]
