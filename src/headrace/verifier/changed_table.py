@@ -55,10 +55,11 @@ def _filled(name: str, options: ChangeOptions, life: WindowSpec) -> Column:
     """Return a column, in which what a change has left out is the row's last value."""
     from pyspark.sql import functions as F
 
-    value = F.col(f"`{name}`")
+    # What a delete says of the row before it is no value of the next one.
+    value = F.when(F.col(_OPERATION) == "upsert", F.col(f"`{name}`"))
     is_left_out = F.array_contains("__headrace_unavailable", name)
     if options.ignore_null_updates:
-        is_left_out = is_left_out | value.isNull()
+        is_left_out = is_left_out | (value.isNull() & (F.col(_OPERATION) == "upsert"))
     return F.last(F.when(~is_left_out, F.struct(value.alias("value"))), ignorenulls=True).over(life)["value"]
 
 

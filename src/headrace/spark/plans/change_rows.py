@@ -4,7 +4,7 @@ The user's function is built over the plain columns of a change frame. In its an
 column `CHANGE_COLUMN`, and each Filter becomes a value of it: a row that does not pass is a delete of its key. Values
 are computed for rows alone that are written, so that what a filter or a delete leaves out raises no error.
 
-The private parts of Spark are named in tests/spark/plans/test_change_rows.py.
+The private parts of Spark are named in tests/spark/test_change_rows.py.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ def _guarded(spark: SparkSession, alias: Any, change: Any) -> Any:
     jvm = jvm_of(spark)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     operation = expressions.GetStructField(change, 0, jvm.scala.Option.empty())
-    is_written = expressions.EqualTo(operation, expressions.Literal.apply(UPSERT))
+    text = jvm.org.apache.spark.sql.types.DataTypes.StringType
+    is_written = expressions.EqualTo(operation, expressions.Literal.create(UPSERT, text))
     nothing = expressions.Literal.create(None, alias.child().dataType())
     return with_children(spark, alias, [expressions.If(is_written, alias.child(), nothing)])
 
