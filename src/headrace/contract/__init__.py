@@ -72,8 +72,6 @@ from headrace.contract.sink_values import SinkFacts as SinkFacts
 from headrace.contract.sink_values import SinkLocation as SinkLocation
 from headrace.contract.sink_values import Snapshot as Snapshot
 from headrace.contract.sink_values import replaced_result as replaced_result
-from headrace.contract.source import CHANGE as CHANGE
-from headrace.contract.source import CHANGE_TYPE as CHANGE_TYPE
 from headrace.contract.source import Lag as Lag
 from headrace.contract.source import Source as Source
 from headrace.contract.source import SourceFacts as SourceFacts

@@ -38,15 +38,6 @@ class SourceFacts:
     change_data: bool = False
 
 
-# The column of a change frame that describes the change; the other columns are those of the table, after the change, or
-# before a delete: then what is not known is NULL. See docs/reference/sources.md, "Change data".
-CHANGE = "__change"
-CHANGE_TYPE = (
-    "STRUCT<operation: STRING, sequence: DECIMAL(38,0), position: STRUCT<partition: INT, offset: BIGINT>, "
-    "unavailable: ARRAY<STRING>, source_time: TIMESTAMP>"
-)
-
-
 def bad_rows_metric(source: str) -> str:
     """Return the observed metric under which a quarantining source counts its bad rows, as column `rows`."""
     return f"headrace_bad_rows_{source}"
