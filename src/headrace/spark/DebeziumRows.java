@@ -54,16 +54,26 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
   private final JsonRows rows;
   private final scala.collection.immutable.Map options;
   private final Map settings;
+  private final java.util.TreeSet keys;
   private transient JsonFactory factory;
   private transient Map schemas;
 
-  /** columns: with their declared types; shape: with those that are read; settings: Debezium's, by its names. */
+  /**
+   * columns: with their declared types; shape: with those that are read; settings: Debezium's, by its names; keys: the
+   * columns that a message's key must have, empty: any.
+   */
   public DebeziumRows(
-      StructType columns, DataType shape, scala.collection.immutable.Map options, String zone, Map settings) {
+      StructType columns,
+      DataType shape,
+      scala.collection.immutable.Map options,
+      String zone,
+      Map settings,
+      java.util.Collection keys) {
     this.columns = columns;
     this.rows = new JsonRows(shape, options, zone, Boolean.TRUE);
     this.options = options;
     this.settings = new HashMap(settings);
+    this.keys = new java.util.TreeSet(keys);
   }
 
   public Object apply(Object message) {
@@ -90,7 +100,6 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     if (valueBytes == null) {
       return none(BigDecimal.ZERO, null);
     }
-    Part key = part(keyBytes);
     Part value = part(valueBytes);
     if (value == null) {
       throw new Fault("is no JSON object");
@@ -134,6 +143,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     if (op.equals("t")) {
       return result(empty(), "truncate", sequence, new ArrayList(), time);
     }
+    Part key = key(keyBytes);
     boolean isDelete = op.equals("d") || (isFlat && "true".equals(text(fields, "__deleted")));
     ArrayList unavailable = new ArrayList();
     Map row = fields;
@@ -150,6 +160,29 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
       throw new Fault("has the op '" + op + "' and no row");
     }
     return result(row(row, kinds, isDelete, unavailable), isDelete ? "delete" : "upsert", sequence, unavailable, time);
+  }
+
+  /** The message's key; a fault where it is not that of the query, whose rows could not be found by it. */
+  private Part key(byte[] bytes) throws IOException {
+    Part key;
+    try {
+      key = part(bytes);
+    } catch (IOException error) {
+      key = null;
+    }
+    if (keys.isEmpty()) {
+      return key;
+    }
+    if (key == null || key.fields == null) {
+      throw new Fault(
+          bytes == null
+              ? "has no key: give the table a primary key, or name its columns in Debezium's message.key.columns"
+              : "has a key that is no JSON object: set key.converter to Kafka's JsonConverter");
+    }
+    if (!keys.equals(key.fields.keySet())) {
+      throw new Fault("has the key " + key.fields.keySet() + ", and the query's keys are " + keys);
+    }
+    return key;
   }
 
   private Object none(BigDecimal sequence, Long time) throws IOException {

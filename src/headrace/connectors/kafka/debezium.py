@@ -24,17 +24,24 @@ SEQUENCE = T.DecimalType(38, 0)
 
 
 def decode_changes(
-    frame: DataFrame, schema: T.StructType, settings: Mapping[str, str], *, exact: bool, keep: Sequence[str]
+    frame: DataFrame,
+    schema: T.StructType,
+    settings: Mapping[str, str],
+    keys: Sequence[str],
+    *,
+    exact: bool,
+    keep: Sequence[str],
 ) -> Judged:
     """The columns of the table, `CHANGE_COLUMN`, and those to `keep`, to be judged.
 
     Args:
         settings: Debezium's, by its names, for messages without a schema.
+        keys: The columns that a message's key must have; none: any.
         exact: Whether a value that its type does not hold exactly is bad.
     """
     rules = TextRules(format="json", is_exact=exact, has_bytes=True, options=_OPTIONS)
     message = F.col(_MESSAGE)
-    parsed = frame.withColumn(_MESSAGE, _parse(frame.sparkSession, schema, rules, settings))
+    parsed = frame.withColumn(_MESSAGE, _parse(frame.sparkSession, schema, rules, settings, keys))
     values = [message.getField("row").getField(name).alias(name) for name in schema.names]
     names = ("operation", "sequence", "position", "unavailable", "source_time")
     position = F.struct(F.col("partition"), F.col("offset")).alias("position")
@@ -50,7 +57,9 @@ def decode_changes(
     return Judged(rules, rows, nullable, tuple(keep))
 
 
-def _parse(spark: SparkSession, schema: T.StructType, rules: TextRules, settings: Mapping[str, str]) -> Column:
+def _parse(
+    spark: SparkSession, schema: T.StructType, rules: TextRules, settings: Mapping[str, str], keys: Sequence[str]
+) -> Column:
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     jvm = jvm_of(spark)
     shape = Exact(rules, zone).as_text(schema)
@@ -71,6 +80,10 @@ def _parse(spark: SparkSession, schema: T.StructType, rules: TextRules, settings
     named = jvm.java.util.HashMap()
     for name, value in settings.items():
         named.put(name, value)
-    given = [of_java(schema), without_char(of_java(shape)).asNullable(), parser_options(spark, rules), zone, named]
+    required = jvm.java.util.ArrayList()
+    for key in keys:
+        required.add(key)
+    read = without_char(of_java(shape)).asNullable()
+    given = [of_java(schema), read, parser_options(spark, rules), zone, named, required]
     kind = without_char(of_java(result)).asNullable()
     return call_java(spark, _SOURCES, "DebeziumRows", given, kind, F.struct("key", "value"))

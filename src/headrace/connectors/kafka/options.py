@@ -107,6 +107,7 @@ class KafkaOptions:
     value: Literal["raw", "text", "json", "avro", "debezium"] = "raw"
     schema: SchemaOrFile | None = None
     debezium_settings: Mapping[str, str] = field(default_factory=dict)
+    change_keys: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     starting_offsets: str | Mapping[str, Mapping[int, int]] = "earliest"
     starting_timestamp: int | None = None
@@ -230,9 +231,10 @@ def _values(source: KafkaOptions) -> Iterator[OptionError]:
 
 def _debezium(source: KafkaOptions) -> Iterator[OptionError]:
     if source.value != "debezium":
-        if source.debezium_settings:
-            fault = f"debezium_settings has no meaning with value {source.value}"
-            yield OptionError(what=fault, fix="leave it out, or write value: debezium")
+        for option in ("debezium_settings", "change_keys"):
+            if getattr(source, option):
+                fault = f"{option} has no meaning with value {source.value}"
+                yield OptionError(what=fault, fix="leave it out, or write value: debezium")
         return
     for name, value in source.debezium_settings.items():
         if name not in DEBEZIUM_SETTINGS:

@@ -30,19 +30,21 @@ def decode(
     keep: Sequence[str] = (),
     besides: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
+    keys: Sequence[str] = (),
 ) -> Judged:
     """The kept columns, those of the value and `besides`, to be judged: the place of a message is in PLACE.
 
     Args:
         exact: Whether a value of JSON that its type does not hold exactly is bad.
         settings: Debezium's, by its names.
+        keys: The columns that the key of a message of Debezium's must have; none: any.
     """
     rules = TextRules(format=value, is_exact=exact, has_bytes=True)
     frame = frame.withColumn(PLACE, place())
     kept = [*keep, *besides, PLACE]
     shape = cast(StructType, StructType.fromDDL(schema or "")) if value in ("json", "debezium") else StructType()
     if value == "debezium":
-        return decode_changes(frame, shape, settings or {}, exact=exact, keep=kept)
+        return decode_changes(frame, shape, settings or {}, keys, exact=exact, keep=kept)
     if value == "json":
         return Judged(rules, read_json(frame, F.col("value"), shape, rules, keep=kept), shape, (*keep, *besides))
     text = F.col("value").cast("string")

@@ -21,7 +21,11 @@ Message = tuple[bytes | None, bytes | None]
 
 
 def judge(
-    spark: SparkSession, messages: Sequence[Message], schema: str = SCHEMA, settings: Mapping[str, str] | None = None
+    spark: SparkSession,
+    messages: Sequence[Message],
+    schema: str = SCHEMA,
+    settings: Mapping[str, str] | None = None,
+    keys: Sequence[str] = (),
 ) -> Judged:
     """The judged rows of messages, each at the offset of its place in the list."""
     kinds = {
@@ -34,7 +38,7 @@ def judge(
     rows = [(key, value, "shop", 0, at) for at, (key, value) in enumerate(messages)]
     columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds.values())]
     frame = spark.createDataFrame(pa.table(columns, names=list(kinds)))
-    return decode(frame, "debezium", schema, settings=settings)
+    return decode(frame, "debezium", schema, settings=settings, keys=keys)
 
 
 def changes(judged: Judged) -> list[dict[str, Any]]:

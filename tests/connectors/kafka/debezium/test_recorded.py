@@ -6,6 +6,7 @@ import base64
 import datetime
 import gzip
 import json
+import re
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.connectors.kafka.source import Kafka
 from tests.connectors.kafka.debezium.feeds import COLUMNS, MARIADB_WAYS, POSTGRES_WAYS, SCHEMA, TEXTS
 from tests.connectors.kafka.debezium.frames import Message, changes, comparable, fold, in_order, judge, kafka
 
@@ -230,6 +232,21 @@ def test_a_number_that_no_double_holds_is_refused_by_its_column(spark: SparkSess
         changes(judge(spark, [(KEY, value)], "id BIGINT, v DOUBLE"))
 
 
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [("has no '__op': add it by add.fields", "HR362"), ("has no column 'v'; its columns are id", "HR363")],
+    ids=["message", "table"],
+)
+def test_a_refused_message_has_its_code(fault: str, code: str) -> None:
+    text = f"[USER_RAISED_EXCEPTION] HEADRACE_UNREADABLE `{fault}` shop.public.t/0/17 SQLSTATE: P0001"
+    failure = next(failure for failure in Kafka.failures if re.search(failure.pattern, text))
+    match = re.search(failure.pattern, text)
+    assert match is not None
+    assert failure.code == code
+    assert fault in failure.what.format(**match.groupdict())
+
+
 @pytest.mark.spark
 def test_operations_without_a_row(spark: SparkSession) -> None:
     messages = [
@@ -249,6 +266,25 @@ def test_operations_without_a_row(spark: SparkSession) -> None:
         (None, None, "none"),
         (None, None, "none"),
         (1, "x", "delete"),
+    ]
+
+
+@pytest.mark.spark
+def test_a_key_of_other_columns_than_the_querys_is_refused_by_name(spark: SparkSession) -> None:
+    change = envelope({"id": 1, "v": "x"})
+    keys = [KEY, b'{"schema": null, "payload": {"id": 1}}', b'{"tenant": 1, "id": 1}', None, b"1", b"x"]
+    judged = judge(
+        spark, [*[(key, change) for key in keys], (None, envelope(None, op="t"))], "id BIGINT, v STRING", keys=["id"]
+    )
+    faults = judged.frame.orderBy("_headrace_place").select("_headrace_fault").collect()
+    assert [fault and fault[:40] for (fault,) in faults] == [
+        None,
+        None,
+        "has the key [tenant, id], and the query'",
+        "has no key: give the table a primary key",
+        "has a key that is no JSON object: set ke",
+        "has a key that is no JSON object: set ke",
+        None,
     ]
 
 
