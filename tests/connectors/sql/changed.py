@@ -77,7 +77,7 @@ def newest_rows(changes: Iterable[Change], options: ChangeOptions) -> list[Row]:
 
 def intervals(changes: Iterable[Change], options: ChangeOptions) -> list[Row]:
     """The rows of type 2, each with the sequences from and to which it held."""
-    tracked, rows = options.tracked or COLUMNS[1:], []
+    tracked, rows = options.tracked_columns(COLUMNS), []
     for history in histories(changes, options).values():
         at_last = [list(same)[-1] for _, same in groupby(history, key=lambda state: state[0])]
         current: list[Any] | None = None
