@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.declare.decorators import (
         available_now,
         broadcast,
+        cdc,
         continuous,
         counter,
         every,
@@ -53,6 +54,7 @@ __all__ = [
     "apply",
     "available_now",
     "broadcast",
+    "cdc",
     "change",
     "check",
     "continuous",

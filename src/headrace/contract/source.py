@@ -230,6 +230,17 @@ class Source(Connector):
             return error.findings[0].what
         return ""
 
+    def with_positions(self) -> tuple[Source, tuple[str, ...]] | None:
+        """Return the same source, whose rows have the columns `partition` and `offset`, and those that this adds.
+
+        Of two changes with one sequence the one with the later offset holds. None: it has no offsets.
+        """
+        return None
+
+    def with_keys(self, keys: tuple[str, ...]) -> Source:
+        """Return the same source of change data, which refuses a change whose key has other columns than `keys`."""
+        return self
+
     def since(self, spark: SparkSession, prefix: SourcePrefix) -> Source:
         """Return the same source, whose first batch begins where that of `prefix` began, as far as its rows are there.
 
