@@ -66,7 +66,7 @@ def build_result(
         fix = "select, compute and filter rows alone, and do the rest where the copy is read"
         raise CheckFailed(query.finding("HR297", problem, fix).reword(where=query.transform.where)) from None
     _require(_check_keys(query, cdc, changes))
-    return Result(frame=changes.frame, rows=rows)
+    return Result(frame=changes.frame, rows=rows.select(*[f"`{name}`" for name in cdc.written(columns)]))
 
 
 def _require(findings: Iterable[Finding]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from headrace.contract.sink_values import ChangeCounts
 from headrace.contract.source import Lag
 from headrace.units import FIRST, LAST
 
@@ -103,6 +104,7 @@ class BatchRecord:
     event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
     counters: the totals of the query's counters with this batch, by name.
     leap: what moved its watermark past the clock, as long as it is there.
+    changes: what its changes did to the result; None where rows are not applied as changes, or it is not known.
     """
 
     query: str
@@ -131,6 +133,7 @@ class BatchRecord:
     event_max: datetime | None = None
     counters: Mapping[str, Any] = field(default_factory=dict)
     leap: Leap | None = None
+    changes: ChangeCounts | None = None
 
     @property
     def quarantined(self) -> int:
@@ -207,6 +210,7 @@ class BatchRecord:
         facts["operators"] = tuple(OperatorProgress(**operator) for operator in facts.get("operators") or ())
         facts["backlog"] = Lag(**_known(Lag, facts["backlog"])) if facts["backlog"] else None
         facts["leap"] = Leap(**_known(Leap, facts["leap"])) if facts.get("leap") else None
+        facts["changes"] = ChangeCounts(**_known(ChangeCounts, facts["changes"])) if facts.get("changes") else None
         return cls(**facts)
 
 
