@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.cli.entry import main
-from headrace.history import History
-from headrace.queries.layout import history_file
-from tests.in_session import lend
 
 from .projects import land, rows
 

@@ -56,9 +56,7 @@ def histories(changes: Iterable[Change], options: ChangeOptions) -> dict[int, li
     states: dict[int, list[tuple[int, Row | None]]] = {change.id: [] for change in ordered if change.id is not None}
     for change in ordered:
         for key, history in states.items():
-            if change.operation == "truncate":
-                history.append((change.sequence, None))
-            elif change.id == key and change.operation == "delete":
+            if change.operation == "truncate" or (change.id == key and change.operation == "delete"):
                 history.append((change.sequence, None))
             elif change.id == key and change.operation == "upsert":
                 former = history[-1][1] if history and history[-1][1] is not None else (key, None, None)
