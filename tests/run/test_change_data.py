@@ -10,6 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.errors import HeadraceError
+from headrace.history import History
+from headrace.queries.layout import history_file
 
 from .projects import land, rows
 
@@ -75,3 +78,80 @@ def test_the_copy_is_the_newest_row_of_each_key_and_verify_says_so(tmp_path: Pat
     with sqlite3.connect(root / "out.db") as connection:
         connection.execute("UPDATE customers SET city = 'Rome' WHERE id = 1")
     assert verdict(root, spark) == "mismatch"
+
+
+def test_a_history_has_one_current_row_for_each_key(tmp_path: Path, spark: SparkSession) -> None:
+    root = project(tmp_path / "shop", BATCHES, ", stored_as_scd_type: 2, start_column: since, end_column: until")
+    run(root, spark)
+    assert rows(root / "out.db", "SELECT id, city, since, until FROM customers ORDER BY id, since") == [
+        (1, "Paris", 1, 3),
+        # Back from the filter, at first by a change that came late.
+        (1, "Nice", 4, 5),
+        (1, "Lyon", 5, None),
+        (2, "Rome", 2, 4),
+        (2, "Oslo", 4, 5),
+        (2, "Bern", 5, 6),
+        (3, "Bonn", 7, None),
+    ]
+    assert verdict(root, spark) == "equal"
+
+
+def test_what_a_batch_did_is_in_the_history(tmp_path: Path, spark: SparkSession) -> None:
+    root = project(tmp_path / "shop", BATCHES)
+    run(root, spark)
+    with History.open(history_file(hr.load(root).local_storage), read_only=True) as history:
+        counts = [record.changes for record in history.recent("copy", generation=1)]
+    assert [(one.inserts, one.updates, one.deletes) for one in counts if one is not None] == [
+        (1, 0, 0),
+        (2, 0, 1),
+        (0, 0, 0),
+    ]
+    assert counts[-1] is not None
+    assert counts[-1].ignored == 2
+
+
+def test_a_change_without_sequence_is_a_bad_row(tmp_path: Path, spark: SparkSession) -> None:
+    root = project(tmp_path / "shop", [[(1, "Ada", "Paris", "U", 1), (2, "Bob", "Rome", "U", None)]])
+    with pytest.raises(HeadraceError, match="HR302"):
+        run(root, spark)
+    text = SOURCE.replace("format: json", "format: json\n      on_bad_row: quarantine")
+    root = project(tmp_path / "careful", [[(1, "Ada", "Paris", "U", 1), (2, "Bob", "Rome", "U", None)]], text=text)
+    run(root, spark)
+    assert rows(root / "out.db", "SELECT id FROM customers") == [(1,)]
+    assert verdict(root, spark) == "equal"
+
+
+EDITS = {
+    "the filter": ("'test'", "'trial'", "forward", "the filter"),
+    "a column": ("id, name, city", "id, upper(name) AS name, city", "forward", "column 'name'"),
+    "deletes": ("op = 'D'", "op = 'delete'", "forward", "apply_as_deletes"),
+    "the sequence": ("sequence_by: version", "sequence_by: id", "rebuild", "sequence_by"),
+    "keys": ("keys: [id]", "keys: [id, name]", "rebuild", "keys"),
+    "the type": ("sequence_by: version", "sequence_by: version, stored_as_scd_type: 2", "rebuild", "scd_type"),
+    "NULL": ("sequence_by: version", "sequence_by: version, ignore_null_updates: true", "forward", "null_updates"),
+    "remembered deletes": ("sequence_by: version", "sequence_by: version, keep_deletes: 1 day", "safe", "keep_deletes"),
+}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    root = project(tmp_path_factory.mktemp("edits") / "shop", BATCHES[:1])
+    run(root, spark)
+    return root
+
+
+@pytest.mark.parametrize(("old", "new", "worst", "part"), EDITS.values(), ids=EDITS)
+def test_an_edit_has_its_verdict(copied: Path, spark: SparkSession, old: str, new: str, worst: str, part: str) -> None:
+    text = SOURCE % ""
+    assert old in text
+    (copied / "headrace.yml").write_text(f"name: {copied.name}\n{text.replace(old, new)}")
+    (judgement,) = hr.plan(hr.load(copied), spark=spark)
+    assert [difference.verdict for difference in judgement.differences] == [worst], judgement
+    assert part in str(judgement.differences[0])
+
+
+def test_a_start_after_a_change_of_meaning_is_refused(copied: Path, spark: SparkSession) -> None:
+    text = (SOURCE % "").replace("sequence_by: version", "sequence_by: id")
+    (copied / "headrace.yml").write_text(f"name: {copied.name}\n{text}")
+    with pytest.raises(HeadraceError, match="HR535"):
+        run(copied, spark)
