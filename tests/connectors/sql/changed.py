@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, pairwise
+from shutil import rmtree
 from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from headrace.connectors.exactly_once import BatchWriter
-from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE, column_mark
+from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE
 from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.staging import Content
 from headrace.contract import CHANGE_COLUMN, ChangeCounts, ChangeOptions
@@ -76,7 +77,7 @@ def newest_rows(changes: Iterable[Change], options: ChangeOptions) -> list[Row]:
 
 def intervals(changes: Iterable[Change], options: ChangeOptions) -> list[Row]:
     """The rows of type 2, each with the sequences from and to which it held."""
-    tracked, rows = options.tracked or COLUMNS[1:], []
+    tracked, rows = options.tracked_columns(COLUMNS), []
     for history in histories(changes, options).values():
         at_last = [list(same)[-1] for _, same in groupby(history, key=lambda state: state[0])]
         current: list[Any] | None = None
@@ -91,6 +92,11 @@ def intervals(changes: Iterable[Change], options: ChangeOptions) -> list[Row]:
         if current is not None:
             rows.append((*current[1], current[2], None))
     return sorted(rows, key=repr)
+
+
+def change_options(**options: Any) -> ChangeOptions:
+    """Options for the feed of these tests."""
+    return ChangeOptions(keys=("id",), sequence_type="BIGINT", **options)
 
 
 class Killed(BaseException):
@@ -140,7 +146,7 @@ class _DoomedCursor:
 class ChangeLife(LifeWithoutSpark):
     """A life whose batches are changes."""
 
-    change_options: ChangeOptions = ChangeOptions(keys=("id",), sequence_type="BIGINT")
+    change_options: ChangeOptions = field(default_factory=change_options)
     counts: list[ChangeCounts] = field(default_factory=list)
 
     @property
@@ -189,6 +195,12 @@ class ChangeLife(LifeWithoutSpark):
         store.compute = compute
         return writer
 
+    def resume(self, batch: int, *, staged: bool = False) -> BatchWriter[Any]:
+        """Start over a checkpoint whose next batch is this one."""
+        rmtree(self.run.checkpoint, ignore_errors=True)
+        self.checkpoint("one", offsets=batch, commits=batch - 1)
+        return self.begin(staged=staged)
+
     def expected(self, changes: Iterable[Change]) -> list[Row]:
         fold = intervals if self.change_options.scd_type == 2 else newest_rows
         return sorted(fold(changes, self.change_options), key=repr)
@@ -221,12 +233,8 @@ class Feed:
         return (self.whole,)
 
 
-def mark(name: str) -> str:
-    return column_mark(name)
-
-
 def cut(changes: Sequence[Change], places: Iterable[int]) -> Iterator[list[Change]]:
     """The changes in batches that begin at these places."""
     edges = sorted({0, len(changes), *(place % (len(changes) + 1) for place in places)})
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         yield list(changes[first:last])

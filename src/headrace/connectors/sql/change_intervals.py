@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.connectors.sql.change_memory import AT, BATCH
-from headrace.connectors.sql.change_merge import ACTION, INSERT, UPDATE, ChangeMerge, Written
+from headrace.connectors.sql.change_merge import ACTION, INSERT, UPDATE, ChangeMerge, RowCounts
 from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 
@@ -18,7 +18,7 @@ _SAME = 3
 class IntervalMerge(ChangeMerge):
     """Keeps, for each key, the rows that it had, each with the sequences from and to which it was so."""
 
-    def write(self, sources: Sequence[str]) -> Written:
+    def write(self, sources: Sequence[str]) -> RowCounts:
         memory, dialect = self.memory, self.dialect
         new = sum(self._remember(source) for source in sources)
         key = dialect.identifiers(self.form.key)
@@ -26,7 +26,7 @@ class IntervalMerge(ChangeMerge):
         if self.content.changes.truncates:
             touched.append(f"SELECT {key} FROM {memory.quoted} WHERE {AT} IS NULL AND {BATCH} >= 0")
         if not touched:
-            return Written()
+            return RowCounts()
         self.make_temporary(_KEYS, f"SELECT DISTINCT {key} FROM ({' UNION ALL '.join(touched)}) AS given")
         own = f"{OPERATION}, {ORDER}, {OLDER}, {SEQUENCE}"
         values = self.names([column.name for column in self.form.others], "v")
@@ -86,9 +86,7 @@ class IntervalMerge(ChangeMerge):
             f"SELECT {names} FROM (SELECT {names}, {following} FROM {source}) AS followed "
             f"WHERE following IS NULL OR NOT ({dialect.same_value('following', SEQUENCE)})"
         )
-        tracked = [
-            quote(name) for name in self.form.options.tracked_columns([column.name for column in self.form.values])
-        ]
+        tracked = [quote(name) for name in self.form.options.tracked_columns(self.table.names) if quote(name) in others]
         same = " AND ".join(dialect.same_value(f"was{at}", name) for at, name in enumerate(tracked)) or "1 = 1"
         before = "".join(f", LAG({name}) OVER {window} AS was{at}" for at, name in enumerate(tracked))
         compared = f"SELECT {names}, LAG({OPERATION}) OVER {window} AS former{before} FROM ({last}) AS last_ones"
@@ -114,7 +112,7 @@ class IntervalMerge(ChangeMerge):
             f"WHERE n.{OPERATION} = 'upsert'",
         )
 
-    def _replace(self, new: int) -> Written:
+    def _replace(self, new: int) -> RowCounts:
         """Bring the intervals into the result, and take those out that are there no more."""
         memory, dialect = self.memory, self.dialect
         key = dialect.identifiers(self.table.key)
@@ -133,4 +131,4 @@ class IntervalMerge(ChangeMerge):
         names = dialect.identifiers(self.table.names)
         source = f"SELECT {names} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME}"
         memory.run(dialect.upsert_from(memory.connection, self.table.target(replaces=True), source))
-        return Written(inserts=inserts, updates=updates, deletes=int(gone), changes=new)
+        return RowCounts(inserts=inserts, updates=updates, deletes=int(gone), changes=new)

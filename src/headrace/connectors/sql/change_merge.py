@@ -23,7 +23,7 @@ INSERT, UPDATE, DELETE = 0, 1, 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class RowCounts:
     """How many rows of the result were inserted, updated and deleted, by how many changes; the others were ignored."""
 
     inserts: int = 0
@@ -31,8 +31,8 @@ class Written:
     deletes: int = 0
     changes: int = 0
 
-    def __add__(self, other: Written) -> Written:
-        return Written(
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return RowCounts(
             inserts=self.inserts + other.inserts,
             updates=self.updates + other.updates,
             deletes=self.deletes + other.deletes,
@@ -56,7 +56,7 @@ class ChangeMerge(ABC):
     step: int = 0
 
     @abstractmethod
-    def write(self, sources: Sequence[str]) -> Written:
+    def write(self, sources: Sequence[str]) -> RowCounts:
         """Write the changes of `sources`, tables; of one key all are in one of them."""
 
     def merge(self) -> ChangeCounts:
@@ -141,12 +141,12 @@ class RowMerge(ChangeMerge):
 
     seconds: float
 
-    def write(self, sources: Sequence[str]) -> Written:
+    def write(self, sources: Sequence[str]) -> RowCounts:
         memory, options = self.memory, self.form.options
         # The text of an order has letters and digits alone.
-        truncate, done = f"'{memory.newest_truncate()}'", Written()
+        truncate, done = f"'{memory.newest_truncate()}'", RowCounts()
         for source in sources:
-            merged = self._merged_with_gaps if self.has_gaps else self._merged
+            merged = self._select_with_gaps if self.has_gaps else self._select_merged
             self.make_temporary(_MERGED, merged(source, truncate))
             done += self._write_merged()
         if self.content.changes.truncates:
@@ -163,7 +163,7 @@ class RowMerge(ChangeMerge):
     def _older(self) -> str:
         return f"t.{self.dialect.quote(self.form.options.older_column)}"
 
-    def _write_merged(self) -> Written:
+    def _write_merged(self) -> RowCounts:
         memory, dialect = self.memory, self.dialect
         counted = dict(memory.select(f"SELECT {ACTION}, COUNT(*) FROM {_MERGED} GROUP BY {ACTION}"))
         inserts, updates, deletes = (int(counted.get(action, 0)) for action in (INSERT, UPDATE, DELETE))
@@ -185,9 +185,9 @@ class RowMerge(ChangeMerge):
                 source = f"SELECT {names} FROM {_MERGED} WHERE {ACTION} = {action}"
                 target = self.table.target(replaces=replaces)
                 memory.run(dialect.upsert_from(memory.connection, target, source))
-        return Written(inserts=inserts, updates=updates, deletes=deletes, changes=inserts + updates + deletes)
+        return RowCounts(inserts=inserts, updates=updates, deletes=deletes, changes=inserts + updates + deletes)
 
-    def _merged(self, source: str, truncate: str) -> str:
+    def _select_merged(self, source: str, truncate: str) -> str:
         """Return a SELECT of the rows after the changes of `source`, of which each has all values."""
         remembered = f"EXISTS (SELECT 1 FROM {self.memory.quoted} AS d WHERE {self.same('d', 'g')} "
         remembered += f"AND d.{AT} >= 0 AND d.{BATCH} >= 0 AND NOT {self.is_newer(f'g.{ORDER}', f'd.{ORDER}')})"
@@ -202,7 +202,7 @@ class RowMerge(ChangeMerge):
             f"AND {self.is_newer(f'g.{ORDER}', truncate)} AND NOT {remembered}"
         )
 
-    def _merged_with_gaps(self, source: str, truncate: str) -> str:
+    def _select_with_gaps(self, source: str, truncate: str) -> str:
         """Return the same where a column may be older than its row; the newest value of each column is taken.
 
         The newest delete or truncate before a row, its floor, is a NULL of that order in every column.
@@ -254,7 +254,7 @@ class RowMerge(ChangeMerge):
             f"FROM ({floored}) AS floored WHERE {is_newer('ord', 'floor')}"
         )
 
-    def _truncate(self, is_older: str, truncate: str) -> Written:
+    def _truncate(self, is_older: str, truncate: str) -> RowCounts:
         """Delete the rows that are older than a truncate, and of newer ones the values that are."""
         memory, dialect = self.memory, self.dialect
         key, older = dialect.identifiers(self.form.key), dialect.quote(self.form.options.older_column)
@@ -278,4 +278,4 @@ class RowMerge(ChangeMerge):
         self.keep(f"(SELECT {key} FROM {self.result} WHERE {is_older})")
         [(count,)] = memory.select(f"SELECT COUNT(*) FROM {self.result} WHERE {is_older}")
         memory.run(f"DELETE FROM {self.result} WHERE {is_older}")
-        return Written(deletes=int(count))
+        return RowCounts(deletes=int(count))
