@@ -44,7 +44,7 @@ class ChangeData:
     start_column: str = "__START_AT"
     end_column: str = "__END_AT"
 
-    def written(self, columns: Iterable[str]) -> tuple[str, ...]:
+    def written_columns(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Return those of the function's columns that are written, in their order."""
         given = tuple(columns)
         kept = given if self.column_list is None else self.column_list
