@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from headrace.build.change_frames import build_result
 from headrace.build.plan_builder import build, registered_tables
 from headrace.build.project_session import borrow
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
@@ -219,7 +220,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             registered_tables(self.project, self.query, spark),
         ):
             streams: dict[str, DataFrame] = {}
-            frame = build(self.project, self.query.transform, spark, reader(spark, self.query.trigger, streams))
+            frame = build_result(self.project, self.query, spark, reader(spark, self.query.trigger, streams)).frame
             facts = plan_facts(frame)
             notes = tuple(self._checked(frame, facts))
             names = matched(self.project, self.query, facts.sources, self.old, self.sources)
