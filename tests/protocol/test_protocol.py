@@ -181,9 +181,8 @@ HOLES_AT = [
     (("reset", "undo, start"), Bucket, 65),
     (("rewind", "undo"), Bucket, 170),
     (("rewind", "undo, start"), FileSystem, 145),
-    (("rebuild", "undo"), Bucket, 610),
-    (("rebuild", "discard"), Bucket, 425),
-    (("rebuild", "discard"), FileSystem, 335),
+    (("rebuild", "undo, start"), FileSystem, 400),
+    (("rebuild", "discard"), FileSystem, 300),
 ]
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from headrace.build import change_frames
 from headrace.change import adopt, pending, rebuild, shadow
 from headrace.change.adopt import Adopt
 from headrace.change.comparison import RebuildReport
@@ -1164,6 +1165,7 @@ class World:
             let(manifest, "version", lambda _: "0")
             for name, value in PLANNING.items():
                 let(planning, name, value)
+            let(change_frames, "build", lambda project, transform, spark, *_: Frame(spark))
             let(rebuild, "catch_up", self._catch_up)
             let(rebuild, "_LOOK_SECONDS", 10.0)
             let(Rebuild, "_report", lambda *_: self._report())
@@ -1231,7 +1233,6 @@ PLANNING: dict[str, Any] = {
     "compared": _nothing,
     "check_cores": _nothing,
     "register_written": _nothing,
-    "build": lambda project, transform, spark, *_: Frame(spark),
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
     "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
@@ -1261,7 +1262,6 @@ _IN_ADOPT: dict[str, Any] = {
     "apply_settings": lambda *_: nullcontext(),
     "registered_tables": lambda *_: nullcontext(),
     "reader": _nothing,
-    "build": PLANNING["build"],
     "plan_facts": PLANNING["plan_facts"],
     "matched": lambda *_: {"0": (SOURCE,)},
     "shown": _nothing,
