@@ -59,7 +59,7 @@ BARS = (
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.8, 7.5),
     Bar("codes of findings", 297, 300),
-    Bar("members of Sink", 17, 16),
+    Bar("members of Sink", 17, 17),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),

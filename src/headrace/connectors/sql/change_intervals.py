@@ -48,7 +48,7 @@ class IntervalMerge(ChangeMerge):
 
     def _remember(self, source: str) -> int:
         """Remember the changes that are new; returns how many."""
-        memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.given])
+        memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
         [(before,)] = memory.select(f"SELECT COUNT(*) FROM {source}")
         is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
         orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]

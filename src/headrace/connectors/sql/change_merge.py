@@ -76,7 +76,7 @@ class ChangeMerge(ABC):
     def _sources(self) -> Iterator[str]:
         dialect = self.dialect
         if self.content.table.num_rows:
-            target = WriteTarget(table=_GIVEN, columns=self.form.given, key=(), replaces=False)
+            target = WriteTarget(table=_GIVEN, columns=self.form.columns, key=(), replaces=False)
             values = [f"held.{dialect.quote(column.name)}" for column in self.form.values]
             own = [f"own.{column.name}" for column in self.form.own]
             self.make_temporary(
