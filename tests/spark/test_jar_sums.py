@@ -13,7 +13,7 @@ import pytest
 from headrace.checks.structure import check_structure
 from headrace.contract import Jars
 from headrace.errors import PlatformError
-from headrace.load import load
+from headrace.loader import load
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm import maven
 from headrace.spark.jvm.maven import changed_jars, known_sums, read_sums, sum_of

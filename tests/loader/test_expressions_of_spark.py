@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.load import load
+from headrace.loader import load
 from headrace.spark import ddl
 
 APP = """\
@@ -95,7 +95,7 @@ def test_a_load_of_yaml_does_not_import_pyspark(write):
     import subprocess
 
     root = write({"headrace.yml": "name: a"})
-    code = f"import sys; from headrace.load import load; load({str(root)!r}); sys.exit('pyspark' in sys.modules)"
+    code = f"import sys; from headrace.loader import load; load({str(root)!r}); sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
