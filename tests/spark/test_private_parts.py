@@ -701,7 +701,7 @@ def what_headrace_brings_in_java_fits_sparks_classes(scene: Scene) -> None:
     target = scene.home / "classes"
     target.mkdir()
     source = SOURCES / "spark" / FILE_MANAGER_SOURCE
-    write_classes(scene.spark.sparkContext._gateway, str(source), str(target))
+    write_classes(scene.spark.sparkContext._gateway, str(target), str(source))
     assert (target / f"{CONDITIONAL_FILE_MANAGER.replace('.', '/')}.class").is_file()
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.exactly_once import KeptLine, LinesLedger
 from headrace.connectors.exactly_once.lake import no_result
+from headrace.connectors.sql.change_rows import HIDDEN
 from headrace.connectors.sql.dialect import Dialect, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.quarantine import QuarantineTable
@@ -50,6 +51,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
         if owner is None or not owner.is_of(context):
             raise no_result(f"table '{name}'", context)
         schema = StructType.fromJson(json.loads(owner.schema))
+        schema = StructType([field for field in schema.fields if HIDDEN not in field.metadata])
         result_columns, _ = columns(schema)
         shown = ", ".join(dialect.select_expression(column) for column in result_columns)
         rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
@@ -64,5 +66,5 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
 
 def _values(row: Mapping[str, Any], result_columns: Sequence[ResultColumn]) -> tuple[Any, ...]:
     """Return the values of a row that was kept as JSON."""
-    pairs = [(row[column.name], column.kind) for column in result_columns]
+    pairs = [(row.get(column.name), column.kind) for column in result_columns]
     return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)

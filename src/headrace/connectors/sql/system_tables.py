@@ -159,6 +159,16 @@ BEFORE = OwnTable(
     ),
     key=(*_LIFE_KEY, "step"),
 )
+# Made for the first sink of change data. aside: the table of what is remembered of the changes. has_gaps: whether a row
+# of the result may have values that are older than the row.
+CHANGES = OwnTable(
+    "_headrace_changes",
+    (
+        *(*_LIFE, *_texts("table_name", "aside"), *_numbers("batch", "has_gaps")),
+        *_numbers("inserts", "updates", "deletes", "ignored", "truncates"),
+    ),
+    key=(*_LIFE_KEY, "batch"),
+)
 # The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.
 FORMS = (EPOCHS, LEDGER, TABLES, QUARANTINE)
 

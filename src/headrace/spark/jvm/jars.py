@@ -275,19 +275,20 @@ def main(source: str, target: str) -> int:
     from headrace.spark.jvm.gateway import without_session
 
     with without_session() as gateway:
-        write_classes(gateway, source, target)
+        write_classes(gateway, target, source)
     return 0
 
 
-def write_classes(gateway: Any, source: str, target: str) -> None:
-    """Compile `source` in the JVM of a gateway."""
+def write_classes(gateway: Any, target: str, *sources: str) -> None:
+    """Compile `sources`, which may use one another, in the JVM of a gateway."""
     jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     compiler = jvm.org.codehaus.janino.Compiler()
     compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
     compiler.setDestinationDirectory(jvm.java.io.File(target), False)
-    given = gateway.new_array(jvm.java.io.File, 1)
-    given[0] = jvm.java.io.File(source)
+    given = gateway.new_array(jvm.java.io.File, len(sources))
+    for at, source in enumerate(sources):
+        given[at] = jvm.java.io.File(source)
     compiler.compile(given)
 
 

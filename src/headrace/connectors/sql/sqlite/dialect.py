@@ -242,6 +242,20 @@ class SqliteDialect(Dialect):
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
+    def same_value(self, one: str, other: str) -> str:
+        return f"{one} IS {other}"
+
+    def json_text(self, json: str, name: str) -> str:
+        return f"json_extract({json}, '$.{name}')"
+
+    def json_object(self, values: Sequence[tuple[str, str]]) -> str:
+        # A function takes 127 arguments; a patch leaves out what is NULL.
+        whole = "'{}'"
+        for first in range(0, len(values), 60):
+            pairs = ", ".join(f"'{name}', {value}" for name, value in values[first : first + 60])
+            whole = f"json_patch({whole}, json_object({pairs}))"
+        return f"NULLIF({whole}, '{{}}')"
+
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         with closing(self.connect_to_read()) as connection:
             [(encoding,)] = rows_of(connection, "PRAGMA encoding")
