@@ -119,8 +119,8 @@ def no_archive(root: Path) -> Seen:
 
 
 def no_input(root: Path) -> Seen:
-    from headrace.build import plan_builder
     from headrace.errors import NOWHERE
+    from headrace.frames import plan_builder
 
     builder = plan_builder._Builder(project(root), None, None, {})  # type: ignore[arg-type]
     return raised(lambda: builder.resolve("tick", NOWHERE))

@@ -115,7 +115,7 @@ def test_expressions_at_the_top_of_a_file_mean_what_they_mean_in_a_function(writ
     with monkeypatch.context() as patch:
         patch.setattr(SparkContext, "_active_spark_context", None)
         project = load(root)
-    from headrace.build.plan_builder import build
+    from headrace.frames.plan_builder import build
 
     frame = build(project, project.tables["result"].transform, spark, lambda source: None)
     (row,) = frame.collect()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.build.project_session import jars_of
 from headrace.cli.entry import main
 from headrace.contract import Jars
 from headrace.errors import PlatformError
+from headrace.frames.project_session import jars_of
 from headrace.loader import load
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm import maven, settings
