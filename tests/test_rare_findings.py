@@ -54,14 +54,14 @@ def no_directory(root: Path) -> Seen:
 
 
 def no_starter(root: Path) -> Seen:
-    from headrace.declare import declarations
+    from headrace.declare.declarations import DeclaredQuery
 
     query = project(root) and headrace.query(sink=headrace.sink.console())(lambda ticks: ticks)
-    before, declarations.starters[:] = list(declarations.starters), []
+    before, DeclaredQuery.starter = DeclaredQuery.starter, None
     try:
         return raised(lambda: query.start(None))
     finally:
-        declarations.starters[:] = before
+        DeclaredQuery.starter = before
 
 
 def no_session(root: Path) -> Seen:
