@@ -16,7 +16,7 @@ from headrace.checks.structure import check_structure_of
 from headrace.checks.triggers import check_cores, check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
-from headrace.frames.change_frames import Result, build_result
+from headrace.frames.change_frames import QueryResult, build_result
 from headrace.frames.plan_builder import Reader, register_written, registered_tables
 from headrace.frames.project_session import borrow
 from headrace.frames.tables import Tables
@@ -191,7 +191,7 @@ def _refused(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def _result(project: Project, query: Query, spark: SparkSession, home: Home, read: Reader) -> Result:
+def _result(project: Project, query: Query, spark: SparkSession, home: Home, read: Reader) -> QueryResult:
     """The result of the query over the tables that it last had."""
     tables = Tables(project, query, home.layout, spark)
     known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
