@@ -33,6 +33,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
 from headrace.findings import Severity, objection, passes, passes_soon, refuses, severity_of
+from headrace.markup import page
 from headrace.redaction import redacted
 
 EXIT_BROKEN = 2
@@ -80,6 +81,10 @@ class PlainData:
         """Return it, and all that is in it, as plain data."""
         values = _by_name(self, self.derived)
         return {name: value for name, value in values.items() if value is not None or name not in self.optional}
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        return page(self.as_dict(), title=getattr(self, "sentence", "") or type(self).__name__)
 
 
 def plain(value: Any) -> Any:
