@@ -32,6 +32,7 @@ NAMES = [
     "load",
     "once",
     "plan",
+    "preview",
     "query",
     "real_time",
     "rebuild",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
 
 from headrace.redaction import redacted
 
 Item = TypeVar("Item")
-_LINE = "1px solid rgba(128,128,128,.35)"
-_TABLE = "border-collapse:collapse;margin:.3em 0;color:inherit;background:transparent"
-_HEAD = f"text-align:left;padding:.2em .7em;border-bottom:{_LINE};background:rgba(128,128,128,.14);color:inherit"
-_CELL = f"text-align:left;padding:.2em .7em;border-bottom:{_LINE};vertical-align:top;color:inherit"
+_STYLE = """<style>.headrace table{border-collapse:collapse;margin:.3em 0;color:inherit;background:transparent}
+.headrace th,.headrace td{text-align:left;padding:.2em .7em;border-bottom:1px solid rgba(128,128,128,.35);
+vertical-align:top;color:inherit;background:transparent}
+.headrace th{background:rgba(128,128,128,.14)}</style>"""
 # Each is legible on white and on black.
 _COLOURS = {
     "#2f9e5b": ("equal", "same", "running", "finished", "ok", "exactly once"),
@@ -26,40 +26,31 @@ _MOST_ROWS = 50
 def table(columns: Sequence[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> str:
     """Return rows below the names of their columns, the first fifty of them."""
     lines = list(rows)
-    head = "".join(f'<th style="{_HEAD}">{_text(column)}</th>' for column in columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td style={chr(34)}{_CELL}{chr(34)}>{_cell(value)}</td>' for value in row)}</tr>"
-        for row in lines[:_MOST_ROWS]
-    )
-    more = f"<div>and {len(lines) - _MOST_ROWS:,} more rows</div>" if len(lines) > _MOST_ROWS else ""
-    top = f"<div><b>{_text(title)}</b></div>" if title else ""
-    return f'{top}<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}'
+    head = _line("th", map(_text, columns))
+    body = "".join(_line("td", map(_cell, row)) for row in lines[:_MOST_ROWS])
+    more = f"<div>and {len(lines) - _MOST_ROWS:,} more</div>" if len(lines) > _MOST_ROWS else ""
+    return whole(f"{_title(title)}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}")
 
 
 def records(facts: Iterable[Mapping[str, Any]], *, title: str = "") -> str:
     """Return mappings as a table: a column for each name of which one has a value."""
     rows = list(facts)
-    names = [
-        name for name in dict.fromkeys(name for row in rows for name in row) if any(_has(row.get(name)) for row in rows)
-    ]
+    names = dict.fromkeys(name for row in rows for name in row if _has(row[name]))
     return table([_words(name) for name in names], ([row.get(name) for name in names] for row in rows), title=title)
 
 
 def page(facts: Mapping[str, Any], *, title: str) -> str:
     """Return plain data: single values as one table, and each list of records as another below its name."""
-    single = {
-        name: value for name, value in facts.items() if _has(value) and not _is_list(value) and name != "sentence"
-    }
-    lists = {name: value for name, value in facts.items() if _is_list(value)}
-    parts = [f"<div><b>{_text(title)}</b></div>"]
-    if single:
-        rows = "".join(
-            f'<tr><th style="{_HEAD}">{_text(_words(name))}</th><td style="{_CELL}">{_cell(value)}</td></tr>'
-            for name, value in single.items()
-        )
-        parts.append(f'<table style="{_TABLE}"><tbody>{rows}</tbody></table>')
-    parts += [records(value, title=_words(name)) for name, value in lists.items()]
-    return "".join(parts)
+    lists = {name: rows for name, value in facts.items() if (rows := list(_records_in(value)))}
+    single = {name: value for name, value in facts.items() if _has(value) and name not in (*lists, "sentence")}
+    lines = "".join(f"<tr><th>{_text(_words(name))}</th><td>{_cell(value)}</td></tr>" for name, value in single.items())
+    tables = (records(rows, title=_words(name)) for name, rows in lists.items())
+    return whole("".join([_title(title), f"<table><tbody>{lines}</tbody></table>" if lines else "", *tables]))
+
+
+def whole(inside: str) -> str:
+    """Return a part of a page with its style, which the parts in it share."""
+    return f'<div class="headrace">{_STYLE}{inside.replace(_STYLE, "")}</div>'
 
 
 class Listing(list[Item]):
@@ -73,8 +64,22 @@ def _has(value: Any) -> bool:
     return value is not None and value != "" and value != () and value != [] and value != {}
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) for item in value)
+def _records_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the records of a list, or of a mapping from names to records."""
+    if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        yield from value
+    elif isinstance(value, Mapping):
+        inner = {name: item if isinstance(item, list | tuple) else [item] for name, item in value.items()}
+        if all(isinstance(item, Mapping) for items in inner.values() for item in items):
+            yield from ({"": name, **item} for name, items in inner.items() for item in items)
+
+
+def _line(tag: str, cells: Iterable[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+
+
+def _title(text: str) -> str:
+    return f"<div><b>{_text(text)}</b></div>" if text else ""
 
 
 def _words(name: str) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # How long a source may take to give its sample; one that gives only what comes meanwhile is asked for a shorter time.
-PATIENCE_SECONDS, EPHEMERAL_SECONDS = 120.0, 10.0
+PATIENCE_SECONDS, EPHEMERAL_SECONDS, LAST_SECONDS = 120.0, 10.0, 3
 
 
 @judge_arguments
@@ -98,6 +98,7 @@ def _sample(source: NamedSource, spark: SparkSession, most: int) -> list[tuple[A
             try:
                 while not running.awaitTermination(1) and time.monotonic() < end:
                     if len(taken) >= most or (ephemeral and taken):
+                        running.awaitTermination(LAST_SECONDS)  # Stopped within a batch, Spark logs stack traces.
                         break
             finally:
                 running.stop()

@@ -25,7 +25,7 @@ from headrace.queries import driver_lock
 from headrace.queries.changes import RebuildRecord
 from headrace.queries.identity import enter_name, nothing_kept, register_query, sink_context
 from headrace.queries.layout import history_file, layout_of
-from headrace.queries.rename_record import waiting_renames
+from headrace.queries.location import waiting_renames
 from headrace.run.rename import apply_renames, rename_history, rename_table
 from tests.registered import layout_in
 from tests.run.projects import rows, write_project

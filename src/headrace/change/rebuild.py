@@ -25,8 +25,7 @@ from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, RewindRecord, require_ended
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, history_file, latest_generation, layout_of
-from headrace.queries.location import former_location, table_before
-from headrace.queries.rename_record import waiting_renames
+from headrace.queries.location import former_location, table_before, waiting_renames
 from headrace.run.plan import plan
 from headrace.run.rename import apply_renames
 from headrace.run.sink_work import ignore, require_stopped

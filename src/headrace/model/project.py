@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 from headrace import contract
 from headrace.errors import NOWHERE, OF_THE_CATALOGUE, Finding, ProjectError, Where, nearest
 from headrace.findings import Severity
-from headrace.markup import table
+from headrace.markup import table, whole
 from headrace.model.change_data import ChangeData
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
@@ -281,6 +281,9 @@ class Project:
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
     local: Path | None = field(default=None, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        return f"<project '{self.name}': sources {', '.join(self.sources)}; queries {', '.join(self.queries)}>"
+
     def _repr_html_(self) -> str:
         """Show its graph in a notebook: what each query reads, and where its result goes."""
         rows = [
@@ -294,7 +297,7 @@ class Project:
         ]
         title = f"project {self.name}, target {self.target.name}"
         graph = table(("reads", "query", "mode", "trigger", "writes into"), rows, title=title)
-        return graph + table(("input", "kind", "watermark, or what it reads"), inputs)
+        return whole(graph + table(("input", "kind", "watermark, or what it reads"), inputs))
 
     @property
     def is_rebuild(self) -> bool:

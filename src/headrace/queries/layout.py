@@ -59,8 +59,7 @@ class QueryLayout:
     reset = _InHome("reset.json")  # What is being done, or was done, to begin the next generation in place of this one.
     adoption = _InHome("adopted.json")  # Which checkpoint of another program this generation continues.
     plan = _InHome("plan.txt")  # The plans of the first batch of the newest start, as Spark tells them.
-    # Which sources are being renamed in the checkpoint; gone once that is done.
-    source_rename = _InHome("source_rename.json")
+    source_names = _InHome("sources.json")  # What Spark calls each source of the query.
     rewound = _InHome("rewound.json")  # The mark of a generation that was rewound: of which rewind it is.
 
     @property

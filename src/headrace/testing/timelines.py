@@ -16,7 +16,7 @@ from headrace.build.plan_builder import build, registered_tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
-from headrace.markup import table
+from headrace.markup import table, whole
 from headrace.model import Project, Query, Transform
 from headrace.queries.layout import layout_of
 from headrace.spark.jvm.session_conf import apply_settings
@@ -63,8 +63,10 @@ class TimelineRun:
 
     def _repr_html_(self) -> str:
         """Show what the sink held after each batch in a notebook."""
-        return "".join(
-            table(rows.columns, rows, title=f"after batch {number}") for number, rows in enumerate(self.steps, 1)
+        return whole(
+            "".join(
+                table(rows.columns, rows, title=f"after batch {number}") for number, rows in enumerate(self.steps, 1)
+            )
         )
 
     def after(self, batch: int) -> ResultRows:
