@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
-from headrace.errors import CheckpointError, Finding
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import NamedSource, Project, Query
-from headrace.queries.changes import was_cut_off
 from headrace.queries.identity import renaming, waiting_rename
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.location import table_before
@@ -96,7 +95,8 @@ def unfinished_sources(layout: QueryLayout) -> Iterator[Finding]:
     for old, new in (record(layout) or {}).items():
         fault = f"the renaming of source '{old}' to '{new}' in the checkpoint of query '{layout.query}' was cut off"
         fix = f"start the query, which ends it: headrace run {layout.query}"
-        yield was_cut_off(layout.source_rename, fault, fix).with_severity("warning")
+        where = Where(file=str(layout.source_rename))
+        yield Finding(code="HR581", where=where, what=fault, fix=fix, severity="warning")
 
 
 def _renamed(project: Project, query: Query) -> list[NamedSource]:

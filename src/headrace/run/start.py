@@ -249,6 +249,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         generation=home.layout.generation,
         mode=query.mode,
         checkpoint=home.checkpoint.root,
+        mark=home.layout.head,
         fingerprint=plan.fingerprint,
         on_error=reports.faults.append,
         on_warning=reports.note,
