@@ -30,10 +30,9 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
-from headrace.queries import changes, driver_lock, lease, manifest
-from headrace.queries.changes import RewindRecord
+from headrace.queries import driver_lock, lease, log, manifest
 from headrace.queries.form import QueryForm
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import QueryLayout, layout_of, log_of
 from headrace.queries.lease import LEASE_SECONDS
 from headrace.run import plan as planning
 from headrace.run import start as starting
@@ -63,8 +62,8 @@ _OF_RESULT = (
     "FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) WHERE table_name = 'result' "
     "ORDER BY batch"
 )
-_PLANNED = re.compile(r"/queries/q-[0-9a-f]{8}/g1/checkpoint/offsets/\d")
-_LOGS = re.compile(r"/g\d+/checkpoint/(offsets|commits)/\d+$")
+_PLANNED = re.compile(r"/queries/q-[0-9a-f]{8}/g1\.\d+/checkpoint/offsets/\d")
+_LOGS = re.compile(r"/g\d+\.\d+/checkpoint/(offsets|commits)/\d+$")
 _LINES, _PLANS = f"SELECT batch {_OF_RESULT}", f"SELECT batch, planned {_OF_RESULT}"
 
 
@@ -676,7 +675,7 @@ class World:
         """The result, and what the checkpoint in use has of its batches."""
         with self.scheduler.aside():
             layout = layout_of(*self.declared(bucket))
-        below = f"/queries/{layout.directory}/g{layout.generation}/"
+        below = f"/queries/{layout.directory}/{layout.place}/"
         objects = self.buckets[bucket].objects
         logs = {key: objects[key].data for key in objects if below in key and _LOGS.search(key)}
         return set(self._rows()), logs
@@ -815,14 +814,14 @@ class World:
         if isinstance(change, Rewind) and status is not None and status.phase == "done":
             with self.scheduler.aside():
                 layout = layout_of(change.project, change.query)
-                record = RewindRecord.of(layout)
-                assert record is not None
-                if record.generation != layout.generation:
-                    return  # A reset came after it.
+                newest = log_of(layout)
+                assert newest is not None
+                assert newest.settled is not None
+                to_batch = int(newest.settled.facts["batch"])
                 archive = Archive(layout.archive)
                 later = max(archive.entries(), default=-1)
-            expected = {(name, batch) for name, batch in before if batch <= record.batch}
-            if later > record.batch:
+            expected = {(name, batch) for name, batch in before if batch <= to_batch}
+            if later > to_batch:
                 self._broken(f"{process.name}: the archive has batch {later}, which was taken back")
         if verb == "undo" and status is None and len(self._before) == 1:
             expected = before
@@ -905,7 +904,7 @@ class World:
             for module in (exactly_once, preparation, silence, rebuild, transactions, s3):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
-            let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))
+            let(log, "datetime", SimpleNamespace(now=lambda _: self._now()))
             let(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
             let(lease, "threading", threads)
             let(lease, "os", SimpleNamespace(getpid=lambda: scheduler.process.pid))

@@ -213,7 +213,9 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         record = self.record
         if record.kind != "discarding":
             rest = tuple(directory for directory in record.kept if directory not in kept)
-            facts = {"discards": [str(directory) for directory in kept]}
+            current = record.current
+            own = current.facts if current is not None and current.change == self.name else {}
+            facts = {**own, "discards": [str(directory) for directory in kept]}
             record = self._enter("discarding", change=self.name, of=0, begun="", target=None, facts=facts, kept=rest)
         reached("recorded")
         for name in record.facts["discards"]:
@@ -341,7 +343,10 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             "intent": (self.name, f"a {self.name} of query '{name}' was cut off; end it: {self._then('resume')}; or "),
             "done": ("done", f"query '{name}' {done}; take it back: {undo}; delete that for good: {discard}"),
             "undoing": ("undo", f"the undoing of a {self.name} of query '{name}' was cut off; end it: "),
-            "discarding": ("discard", f"what a {self.name} of query '{name}' has set aside is being deleted; end that: "),
+            "discarding": (
+                "discard",
+                f"what a {self.name} of query '{name}' has set aside is being deleted; end that: ",
+            ),
         }[current.kind]
         sentence += {"intent": f"take it back: {undo}", "done": ""}.get(current.kind, self._then("resume"))
         return ChangeStatus(

@@ -164,7 +164,9 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         record = self.record
         if record.is_open and record.change != self.name:
             require_ended(self.live)
-            raise self._refused(f"what a {record.change} has kept is being deleted", f"end that: {self._then('resume')}")
+            raise self._refused(
+                f"what a {record.change} has kept is being deleted", f"end that: {self._then('resume')}"
+            )
 
     @property
     def _former(self) -> Directory:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _FOLDERS = {Part.OFFSETS: "planned batches", Part.COMMITS: "committed batches"}
 
+
 @dataclass(frozen=True, kw_only=True)
 class ResetPlan(PlainData):
     """What a reset does: what it moves out of the way, in the storage and in the sink, and what is to be known of it.

@@ -116,7 +116,7 @@ def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
     if record is None or record.change != "rebuild":
         return None
     facts = record.facts
-    made, former = Directory.parse(facts["made"]) or record.live, record.former or record.live
+    made, former = Directory.parse(facts.get("made", "")) or record.live, record.former or record.live
     layout = live.at(made)
     committed, waiting = None, None
     try:

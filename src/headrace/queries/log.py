@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from headrace.contract import Mark
-from headrace.errors import CheckpointError, LeaseLost, Where
+from headrace.errors import CheckpointError, LeaseLost
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import names_in, remove_tree
 from headrace.storage.private import writing_to
@@ -147,7 +147,10 @@ def append(folder: Path, query: str, record: LogRecord) -> LogRecord:
         (folder / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
         if numbered.create(folder / FOLDER, number, _facts(record)):
             return record
-    fault = f"another process has changed query '{query}' since this one has looked: its log has record {number}"
+    fault = (
+        f"another process has changed query '{query}' since this one has looked, which was stopped for longer than its "
+        f"lease lasts or came second: its log has record {number}"
+    )
     raise LeaseLost(code="HR526", what=fault, fix=f"look how it stands: headrace status {query}")
 
 

@@ -17,7 +17,10 @@ def is_applied(context: SinkContext, kept: Mark | None) -> bool:
     if mine is None or kept is None:
         return False
     if kept.number > mine.number and mine.way != "start":
-        fault = f"another command has changed query '{context.query}' since this one began, which writes nothing more"
+        fault = (
+            f"this process was stopped for longer than its lease lasts, and another command has changed query "
+            f"'{context.query}' since: this one writes nothing more"
+        )
         raise LeaseLost(code="HR526", what=fault, fix=f"look how it stands: headrace status {context.query}")
     if kept.number > mine.number or (kept.number == mine.number and kept.token != mine.token):
         which = "is an older copy" if kept.number > mine.number else "is another copy"
