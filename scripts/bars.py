@@ -4,7 +4,8 @@ A bar is a ceiling (or a floor, for the median) that only moves in the direction
 kit for tests of queries brought 2,950 lines and four codes; late rows that are kept, repairs of a result and causes of
 a mismatch brought 1,300 lines and five codes; the kit that tries faults on any sink brought 1,050 lines and five
 modules; the checks of servers, topics, files and arguments brought 3,750 lines, 14 modules and twelve codes; folders
-for each database and the register of ids brought 20 modules and one code.
+for each database and the register of ids brought 20 modules and one code; the wheel, `doctor`, `explain`, completion,
+`preview` and what a notebook shows brought 1,200 lines.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 77_800, 64_500),
+    Bar("lines", 79_000, 64_500),
     Bar("modules", 410, 430),
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.8, 7.5),

@@ -16,10 +16,11 @@ ADMIN = "headrace_admin"
 
 
 class MariaDbServer(DatabaseServer):
-    """One data directory."""
+    """One data directory; `binlog`: whether it logs the changes of rows, as Debezium reads them."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, binlog: bool = False) -> None:
         super().__init__(home, process.ordinary_user("mysql"))
+        self.binlog = binlog
 
     @staticmethod
     def missing() -> str | None:
@@ -72,6 +73,10 @@ class MariaDbServer(DatabaseServer):
             "ssl-cert": self.home / "server.crt",
             "ssl-key": self.home / "server.key",
         }
+        if self.binlog:
+            settings |= {"server-id": 1, "log-bin": "binlog", "binlog-format": "ROW", "binlog-row-image": "FULL"}
+            # Debezium's connector for MySQL asks a newer server for what MariaDB does not know.
+            settings["version"] = "5.7.9-MariaDB"
         command = [self._program("mariadbd"), "--no-defaults", "--skip-name-resolve"]
         return [*command, *(f"--{name}={value}" for name, value in settings.items())]
 

@@ -59,6 +59,8 @@ class PostgresServer(DatabaseServer):
             "shared_buffers": "512MB",
             "max_wal_size": "512MB" if process.is_in_memory(self.home) else "4GB",
             "max_connections": 60,
+            # So that Debezium can follow a table.
+            "wal_level": "logical",
             "ssl": "on",
             "ssl_cert_file": self.home / "server.crt",
             "ssl_key_file": self.home / "server.key",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.declare.decorators import (
         available_now,
         broadcast,
+        cdc,
         continuous,
         counter,
         every,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     )
     from headrace.model import Project
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Project",
@@ -53,6 +54,7 @@ __all__ = [
     "apply",
     "available_now",
     "broadcast",
+    "cdc",
     "change",
     "check",
     "continuous",

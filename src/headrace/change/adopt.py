@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from headrace.build.change_frames import build_result
 from headrace.build.plan_builder import build, registered_tables
 from headrace.build.project_session import borrow
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
@@ -157,7 +158,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             return self._adopted(built, reached)
 
     def _adopted(self, built: Built, reached: Callable[[str], None]) -> Adoption:
-        project, query, plan, own = self.project, self.query, built.plan, self._next(self.live.generation)
+        query, plan, own = self.query, built.plan, self._next(self.live.generation)
         with writing_to(self.live.folder):
             make_private(self.live.storage)
         if not plan.continues:
@@ -236,7 +237,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             registered_tables(self.project, self.query, spark),
         ):
             streams: dict[str, DataFrame] = {}
-            frame = build(self.project, self.query.transform, spark, reader(spark, self.query.trigger, streams))
+            frame = build_result(self.project, self.query, spark, reader(spark, self.query.trigger, streams)).frame
             facts = plan_facts(frame)
             notes = tuple(self._checked(frame, facts))
             names = matched(self.project, self.query, facts.sources, self.old, self.sources)

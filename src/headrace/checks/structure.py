@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headrace.checkpoint.sources import source_of
+from headrace.checks.change_data import check_change_data
 from headrace.checks.closures import check_shared_variables
 from headrace.checks.locations import (
     NAME,
@@ -65,6 +66,8 @@ def check_declared(
     yield from _check_connectors(project, unsound)
     for query in project.queries.values():
         yield from check_triggers(project, query)
+        if query.name not in unsound:
+            yield from check_change_data(project, query)
     yield from _check_watermarks(project)
     yield from _check_late_rows(project)
     for _, finding in find_conflicts(project):

@@ -96,12 +96,33 @@ class Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 fine, 1 a finding or a failed query, 2 used wrongly or broken.",
 )
-@click.version_option(__version__, prog_name="headrace")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, _, given: _show_versions(context) if given else None,
+    help="Show the versions of Headrace, Spark and Java, and the jars that are here.",
+)
 @click.pass_context
 def headrace(context: click.Context) -> None:
     """Write the batch query, run it as a stream, and prove that the result is right."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+def _show_versions(context: click.Context) -> None:
+    from headrace.spark.jvm.jars import installed
+    from headrace.spark.jvm.preconditions import require_java
+
+    try:
+        java = require_java()
+        shown = f"Java {java.version} ({java.home})"
+    except HeadraceError as error:
+        shown = f"no Java: {error.findings[0].what}"
+    click.echo(f"headrace, version {__version__}\nSpark {_version('pyspark')}, {shown}")
+    click.echo(f"jars: {', '.join(installed()) or 'none'}")
+    context.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,6 +11,9 @@ from headrace.contract.batch_record import BatchRecord as BatchRecord
 from headrace.contract.batch_record import Leap as Leap
 from headrace.contract.batch_record import OperatorProgress as OperatorProgress
 from headrace.contract.batch_record import SourceProgress as SourceProgress
+from headrace.contract.change_data import CHANGE_COLUMN as CHANGE_COLUMN
+from headrace.contract.change_data import ChangeOptions as ChangeOptions
+from headrace.contract.change_data import change_type as change_type
 from headrace.contract.connector import Ability as Ability
 from headrace.contract.connector import Connector as Connector
 from headrace.contract.connector import Failure as Failure
@@ -44,6 +47,7 @@ from headrace.contract.sink import Session as Session
 from headrace.contract.sink import Sink as Sink
 from headrace.contract.sink import SinkAdoption as SinkAdoption
 from headrace.contract.sink import SinkAnswers as SinkAnswers
+from headrace.contract.sink import SinkChanges as SinkChanges
 from headrace.contract.sink import SinkCorrections as SinkCorrections
 from headrace.contract.sink import SinkLedger as SinkLedger
 from headrace.contract.sink import SinkRename as SinkRename
@@ -55,6 +59,7 @@ from headrace.contract.sink import Writer as Writer
 from headrace.contract.sink import readable_back as readable_back
 from headrace.contract.sink_values import OUTPUT_MODES as OUTPUT_MODES
 from headrace.contract.sink_values import Boundary as Boundary
+from headrace.contract.sink_values import ChangeCounts as ChangeCounts
 from headrace.contract.sink_values import Correction as Correction
 from headrace.contract.sink_values import Held as Held
 from headrace.contract.sink_values import KeptResult as KeptResult

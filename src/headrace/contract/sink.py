@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.contract.change_data import ChangeOptions
 from headrace.contract.connector import Ability, Connector, OptionError, overrides
 from headrace.contract.sink_values import (
     Correction,
@@ -50,8 +51,9 @@ class Sink(Connector):
     Sinks that are equal write to the same place, which only one query may do. After a crash at any point, starting
     again must leave the result as if there had been none (if `transactional` or `idempotent` is claimed).
 
-    What it can do beyond that is an object each, or None: `ledger`, `corrections`, `answers`, `rename`, `rewind`
-    and `swap`. `reset` and `adoption` are always there, since a result that cannot be moved or entered stays as it is.
+    What it can do beyond that is an object each, or None: `changes`, `ledger`, `corrections`, `answers`, `rename`,
+    `rewind` and `swap`. `reset` and `adoption` are always there, since a result that cannot be moved or entered stays
+    as it is.
     """
 
     @property
@@ -119,6 +121,11 @@ class Sink(Connector):
         return None
 
     @property
+    def changes(self) -> SinkChanges | None:
+        """Applies change data; None: rows of the result can be neither replaced in order nor deleted."""
+        return None
+
+    @property
     def ledger(self) -> SinkLedger | None:
         """Which batches are in, from the sink itself."""
         return None
@@ -180,6 +187,23 @@ class CatalogSink(Sink):
         Args:
             frame: The result that the table is made for.
             placeholder: An empty directory to enter if the sink has written no rows; without it nothing is entered.
+        """
+
+
+class SinkChanges(Ability):
+    """Applies change data, so that the result equals the fold of all changes in their order.
+
+    Of two changes the one with the greater sequence is newer; of equal ones that with the later position, and without
+    positions that whose row has the greater hash. Every replay, and every batch over the same rows, agrees on that.
+    """
+
+    @abstractmethod
+    def bind(self, options: ChangeOptions) -> Sink:
+        """Return the sink as it applies changes.
+
+        Its `open` takes a frame with the column `CHANGE_COLUMN`, in update mode, and calls `SinkContext.on_changes`
+        with the counts of each batch. All its abilities know the columns that it adds to the result; `read_back` gives
+        the result's own columns, with those of the interval where it keeps one.
         """
 
 

@@ -72,6 +72,21 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangeCounts:
+    """What a batch of change data has done to a result.
+
+    inserts, updates, deletes: rows of the result; with intervals, those that are new, changed and no longer there.
+    ignored: changes that newer ones had replaced before they came, within their batch too. truncates: all that came.
+    """
+
+    inserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    ignored: int = 0
+    truncates: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class SinkContext:
     """The life of a query that a sink writes for.
 
@@ -88,6 +103,7 @@ class SinkContext:
     on_computed: called each time that a batch's rows were computed, with whether to the end: Spark's own count of the
         rows read adds up over all of them. A sink that computes each batch once need not call it.
     on_written: called once a batch is in, with the seconds that the sink itself took, without the rows' computation.
+    on_changes: called once a batch of change data is in, with what it did to the result.
     empty_batches: batches of the checkpoint that no sink is ever given: they hold no rows, only state in other
         partitions.
     application, project: whose query it is: an id that the storage directory was given once, and the project's name.
@@ -109,6 +125,7 @@ class SinkContext:
     on_retry: Callable[[int, Finding | None], None] = _ignore
     on_computed: Callable[[int, bool], None] = _ignore
     on_written: Callable[[int, float], None] = _ignore
+    on_changes: Callable[[int, ChangeCounts], None] = _ignore
     empty_batches: frozenset[int] = frozenset()
     application: str = "unnamed"
     project: str = ""

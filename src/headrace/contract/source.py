@@ -27,6 +27,7 @@ class SourceFacts:
     continuous, real_time: the triggers of these names take it.
     ephemeral: it gives only what comes while the query runs: no start can resume from a checkpoint, and a trigger that
         ends by itself finds nothing.
+    change_data: its rows are changes of a table; one more column, the struct `__change`, describes each change.
     """
 
     replayable: bool
@@ -34,6 +35,7 @@ class SourceFacts:
     continuous: bool = False
     real_time: bool = False
     ephemeral: bool = False
+    change_data: bool = False
 
 
 def bad_rows_metric(source: str) -> str:
@@ -227,6 +229,13 @@ class Source(Connector):
         except SourceError as error:
             return error.findings[0].what
         return ""
+
+    def with_positions(self) -> tuple[Source, tuple[str, ...]] | None:
+        """Return the same source, whose rows have the columns `partition` and `offset`, and those that this adds.
+
+        Of two changes with one sequence the one with the later offset holds. None: it has no offsets.
+        """
+        return None
 
     def since(self, spark: SparkSession, prefix: SourcePrefix) -> Source:
         """Return the same source, whose first batch begins where that of `prefix` began, as far as its rows are there.

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace import model, registry
+from headrace.checks.change_data import bind_changes
 from headrace.contract import Sink, object_options, path_options, without_values
 from headrace.declare import declarations
 from headrace.declare.declarations import (
@@ -131,7 +132,7 @@ class Assembly:
         )
         paths = (path for connector in connectors for _, path in paths_of(connector))
         reach(paths, project.target.spark)
-        return project
+        return bind_changes(project)
 
     def _connector(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Any | None:
         options = dict(declared.options)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from headrace.contract import OUTPUT_MODES, OutputMode
+from headrace.declare.change_data import CDC_KEYS, read_change_data
 from headrace.declare.declarations import (
     DECLARED,
     DeclaredCounter,
@@ -86,6 +88,7 @@ def _query(
     restart: Mapping[str, Any] | str | None = None,
     state_budget: str | int | None = None,
     late: DeclaredSink | None = None,
+    frame: FrameType | None = None,
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
 
@@ -101,6 +104,7 @@ def _query(
             `{"limit": 8, "pause": "1 second"}`, or "never".
         state_budget: The memory that its state may take before the application warns of it, as "2g".
         late: The sink of the rows that it drops as late, each exactly once; a query `NAME_late` writes them.
+        frame: Where it is declared; by default the caller's.
 
     Returns:
         The declared query; calling it calls the function.
@@ -108,7 +112,7 @@ def _query(
     Raises:
         ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
     """
-    frame = sys._getframe(1)
+    frame = frame or sys._getframe(1)
     if isinstance(function, DeclaredSink):
         message = "the sink is given by position, where a decorator has the function"
         fault("HR117", message, "write @hr.query(sink=hr.sink.console())", where_of_frame(frame))
@@ -238,6 +242,84 @@ def parse_trigger(text: str) -> Trigger:
 
 
 query: DeclaresQuery = _query
+
+
+def cdc(
+    *,
+    sink: DeclaredSink,
+    keys: Sequence[str],
+    sequence_by: str | None = None,
+    apply_as_deletes: str | None = None,
+    apply_as_truncates: str | None = None,
+    column_list: Sequence[str] | None = None,
+    except_column_list: Sequence[str] | None = None,
+    stored_as_scd_type: Literal[1, 2] = 1,
+    track_history_column_list: Sequence[str] | None = None,
+    track_history_except_column_list: Sequence[str] | None = None,
+    ignore_null_updates: bool = False,
+    keep_deletes: str | None = None,
+    start_column: str | None = None,
+    end_column: str | None = None,
+    trigger: Trigger | str | None = None,
+    name: str | None = None,
+    on_change: OnChange = "refuse",
+    renamed_from: str | Sequence[str] = (),
+    restart: RestartPolicy | Literal["never"] | None = None,
+) -> Callable[[Callable[P, Rows]], DeclaredQuery[P, Rows]]:
+    """Declare a function of rows whose changes are applied to a table: inserts, updates and deletes by key.
+
+    The function sees the rows of the changed table, not the changes. It may select, compute and filter; a row that no
+    longer passes a filter is deleted. Of two changes of a key the one with the greater sequence holds, however they
+    come.
+
+    Args:
+        sink: The table, as `hr.sink.postgres("${DB}", table="customers")`.
+        keys: The columns of the result by which a row is found.
+        sequence_by: The column of the source by whose values changes are ordered. Debezium's have an order themselves.
+        apply_as_deletes: A condition over the source's columns, as `"op = 'DELETE'"`: such a row deletes its key.
+        apply_as_truncates: A condition as well: such a row deletes all rows that are older.
+        column_list: The columns of the result that are written; by default all.
+        except_column_list: The columns that are not written.
+        stored_as_scd_type: 1 keeps the newest row of each key; 2 keeps its history.
+        track_history_column_list: With type 2, the columns of which another value begins a new row; by default all.
+        track_history_except_column_list: With type 2, the columns that are changed in place.
+        ignore_null_updates: Whether a NULL leaves what is stored.
+        keep_deletes: How long a delete is remembered, so that an older change that arrives later is ignored; by default
+            7 days.
+        start_column: With type 2, the column with the sequence from which a row held; by default `__START_AT`.
+        end_column: The column with the sequence up to which it held, NULL in the current row; `__END_AT`.
+        trigger: When a batch is made; without it, as soon as the last one is done.
+        name: The query's name; by default the function's.
+        on_change: `forward` lets it start after a change that only rows from then on follow.
+        renamed_from: The name that it had before, or several, the newest first.
+        restart: When the application starts it again after a failure that passes by itself.
+
+    Returns:
+        The declared query; calling it calls the function.
+
+    Raises:
+        ProjectError: An argument is wrong. While a project is loaded, its faults are reported together.
+    """
+    given = {option: value for option, value in locals().items() if option in CDC_KEYS}
+    given = {option: list(value) if isinstance(value, tuple) else value for option, value in given.items()}
+    frame = sys._getframe(1)
+    declare = _query(
+        sink=sink,
+        mode="update",
+        trigger=trigger,
+        name=name,
+        on_change=on_change,
+        renamed_from=renamed_from,
+        restart=restart,
+        frame=frame,
+    )
+
+    def declare_changes(body: Body) -> Any:
+        declared = declare(body)
+        changes = read_change_data(given, declared.whose, declared.where, fault)
+        return replace(declared, cdc=changes, sink=declared.sink if changes else None)
+
+    return declare_changes
 
 
 @overload

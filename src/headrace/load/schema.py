@@ -9,12 +9,15 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
+from headrace.contract.change_data import SCD_TYPES
+from headrace.declare.change_data import CDC_KEYS, required_options
 from headrace.declare.decorators import TIMED
 from headrace.declare.option_values import option_schema
 from headrace.errors import HeadraceError
 from headrace.load import targets
 from headrace.load.project import KEYS
 from headrace.load.yaml_queries import QUERY_KEYS, SOURCE_KEYS, SQL_KEYS, TABLE_KEYS, WATERMARK_KEYS
+from headrace.model.change_data import ChangeData
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS
 from headrace.model.project import DURABILITIES, ON_CHANGE
 from headrace.model.state_store import OPTIONS, Choice
@@ -79,6 +82,7 @@ _DOCS: Mapping[str, str] = {
     "watermark": "How late a row may come by the time in one of its columns.",
     "column": "The column with the event time.",
     "delay": "How late a row may come, as 2 hours.",
+    "cdc": "How its rows, which are changes, change the table of the sink.",
 }
 
 
@@ -161,8 +165,22 @@ def _query() -> Schema:
         "renamed_from": _NAMES,
         "state_budget": _TEXT,
         "restart": {"anyOf": [_one_of([NEVER]), _texts_of(RESTART_KEYS)]},
+        "cdc": _change_data(),
     }
     return {**_object(QUERY_KEYS, made), "required": ["sink"], **_exactly_one(("sql", "select"))}
+
+
+def _change_data() -> Schema:
+    docs = option_docs(ChangeData)
+    special = {"stored_as_scd_type": _or_variable({"enum": list(SCD_TYPES)}), "ignore_null_updates": _FLAG}
+    made = {
+        option: {
+            **special.get(option, _NAMES if option == "keys" or option.endswith("_list") else _TEXT),
+            **_with_description(docs.get(option)),
+        }
+        for option in CDC_KEYS
+    }
+    return {**_object(CDC_KEYS, made), "required": required_options()}
 
 
 def _source() -> Schema:

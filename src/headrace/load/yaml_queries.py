@@ -10,6 +10,7 @@ from typing import Any
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
 from headrace.declare.assembly import BESIDE
+from headrace.declare.change_data import CDC_KEYS, read_change_data
 from headrace.declare.declarations import DeclaredSettings, DeclaredSink, DeclaredSource, restart_policy
 from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import display_path
@@ -17,13 +18,14 @@ from headrace.declare.variables import NoText, read_text
 from headrace.errors import PlatformError, Where, nearest
 from headrace.load.document import DocumentEntry, DocumentReading
 from headrace.model import Default, Duration, Trigger, Watermark
+from headrace.model.change_data import ChangeData
 from headrace.model.project import ON_CHANGE
 from headrace.model.trigger import NEVER, RESTART_KEYS, Restart
 from headrace.units import parse_size
 
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
-QUERY_KEYS = (*SQL_KEYS, "sink", *BESIDE["sink"])
+QUERY_KEYS = (*SQL_KEYS, "sink", *BESIDE["sink"], "cdc")
 # Keys that other tools have for a query, and where that stands here.
 _ELSEWHERE = {
     **dict.fromkeys(("source", "sources"), "name the source in the SELECT: FROM its_name"),
@@ -83,12 +85,17 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
     whose = f"query '{name}'"
     select = _select("query", name, entry, reading, root, QUERY_KEYS)
     keys = entry.value if isinstance(entry.value, dict) else {}
+    changes = _change_data(whose, keys, reading)
+    mode = reading.choose(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode")
+    written_sink = sink(whose, entry, keys.get("sink"), reading)
     return WrittenQuery(
         name=name,
         select=select,
-        sink=sink(whose, entry, keys.get("sink"), reading),
+        # Without its options it would be a query of rows.
+        sink=None if "cdc" in keys and changes is None else written_sink,
         late=_late(whose, entry, keys.get("late"), reading),
-        mode=reading.choose(keys.get("mode"), f"{whose}, mode,", OUTPUT_MODES, f"{whose} has no output mode"),
+        mode=mode if changes is None else "update",
+        cdc=changes,
         trigger=_trigger(whose, keys.get("trigger"), reading),
         description=" ".join((reading.text(keys.get("description"), f"{whose}, description,") or "").split()),
         on_change=reading.choose(keys.get("on_change"), f"{whose}, on_change,", ON_CHANGE, f"{whose} has no on_change"),
@@ -99,6 +106,23 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         ),
         where=entry.where,
     )
+
+
+def _change_data(whose: str, keys: dict[str, DocumentEntry], reading: DocumentReading) -> ChangeData | None:
+    entry = keys.get("cdc")
+    if entry is None:
+        return None
+    for other in ("mode", "late", "state_budget"):
+        if other in keys:
+            fix = f"leave {other} out: changes are applied in update mode, and none is late or keeps state"
+            reading.fault("HR104", f"{whose} has cdc and {other}", fix, keys[other].where)
+    options = reading.mapping(entry, f"{whose}, cdc,", CDC_KEYS, example="keys: [id]")
+    if entry.value is not None and not isinstance(entry.value, dict):
+        return None
+    expand, found = reading.variables.expand, reading.findings
+    values = {name: expand(value.plain(), value.where, found) for name, value in options.items()}
+    lines = {name: value.where for name, value in options.items()}
+    return read_change_data(values, whose, entry.where, reading.fault, lines)
 
 
 def _select(

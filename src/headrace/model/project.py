@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 from headrace import contract
 from headrace.errors import NOWHERE, OF_THE_CATALOGUE, Finding, ProjectError, Where, nearest
 from headrace.findings import Severity
+from headrace.model.change_data import ChangeData
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
 from headrace.redaction import Redactor, redacted
@@ -179,6 +180,7 @@ class QuerySettings(Declaration):
     restart: when the application starts it again after a failure that passes by itself; None: by the default policy,
         and never where its trigger comes to an end.
     state_budget_bytes: the memory that its state may take before the application warns of it.
+    cdc: how its rows, which are changes, change the table of its sink; None: they are rows of the result.
     """
 
     _word = "query"
@@ -189,6 +191,7 @@ class QuerySettings(Declaration):
     renamed_from: tuple[str, ...] = ()
     restart: Restart | None = None
     state_budget_bytes: int | None = None
+    cdc: ChangeData | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

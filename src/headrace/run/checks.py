@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.build.plan_builder import build, registered_tables
+from headrace.build.change_frames import build_result
+from headrace.build.plan_builder import registered_tables
 from headrace.checks.analysed import check_analysed, describe_state
 from headrace.checks.closures import (
     Changed,
@@ -149,7 +150,9 @@ def _analysed(
             seen = Watched()
             try:
                 with watch_building(lambda: all_settings(spark), project.modules, is_users) as seen:
-                    frame = build(project, query.transform, spark, lambda each: each.connector.stream(spark, each.name))
+                    frame = build_result(
+                        project, query, spark, lambda each: each.connector.stream(spark, each.name)
+                    ).frame
             finally:
                 _set_back(spark, seen)
             executed = frozenset(seen.executed)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import Reader, build, register_written, registered_tables
+from headrace.build.change_frames import Result, build_result
+from headrace.build.plan_builder import Reader, register_written, registered_tables
 from headrace.build.project_session import borrow
 from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
@@ -98,10 +99,11 @@ def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -
     """How `query` stands to what ran in `home`, and its result; the tables of the session are registered."""
     streams: dict[str, DataFrame] = {}
     ran, called = as_it_ran(query, home.layout), former_sources(project, query, home.layout)
-    frame = _frame(project, query, spark, home, streams)
+    result = _result(project, query, spark, home, streams)
+    frame = result.frame
     if not home.begun and read_register(project.storage) is None:  # Nothing has run here, and a look makes no record.
         return Judgement(query=query.name, verdict="same", from_batch=0), frame
-    now = present(project, ran, frame, home, streams, called=called)
+    now = present(project, ran, result.rows, home, streams, called=called)
     known, begun = forms(home.layout.manifest), home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
     judgement = judge(project, query, known, now, begun=begun, checkpoint=checkpoint, versions=versions)
@@ -187,23 +189,25 @@ def _refused(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def _frame(project: Project, query: Query, spark: SparkSession, home: Home, streams: dict[str, DataFrame]) -> DataFrame:
+def _result(project: Project, query: Query, spark: SparkSession, home: Home, streams: dict[str, DataFrame]) -> Result:
     """The result of the query over the tables that it last had."""
     tables = Tables(project, query, home.layout, spark)
     known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
     frames = tables.frames({name: number for name, number in known.items() if tables.version(name, number)})
-    return build(project, query.transform, spark, reader(spark, query.trigger, streams), frames)
+    return build_result(project, query, spark, reader(spark, query.trigger, streams), frames)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
 
+    rows: what its function gives; another DataFrame than what its sink takes where it applies changes.
     source_ids: of the topics and tables that it reads, by source and name.
     fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
     """
 
     frame: DataFrame
+    rows: DataFrame
     fingerprint: str
     revision: QueryRevision | None
     facts: PlanFacts
@@ -216,7 +220,7 @@ class Planned:
 
     def columns(self) -> dict[str, tuple[tuple[str, str], ...]]:
         """The names and types of the columns of each source, and of the result under no name."""
-        frames = {**self.streams, "": self.frame}
+        frames = {**self.streams, "": self.rows}
         return {
             name: tuple((each.name, each.dataType.simpleString()) for each in frame.schema)
             for name, frame in frames.items()
@@ -248,17 +252,18 @@ def planned(request: Request, home: Home) -> Planned:
     counters = _counters(request, home)
     streams: dict[str, DataFrame] = {}
     given = {**tables.frames(versions), **counters.counting.handles}
-    frame = build(project, query.transform, spark, reader(spark, query.trigger, streams), given)
+    result = build_result(project, query, spark, reader(spark, query.trigger, streams), given)
+    frame = result.frame
     facts = plan_facts(frame)
     noted = tuple(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
     _require_sound(noted)
-    revision = present(project, query, frame, home, streams) if home.lasting else None
+    revision = present(project, query, result.rows, home, streams) if home.lasting else None
     changes: tuple[Finding, ...] = ()
     if revision is not None:
         formers = former_sources(project, query, home.layout)
         ran = as_it_ran(query, home.layout)
         is_renamed = bool(formers) or ran is not query
-        compared_by = present(project, ran, frame, home, streams, called=formers) if is_renamed else revision
+        compared_by = present(project, ran, result.rows, home, streams, called=formers) if is_renamed else revision
         changes = _unchanged(project, query, home, compared_by)
         revision = replace(revision, continues=is_renamed and not changes)
     if facts.keeps_state:
@@ -266,6 +271,7 @@ def planned(request: Request, home: Home) -> Planned:
     beginnings = () if home.begun else _beginnings(project, query, home.layout.generation)
     return Planned(
         frame=frame,
+        rows=result.rows,
         fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
         revision=revision,
         facts=facts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from headrace.contract import OptionError
@@ -70,6 +70,30 @@ def problems(text: str) -> Iterator[OptionError]:
         columns(text)
     except SchemaError as error:
         yield OptionError(code="HR123", what=f"its schema cannot be read: {error.what}", fix=error.fix)
+
+
+def with_not_null(text: str, names: Collection[str]) -> str:
+    """Return a schema in which the columns of these names are NOT NULL; the same text where it is no plain list."""
+    depth, starts, parts = 0, 0, list[tuple[int, list[Token]]]()
+    own: list[Token] = []
+    for token in [*tokens(text), Token(",", "other", 0, len(text) + 1)]:
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(token.text, 0) if token.kind == "other" else 0
+        if token.text == "," and not depth:
+            parts.append((token.end - 1, own))
+            own = []
+        elif not depth:
+            own.append(token)
+    written = ""
+    for end, column in parts:
+        keywords = [token.keyword for token in column]
+        if column and column[0].text in names and "NOT" not in keywords[1:]:
+            at = next(
+                (before.end for before, word in zip(column, keywords[1:], strict=False) if word == "COMMENT"), end
+            )
+            written, starts = f"{written}{text[starts:at].rstrip()} NOT NULL", at
+            written += " " if at < end else ""
+        written, starts = written + text[starts : end + 1], end + 1
+    return written
 
 
 def data_type(text: str) -> Any:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from headrace.build.change_frames import build_result
 from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_prefix, watermarks
+from headrace.checks.change_data import options_of
 from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, Finding
 from headrace.model import NamedSource, Project, Query
@@ -29,6 +32,7 @@ from headrace.spark.plans.operators import (
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
 from headrace.verifier import late_and_open
 from headrace.verifier.batch_ranges import OtherShapeError, VersionRange, VersionRanges, unite, version_ranges
+from headrace.verifier.changed_table import applied
 from headrace.verifier.late_and_open import LateInput, Rewriting, latest_by_key, steps_of
 
 if TYPE_CHECKING:
@@ -213,6 +217,9 @@ class BatchQuery:
         filter below or above those operators.
         """
         query, prefix, spark = self.query, self.prefix, self.spark
+        if query.cdc is not None:
+            frame = build_result(self.project, query, spark, partial(prefix.read, spark, dated=False)).frame
+            return BatchAnswer(frame=applied(frame, options_of(self.project, query, query.cdc)), late=(), caveats=())
         stream = build(
             self.project,
             query.transform,

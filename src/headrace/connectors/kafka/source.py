@@ -16,11 +16,14 @@ from headrace.connectors.kafka.client import FAILURES, ISOLATION, SHORT, SHORT_F
 from headrace.connectors.kafka.options import VALUE_FAILURES, KafkaOptions, avro_text
 from headrace.connectors.values.rules import PLACE
 from headrace.errors import SourceError
+from headrace.spark import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headrace.connectors.values.exact import Judged
+
+_POSITION = ("partition", "offset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,16 @@ class Kafka(KafkaOptions, contract.Source):
 
     def without_rate_limit(self) -> Kafka:
         return replace(self, max_offsets_per_trigger="unlimited", min_offsets_per_trigger=None, max_trigger_delay=None)
+
+    def with_positions(self) -> tuple[Kafka, tuple[str, ...]] | None:
+        if self.value == "raw":
+            return self, ()
+        # A column of the schema that is called so is not the message's.
+        declared = [column["name"].lower() for column in ddl.columns(self.schema or "")] if self.value == "json" else []
+        if not set(declared).isdisjoint(_POSITION):
+            return None
+        added = tuple(name for name in _POSITION if name not in self.keep)
+        return replace(self, keep=(*self.keep, *added)), added
 
     def parallelism(self, spark: SparkSession) -> int:
         if self.assign is not None:

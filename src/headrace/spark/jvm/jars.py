@@ -143,6 +143,15 @@ def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     return None
 
 
+def installed() -> tuple[str, ...]:
+    """Return the known connectors whose jars are here; their sums are not read."""
+    return tuple(
+        name
+        for name, connector in known_connectors().items()
+        if any((folder_of(connector, place) / CONTENT).is_file() for place in places())
+    )
+
+
 def _verified_jars(connector: Jars, folder: Path) -> list[Path] | None:
     """Those jars of a folder that have their sums; None where an older version kept no sums of jars that it fetched."""
     recorded, jars = folder / SUMS, sorted(folder.glob("*.jar"))

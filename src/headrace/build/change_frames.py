@@ -1,0 +1,137 @@
+"""The result of a query as its sink takes it: rows, or the changes of a table with what the function makes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from headrace.build.plan_builder import Reader, build
+from headrace.checks.change_data import check_change_columns, no_order, ordered_type, sequence_type
+from headrace.contract import CHANGE_COLUMN
+from headrace.contract.change_data import FIELDS
+from headrace.errors import CheckFailed, Finding
+from headrace.model import NamedSource, Project, Query
+from headrace.model.change_data import ChangeData
+from headrace.spark.messages.refusals import finding_of
+from headrace.spark.plans.change_rows import ChangeRows, NotRowByRowError, carry_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# How a row without a sequence ends its batch, where the source does not judge it; see `failures` of the messages.
+NO_SEQUENCE = "HEADRACE_NO_SEQUENCE"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a query gives.
+
+    frame: what its sink takes. rows: what its function gives, of which its form is taken; the same without changes.
+    """
+
+    frame: DataFrame
+    rows: DataFrame
+
+
+def build_result(
+    project: Project,
+    query: Query,
+    spark: SparkSession,
+    read: Reader,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> Result:
+    """Return the result of `query` over its sources, each given by `read`. Raises as `build`."""
+    cdc = query.cdc
+    if cdc is None:
+        rows = build(project, query.transform, spark, read, given)
+        return Result(frame=rows, rows=rows)
+
+    def read_rows(source: NamedSource) -> DataFrame:
+        positioned = source.connector.with_positions()
+        connector, added = positioned or (source.connector, ())
+        frame = read(replace(source, connector=connector))
+        visible = [name for name in frame.columns if name not in (*added, CHANGE_COLUMN)]
+        return _plain_rows(project, query, cdc, source, frame, visible, has_positions=positioned is not None)
+
+    rows = build(project, query.transform, spark, read_rows, given)
+    columns = tuple(rows.columns)
+    _require(check_change_columns(query, cdc, columns))
+    try:
+        may_lack = any(source.connector.facts.change_data for source in project.sources_of(query))
+        changes = carry_changes(spark, rows, cdc.written(columns), may_lack_values=may_lack)
+    except NotRowByRowError as error:
+        problem = f"{error}; change data is applied row by row"
+        fix = "select, compute and filter rows alone, and do the rest where the copy is read"
+        raise CheckFailed(query.finding("HR297", problem, fix).reword(where=query.transform.where)) from None
+    _require(_check_keys(query, cdc, changes))
+    return Result(frame=changes.frame, rows=rows)
+
+
+def _require(findings: Iterable[Finding]) -> None:
+    if found := tuple(findings):
+        raise CheckFailed(found)
+
+
+def _check_keys(query: Query, cdc: ChangeData, changes: ChangeRows) -> Iterator[Finding]:
+    """Report keys that are computed: of a delete the source may send its own key alone, and two keys may become one."""
+    for name in cdc.keys:
+        if not changes.origins[name].is_plain:
+            problem = f"computes its key '{name}', so that a delete may not find its row, or find that of another key"
+            yield query.finding("HR297", problem, "let the key be a column of the source, perhaps under another name")
+
+
+def _plain_rows(
+    project: Project,
+    query: Query,
+    cdc: ChangeData,
+    source: NamedSource,
+    frame: DataFrame,
+    visible: Sequence[str],
+    *,
+    has_positions: bool,
+) -> DataFrame:
+    """Return the rows that the function sees, `visible`; below them, in the plan, is the change of each."""
+    from pyspark.errors import PySparkException
+
+    try:
+        change = _change(cdc, frame, sequence_type(project, query, cdc), visible, has_positions=has_positions)
+        changes = frame.select(*[f"`{name}`" for name in visible], change.alias(CHANGE_COLUMN))
+    except PySparkException as error:
+        raise CheckFailed(finding_of(error, where=query.where, subject=f"cdc of query '{query.name}'")) from error
+    if (by := cdc.sequence_by) is not None:
+        kind = frame.schema[by].dataType.jsonValue()
+        if ordered_type(kind) is None:
+            raise CheckFailed(no_order(query, by, kind))
+        if ordered_type(kind) != sequence_type(project, query, cdc):
+            problem = f"orders changes by '{by}', whose type {str(kind).upper()} is seen by Spark alone"
+            fix = f"declare the schema of source '{source.name}', or order by a BIGINT"
+            raise CheckFailed(query.finding("HR299", problem, fix))
+    return changes.select(*[f"`{name}`" for name in visible])
+
+
+def _change(cdc: ChangeData, frame: DataFrame, kind: str, visible: Sequence[str], *, has_positions: bool) -> Column:
+    """Return the change of each row, by the options; what a source says itself stays, but for a named sequence."""
+    from pyspark.sql import functions as F
+
+    given = F.col(CHANGE_COLUMN) if CHANGE_COLUMN in frame.columns else None
+    if given is not None and cdc.sequence_by is None:
+        return given
+    sequence = F.col(f"`{cdc.sequence_by}`").cast(kind)
+    sequence = F.when(
+        sequence.isNull(), F.raise_error(F.lit(f"{NO_SEQUENCE} `{cdc.sequence_by}`")).cast(kind)
+    ).otherwise(sequence)
+    if given is not None:
+        return F.struct(*[(sequence if field == "sequence" else given[field]).alias(field) for field in FIELDS])
+    operation = F.lit("upsert")
+    if cdc.apply_as_deletes is not None:
+        operation = F.when(F.expr(cdc.apply_as_deletes), "delete").otherwise(operation)
+    if cdc.apply_as_truncates is not None:
+        operation = F.when(F.expr(cdc.apply_as_truncates), "truncate").otherwise(operation)
+    partition, offset = F.lit(0), F.xxhash64(*[f"`{name}`" for name in visible])
+    if has_positions:
+        partition, offset = F.col("partition"), F.col("offset")
+    position = F.struct(partition.cast("int").alias("partition"), offset.cast("bigint").alias("offset"))
+    values = (operation, sequence, position, F.array().cast("array<string>"), F.lit(None).cast("timestamp"))
+    return F.struct(*[value.alias(field) for field, value in zip(FIELDS, values, strict=True)])

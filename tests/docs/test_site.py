@@ -1,0 +1,58 @@
+"""The site of the documentation, as `make docs-site` builds it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+pytestmark = pytest.mark.plain
+
+
+def build(docs: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    options = ("--quiet", "--fail-on-warning", "--builder", "html")
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(docs), str(site)], capture_output=True, text=True
+    )
+
+
+def test_the_site_is_built_without_a_warning_and_has_every_page_and_drawing(tmp_path: Path) -> None:
+    built = build(ROOT / "docs", tmp_path / "site")
+    assert built.returncode == 0, built.stderr
+    for page in (ROOT / "docs").rglob("*.md"):
+        html = (tmp_path / "site" / page.relative_to(ROOT / "docs")).with_suffix(".html").read_text(encoding="utf-8")
+        assert "language-mermaid" not in html
+    assert "<polyline" in (tmp_path / "site" / "how-to" / "operate.html").read_text(encoding="utf-8")
+    menu = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert 'href="reference/sinks/postgres.html"' in menu
+    assert (tmp_path / "site" / "searchindex.js").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "warning"),
+    [
+        pytest.param("index.md", "\n[nowhere](how-to/nowhere.md)\n", "nowhere", id="a page that does not exist"),
+        pytest.param(
+            "index.md", "\n[nowhere](get-started.md#no-such)\n", "no-such", id="a heading that does not exist"
+        ),
+        pytest.param("lost.md", "# Lost\n", "not included in any toctree|isn't included", id="a page outside the menu"),
+    ],
+)
+def test_a_wrong_link_and_a_lost_page_fail_the_build(tmp_path: Path, page: str, text: str, warning: str) -> None:
+    (tmp_path / "docs").mkdir()
+    for name in ("conf.py", "drawings.py"):
+        shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
+    shutil.copytree(ROOT / "docs" / "site", tmp_path / "docs" / "site")
+    index = "# Pages\n\n## Get started\n\n- [Get started](get-started.md)\n"
+    (tmp_path / "docs" / "get-started.md").write_text("# Get started\n", encoding="utf-8")
+    (tmp_path / "docs" / "index.md").write_text(index + (text if page == "index.md" else ""), encoding="utf-8")
+    if page != "index.md":
+        (tmp_path / "docs" / page).write_text(text, encoding="utf-8")
+    built = build(tmp_path / "docs", tmp_path / "site")
+    assert built.returncode != 0
+    assert any(word in built.stderr for word in warning.split("|"))
