@@ -177,7 +177,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         with self.named():
             query.sink.adoption.take_over(built.frame, self._mark("there", new), plan.batch)
         reached("sink")
-        self._end()
+        self._complete()
         reached("done")
         return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
 

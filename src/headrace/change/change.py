@@ -161,7 +161,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         self._require_locked()
         return self.record
 
-    def _end(self) -> None:
+    def _complete(self) -> None:
         """Keep that the change is done: its target is live, and what was live before is kept."""
         record = self.record
         assert record.target is not None
@@ -332,7 +332,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """The command line for a change that was begun."""
         return f"headrace change {verb} {self.query.name}"
 
-    def _standing(self, done: str) -> ChangeStatus | None:
+    def _status_of(self, done: str) -> ChangeStatus | None:
         """The status of a reset or a rewind by the query's log; `done`: what it has made of the query."""
         record = log_of(layout_of(self.project, self.query))
         current = None if record is None else record.current
@@ -345,7 +345,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             "undoing": ("undo", f"the undoing of a {self.name} of query '{name}' was cut off; end it: "),
             "discarding": (
                 "discard",
-                f"what a {self.name} of query '{name}' has set aside is being deleted; end that: ",
+                f"what a {self.name} of query '{name}' has kept is being deleted; end that: ",
             ),
         }[current.kind]
         sentence += {"intent": f"take it back: {undo}", "done": ""}.get(current.kind, self._then("resume"))

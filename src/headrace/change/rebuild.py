@@ -164,9 +164,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         record = self.record
         if record.is_open and record.change != self.name:
             require_ended(self.live)
-            raise self._refused(
-                f"what a {record.change} has kept is being deleted", f"end that: {self._then('resume')}"
-            )
+            raise self._refused(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
 
     @property
     def _former(self) -> Directory:
@@ -285,7 +283,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         shadow.enter_place(self.project, self.query, self._rebuilt, self.query.sink)
         reached("rewritten")
         shadow.take_over_history(self.project, self.query, self._made.generation)
-        self._end()
+        self._complete()
         shadow.remove_history(self.project, self.query)
         return replace(self._result("swapped", self._made.generation), kept=self._former.generation)
 

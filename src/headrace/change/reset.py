@@ -78,18 +78,16 @@ class Reset(Change[ResetPlan, ResetResult]):
     @property
     def status(self) -> ChangeStatus | None:
         live = layout_of(self.project, self.query)
-        standing = self._standing(f"was reset, and is generation {live.generation}")
+        standing = self._status_of(f"was reset, and is generation {live.generation}")
         record = log_of(live)
         current = None if record is None else record.current
-        if standing is None and record is not None and (current is None or current.change == "rewind"):
-            if kept := set_aside(record):
-                name, numbers = self.query.name, ", ".join(str(directory.generation) for directory in kept)
-                sentence = f"generation {numbers} of query '{name}' is kept; delete that for good: "
-                sentence += self._then("discard")
-                return ChangeStatus(
-                    query=name, change="reset", phase="done", begun="", is_cut_off=False, sentence=sentence
-                )
-        return standing
+        if standing is not None or record is None or not (current is None or current.change == "rewind"):
+            return standing
+        if not (kept := set_aside(record)):
+            return None
+        name, numbers = self.query.name, ", ".join(str(directory.generation) for directory in kept)
+        sentence = f"generation {numbers} of query '{name}' is kept; delete that for good: {self._then('discard')}"
+        return ChangeStatus(query=name, change="reset", phase="done", begun="", is_cut_off=False, sentence=sentence)
 
     # ------------------------------------------------------------------------------------------------- the steps
 
@@ -152,7 +150,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                     self._enter("undone", target=None)
                 raise
         reached("sink")
-        self._end()
+        self._complete()
         reached("done")
         return self._result("reset", plan)
 

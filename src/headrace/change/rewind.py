@@ -90,7 +90,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         record = log_of(layout_of(self.project, self.query))
         current = None if record is None else record.current
         batch = None if current is None else current.facts.get("batch")
-        return self._standing(f"was rewound to the end of batch {batch}")
+        return self._status_of(f"was rewound to the end of batch {batch}")
 
     # ------------------------------------------------------------------------------------------------- the steps
 
@@ -161,7 +161,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             self._take_batches(plan.batch)
             rewind_copy.forget_late_rows(live, plan.batch)
             reached("history")
-        self._end()
+        self._complete()
         reached("done")
         return self._result("rewind", plan)
 
