@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix, planned_prefix, watermarks
+from headrace.checkpoint.sources import SourceNames
 from headrace.contract import SourceBatch
 from headrace.errors import CheckpointError
 
@@ -38,7 +39,7 @@ def empty(tmp_path: Path) -> Archive:
 
 
 def test_archive_and_checkpoint_together_reach_back_to_the_first_batch(archive: Archive) -> None:
-    prefix = committed_prefix(NAMED, archive, ["events"], 25)["events"]
+    prefix = committed_prefix(NAMED, archive, SourceNames.same("events"), 25)["events"]
     assert [batch.batch for batch in prefix.batches] == list(range(26))
     assert prefix.batches[0] == SourceBatch(batch=0, start=None, end='{"logOffset":0}')
     assert prefix.batches[25] == SourceBatch(batch=25, start='{"logOffset":24}', end='{"logOffset":25}')
@@ -46,14 +47,14 @@ def test_archive_and_checkpoint_together_reach_back_to_the_first_batch(archive: 
 
 
 def test_a_batch_without_data_starts_where_it_ends(archive: Archive) -> None:
-    last = committed_prefix(NAMED, archive, ["events"], 26)["events"].batches[-1]
+    last = committed_prefix(NAMED, archive, SourceNames.same("events"), 26)["events"].batches[-1]
     assert last.start == last.end == '{"logOffset":25}'
 
 
 def test_a_source_that_was_added_later_begins_with_nothing(empty: Archive) -> None:
     last = GROWN.last_committed
     assert last is not None
-    prefix = committed_prefix(GROWN, empty, ["clicks", "views"], last)
+    prefix = committed_prefix(GROWN, empty, SourceNames.same("clicks", "views"), last)
     views = prefix["views"].batches
     first = next(batch for batch in views if batch.end is not None)
     assert (views[0].start, views[0].end) == (None, None)
@@ -63,34 +64,34 @@ def test_a_source_that_was_added_later_begins_with_nothing(empty: Archive) -> No
 
 def test_batches_in_neither_place_are_refused_with_what_is_known(empty: Archive) -> None:
     with pytest.raises(CheckpointError, match=r"HR511: .* only from batch 21 on"):
-        committed_prefix(NAMED, empty, ["events"], 26)
+        committed_prefix(NAMED, empty, SourceNames.same("events"), 26)
 
 
 def test_a_batch_after_the_last_is_refused(archive: Archive) -> None:
     with pytest.raises(CheckpointError, match=r"HR510: batch 40 .* newest batch is 26"):
-        committed_prefix(NAMED, archive, ["events"], 40)
+        committed_prefix(NAMED, archive, SourceNames.same("events"), 40)
 
 
 def test_the_checkpoint_counts_more_than_the_archive(archive: Archive, tmp_path: Path) -> None:
     root = Path(shutil.copytree(NAMED.root, tmp_path / "rewound"))
     file = root / "offsets" / "26"
     file.write_text(file.read_text().replace('"logOffset":25', '"logOffset":30'))
-    prefix = committed_prefix(Checkpoint(root), archive, ["events"], 26)["events"]
+    prefix = committed_prefix(Checkpoint(root), archive, SourceNames.same("events"), 26)["events"]
     assert prefix.batches[-1].end == '{"logOffset":30}'
 
 
 def test_a_single_numbered_source_needs_no_name(empty: Archive, tmp_path: Path) -> None:
     (tmp_path / "one" / "offsets").mkdir(parents=True)
     (tmp_path / "one" / "offsets" / "0").write_text('v1\n{}\n{"logOffset":4}')
-    prefix = committed_prefix(Checkpoint(tmp_path / "one"), empty, ["events"], 0)
+    prefix = committed_prefix(Checkpoint(tmp_path / "one"), empty, SourceNames.same("events"), 0)
     assert prefix["events"].batches[0].end == '{"logOffset":4}'
 
 
 def test_many_numbered_sources_are_asked_for_by_number(empty: Archive) -> None:
     numbered = Checkpoint(FIXTURES / "numbered")
-    assert set(committed_prefix(numbered, empty, ["0", "1"], 1)) == {"0", "1"}
+    assert set(committed_prefix(numbered, empty, SourceNames.same("0", "1"), 1)) == {"0", "1"}
     with pytest.raises(CheckpointError, match="HR512"):
-        committed_prefix(numbered, empty, ["files", "rate"], 1)
+        committed_prefix(numbered, empty, SourceNames.same("files", "rate"), 1)
 
 
 def test_rows_are_late_by_the_watermark_of_the_batch_before(archive: Archive) -> None:
@@ -110,9 +111,9 @@ def test_rows_are_late_by_the_watermark_of_the_batch_before(archive: Archive) ->
 def test_what_is_planned_is_known_without_an_archive(tmp_path: Path) -> None:
     root = Path(shutil.copytree(FIXTURES / "named", tmp_path / "named"))
     checkpoint = Checkpoint(root)
-    assert planned_prefix(checkpoint, ["events"]) is None
+    assert planned_prefix(checkpoint, SourceNames.same("events")) is None
     (root / "commits" / "26").unlink()
-    found = planned_prefix(checkpoint, ["events"])
+    found = planned_prefix(checkpoint, SourceNames.same("events"))
     assert found is not None
     assert [(each.batch, each.start, each.end) for each in found["events"].batches] == [
         (26, '{"logOffset":25}', '{"logOffset":25}')
@@ -126,9 +127,9 @@ def test_a_part_of_the_batches_needs_no_archive_where_the_checkpoint_has_them(
     checkpoint, archive = Checkpoint(FIXTURES / "named"), Archive(tmp_path / "archive.jsonl")
     if archived is not None:
         archive.path.write_bytes(archived)
-    found = committed_prefix(checkpoint, archive, ["events"], 26, since=24)["events"]
+    found = committed_prefix(checkpoint, archive, SourceNames.same("events"), 26, since=24)["events"]
     assert [(each.batch, each.start) for each in found.batches] == [
         (24, '{"logOffset":23}'), (25, '{"logOffset":24}'), (26, '{"logOffset":25}'),
     ]  # fmt: skip
     with pytest.raises(CheckpointError, match="HR511" if archived is None else "HR523"):
-        committed_prefix(checkpoint, archive, ["events"], 26)
+        committed_prefix(checkpoint, archive, SourceNames.same("events"), 26)

@@ -90,21 +90,6 @@ def test_a_rewind_behind_closed_files_makes_their_later_batches_void(checkpoint:
     assert archive.entries()[20].offsets == {"events": '{"logOffset":100020}'}
 
 
-def test_sources_are_renamed_in_closed_files_too_and_once(checkpoint: Checkpoint, archive: Archive) -> None:
-    run(checkpoint, archive, range(22))
-    archive.rename_sources({"events": "clicks", "clicks": "events"})
-    for text in (checkpoint.root / "offsets").iterdir():
-        text.write_text(text.read_text().replace("events:", "clicks:"))
-    Archive(archive.path).catch_up(checkpoint)
-    for batch in range(22, 27):
-        put(checkpoint.root, batch)
-        file = checkpoint.root / "offsets" / str(batch)
-        file.write_text(file.read_text().replace("events:", "clicks:"))
-        archive.catch_up(checkpoint)
-    assert {name for entry in archive.entries().values() for name in entry.offsets} == {"clicks"}
-    assert list(archive.entries()) == list(range(27))
-
-
 def test_a_crash_between_any_two_steps_of_closing_loses_nothing(
     checkpoint: Checkpoint, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

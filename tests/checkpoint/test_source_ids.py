@@ -1,4 +1,4 @@
-"""The ids of what a query reads are kept by source and name, follow a renamed source, and are never half read."""
+"""The ids of what a query reads are kept by source and name, and are never half read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.source_ids import SourceIds
+from headrace.checkpoint.sources import SourceNames
 from headrace.errors import CheckpointError
 from tests.connectors.sql.databases import checkpoint_of
 
@@ -16,22 +17,21 @@ pytestmark = pytest.mark.plain
 IDS = {"clicks": {"web": "4nWXE2KDRsyjgXSk7KMU3Q", "app": ""}, "bought": {"sales": "Mj9mtsPlQAWz2Hg7lPy-AA"}}
 
 
-def test_what_is_written_is_read_and_keeps_to_its_source_under_a_new_name(tmp_path: Path) -> None:
+def test_what_is_written_is_read(tmp_path: Path) -> None:
     record = SourceIds(tmp_path / "g1")
     assert record.read() == {}
     (tmp_path / "g1").mkdir()
     record.write(IDS)
-    record.rename_sources({"bought": "sold"})
-    record.rename_sources({"bought": "sold"})
-    assert record.read() == {"clicks": IDS["clicks"], "sold": IDS["bought"]}
-    assert (record.of("sold"), record.of("bought")) == (IDS["bought"], {})
+    assert (record.read(), record.of("bought"), record.of("sold")) == (IDS, IDS["bought"], {})
 
 
 def test_a_prefix_has_the_ids_of_its_source_and_of_a_further_use_of_it(tmp_path: Path) -> None:
     checkpoint_of(tmp_path / "checkpoint", "", offsets=0, commits=0)
     (tmp_path / "checkpoint" / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0}\nclicks:1\nclicks__2:1')
     SourceIds(tmp_path).write(IDS)
-    found = committed_prefix(Checkpoint(tmp_path / "checkpoint"), Archive(tmp_path / "archive.jsonl"), ["clicks"], 0)
+    found = committed_prefix(
+        Checkpoint(tmp_path / "checkpoint"), Archive(tmp_path / "archive.jsonl"), SourceNames.same("clicks"), 0
+    )
     assert {use: prefix.ids() for use, prefix in found.items()} == dict.fromkeys(("clicks", "clicks__2"), IDS["clicks"])
 
 

@@ -94,10 +94,12 @@ def committed_files(root: Path, through: int, query: str = "action_counts") -> l
     batch then takes it together with the next file. Source: FileStreamSource.fetchMaxOffset.
     """
     from headrace.checkpoint import Archive, Checkpoint, committed_prefix
+    from headrace.checkpoint.sources import SourceNames
     from headrace.connectors.spark_files import prefix as file_prefix
 
     layout = layout_in(root / ".headrace", query)
-    prefixes = committed_prefix(Checkpoint(layout.checkpoint), Archive(layout.archive), ["events"], through)
+    checkpoint, names = Checkpoint(layout.checkpoint), SourceNames.same("events")
+    prefixes = committed_prefix(checkpoint, Archive(layout.archive), names, through)
     found = file_prefix.files(prefixes["events"])
     names = [Path(file).name for file, _ in found]
     assert {batch for _, batch in found} == set(range(through + 1))

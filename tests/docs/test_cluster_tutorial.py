@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
+from headrace.checkpoint.sources import SourceNames
 from headrace.cli import main
 from headrace.cluster import control
 from headrace.cluster.daemons import HOME_VARIABLE
@@ -81,7 +82,7 @@ class Shell(ClusterScene):
             with suppress(HeadraceError, OSError):
                 last = checkpoint.last_committed
                 if last is not None:
-                    prefix = committed_prefix(checkpoint, Archive(layout.archive), ["events"], last)
+                    prefix = committed_prefix(checkpoint, Archive(layout.archive), SourceNames.same("events"), last)
                     return len(files(prefix["events"])) == landed
             return False
 

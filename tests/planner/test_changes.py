@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace import model
 from headrace.build.plan_builder import build, registered_tables
+from headrace.checkpoint.sources import SourceNames
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.forming import form_of
@@ -181,11 +182,13 @@ def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = Non
     project = hr.load(root)
     query = project.queries["q"]
     streams: dict[str, DataFrame] = {}
-    read = reader(spark, query.trigger, streams)
+    former = {each.name: [*each.renamed_from, each.name][0] for each in project.sources_of(query)}
+    names = SourceNames(former, tuple(former))
+    read = reader(spark, query.trigger, streams, names)
 
     def stream(source: model.NamedSource) -> DataFrame:
         known = {} if made is None else made
-        key = (source.name, repr(source.connector), query.trigger)
+        key = (names.in_spark(source.name), repr(source.connector), query.trigger)
         if key not in known:
             known[key] = read(source)
         streams[source.name] = known[key]
@@ -193,6 +196,5 @@ def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = Non
 
     with registered_tables(project, query, spark):
         frame = build(project, query.transform, spark, stream)
-        called = {each.name: each.renamed_from[0] for each in project.sources_of(query) if each.renamed_from}
-        form = form_of(project, query, frame, salt="salt", streams=streams, called=called)
+        form = form_of(project, query, frame, salt="salt", streams=streams, names=names)
     return QueryForm.of(replace(form).as_dict())

@@ -13,10 +13,11 @@ from headrace.change.rebuild import Rebuild
 from headrace.change.reset import Reset
 from headrace.change.rewind import Rewind
 from headrace.model import Project
+from headrace.storage import store
 from tests.rounds import as_long, rounds
 
 from .__main__ import first_fault, main, world_of
-from .bucket import Bucket, FileSystem
+from .bucket import Bucket, FileSystem, copied
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
 from .world import ABOUT, STOPS, Chances, Work, World
@@ -213,3 +214,50 @@ def test_a_process_that_has_ended_does_nothing_more() -> None:
     scheduler.spawn(Process("one", 1, crash_in=3), "main", work)
     scheduler.run()
     assert done == ["done", "done"]
+
+
+def reset_of_a_topic(world: World) -> Work:
+    def make(process: Process, bucket: str) -> None:
+        Reset(world.declared(bucket)[0], "q", result="keep").apply()
+
+    return make
+
+
+def test_a_copy_of_the_storage_from_before_a_reset_writes_nothing_more_into_a_topic() -> None:
+    world = World(1, Chances(), kind=Bucket, is_topic=True)
+    world.input.count = 3
+    written: list[int] = []
+
+    def story() -> None:
+        world.wait_for(world.begin("main", world.drive, undisturbed=True))
+        world.scheduler.sleep(61.0)
+        world.buckets["copy1"] = copied(world.buckets["main"], "copy1")
+        world.names["copy1"] = list(world.names["main"])
+        store.keep(world.scheme, "copy1", lambda: world.buckets["copy1"])
+        world.wait_for(world.begin("main", reset_of_a_topic(world), undisturbed=True))
+        written.append(len(world.broker.rows()))
+        world.input.count = 5
+        world.wait_for(world.begin("copy1", world.drive, undisturbed=True))
+
+    world.run(story)
+    assert (world.refusals, len(world.broker.rows())) == (["HR410"], written[0])
+
+
+@pytest.mark.parametrize("step", range(22, 46, 3))
+def test_a_driver_that_was_stopped_while_its_query_was_reset_writes_nothing_more_into_a_topic(step: int) -> None:
+    world = World(1, Chances(slow=True), kind=Bucket, is_topic=True)
+    world.input.count = 3
+    written: list[int] = []
+
+    def story() -> None:
+        driver = world.begin("main", world.drive, calm=True)
+        driver.pause_in, driver.pause_seconds = step, 200.0
+        world.scheduler.wait(lambda: world._is_out(driver), 300.0)
+        world.scheduler.sleep(61.0)
+        world.wait_for(world.begin("main", reset_of_a_topic(world), calm=True))
+        written.append(len(world.broker.rows()))
+        world.input.count = 8
+        world.wait_for(driver)
+
+    world.run(story)
+    assert len(world.broker.rows()) == written[0]

@@ -154,7 +154,9 @@ class Broker:
 
     def lines(self) -> list[int]:
         """The batches of which the ledger keeps a line."""
-        slots = [json.loads(value) for key, value in self.newest(LEDGER).items() if not key.endswith("/head")]
+        slots = [
+            json.loads(value) for key, value in self.newest(LEDGER).items() if not key.endswith(("/head", "/change"))
+        ]
         return sorted(int(slot["line"]["batch"]) for slot in slots)
 
 

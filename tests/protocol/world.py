@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from headrace.build.change_frames import Result
 from headrace.change import pending, rebuild, shadow
 from headrace.change.comparison import RebuildReport
 from headrace.change.rebuild import Rebuild
@@ -993,7 +994,7 @@ PLANNING: dict[str, Any] = {
     "compared": _nothing,
     "check_cores": _nothing,
     "register_written": _nothing,
-    "build": lambda project, transform, spark, reader, tables: Frame(spark),
+    "build_result": lambda project, query, spark, *_: Result(frame=Frame(spark), rows=Frame(spark)),  # type: ignore[arg-type]
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
     "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),

@@ -26,9 +26,8 @@ from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import require_ended
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.layout import QueryLayout, history_file
-from headrace.queries.location import former_location, table_before
+from headrace.queries.location import former_location, table_before, waiting_renames
 from headrace.queries.log import Directory, Kind, as_facts
-from headrace.queries.rename_record import waiting_renames
 from headrace.run.plan import plan
 from headrace.run.rename import apply_renames
 from headrace.run.sink_work import ignore, require_stopped

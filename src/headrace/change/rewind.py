@@ -27,7 +27,7 @@ from headrace.queries.late_rows import newest_late_batch
 from headrace.queries.layout import QueryLayout, history_file, layout_of, log_of, newest_of
 from headrace.queries.location import former_location, table_before
 from headrace.queries.log import Directory, LogRecord
-from headrace.queries.rename_record import unfinished_sources
+from headrace.queries.source_names import read_source_names
 from headrace.run.sink_work import ignore
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
@@ -97,8 +97,6 @@ class Rewind(Change[RewindPlan, RewindResult]):
     def _preview(self) -> RewindPlan:
         if self.record.is_between:
             return self._begun(self.record)
-        if begun_elsewhere := [*unfinished_sources(self.live)]:
-            raise CheckpointError(begun_elsewhere)
         past = self._past(self.live)
         batch, newest = self._batch(past), past.checkpoint.last_batch
         if newest is None:
@@ -334,13 +332,14 @@ def utc_text(time_ms: int | None) -> str | None:
 def lost(project: Project, query: Query, layout: QueryLayout, batch: int, newest: int) -> Iterator[str]:
     """What the sources will not give again of the batches after `batch`, as far as that is seen without a JVM."""
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+    names = read_source_names(project, query, layout)
     for source in project.sources_of(query):
         facts = source.connector.facts
         if facts.ephemeral or not facts.replayable:
             yield f"source '{source.name}' does not keep what it has given: its rows of these batches do not come again"
             continue
         try:
-            prefix = committed_prefix(checkpoint, archive, [source.name], newest, since=batch + 1)
+            prefix = committed_prefix(checkpoint, archive, names, newest, since=batch + 1)
             source.connector.ensure_available(prefix[source.name])
         except SourceError as error:
             yield f"source '{source.name}': {error.findings[0].what}"

@@ -174,7 +174,7 @@ def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSessio
     """What the generation in `layout` has read and a new one would not be given, a sentence for each source."""
     sources = project.sources_of(query)
     try:
-        prefixes = read_committed_prefixes(layout, [source.name for source in sources])
+        prefixes = read_committed_prefixes(project, query, layout)
     except HeadraceError as error:
         yield f"what the query has read so far is not known any more: {error.findings[0].what}"
         return
@@ -191,7 +191,7 @@ def sources_beside(
     """The sources of `query`, each beginning where the generation in `layout` began, or with what came `since`."""
     sources = project.sources_of(query)
     try:
-        prefixes = read_committed_prefixes(layout, [source.name for source in sources])
+        prefixes = read_committed_prefixes(project, query, layout)
     except HeadraceError:
         prefixes = {source.name: SourcePrefix(batches=()) for source in sources}
     found = {}

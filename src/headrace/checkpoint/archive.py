@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from typing import Any
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import Part, numbered_files
-from headrace.checkpoint.sources import rename_use
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, replace_file
@@ -50,9 +49,9 @@ class Archive:
     """An append-only file of batches; of two lines about one batch the later counts.
 
     A line is whole when it ends; what a crash leaves of a line is cut off before the next one is written. After a
-    rewind a line says from which batch on the earlier ones are void, and after a rename of sources which names the
-    earlier ones have now. Once the file is long, its older lines go into a closed file in the directory next to it, so
-    that a start reads only the newest batches. One process writes; any may read.
+    rewind a line says from which batch on the earlier ones are void. Once the file is long, its older lines go into a
+    closed file in the directory next to it, so that a start reads only the newest batches. One process writes; any may
+    read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,10 +115,6 @@ class Archive:
             with _readable(file):
                 batches = _apply_lines(batches, file, lines)
         return batches
-
-    def rename_sources(self, names: Mapping[str, str]) -> None:
-        """Rename the sources of all batches so far, old names to new ones. Raises OSError."""
-        self.note({"renamed": dict(names)})
 
     def void_after(self, batch: int) -> None:
         """Declare the batches after `batch` void. Raises OSError."""
@@ -227,8 +222,6 @@ def _apply_lines(batches: dict[int, ArchivedBatch], file: Path, lines: Iterable[
         try:
             if "void_after" in line:
                 batches = {batch: old for batch, old in batches.items() if batch <= line["void_after"]}
-            elif "renamed" in line:
-                batches = {batch: _rename(old, line["renamed"]) for batch, old in batches.items()}
             elif "segment" not in line:
                 conf = line.get("conf", conf)
                 entry = OffsetEntry(**{name: line[name] for name in _FACTS}, conf=conf)
@@ -236,11 +229,6 @@ def _apply_lines(batches: dict[int, ArchivedBatch], file: Path, lines: Iterable[
         except (KeyError, TypeError, AttributeError) as error:
             raise damaged_line(file, number, error) from error
     return batches
-
-
-def _rename(archived: ArchivedBatch, names: Mapping[str, str]) -> ArchivedBatch:
-    offsets = {rename_use(name, names): offset for name, offset in archived.entry.offsets.items()}
-    return replace(archived, entry=replace(archived.entry, offsets=offsets))
 
 
 def _line(archived: ArchivedBatch, conf: Mapping[str, str]) -> dict[str, Any]:

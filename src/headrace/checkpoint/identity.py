@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.logs import Part, broken_file, text_of
-from headrace.checkpoint.sources import LogEntry, first_entry, ledger_names, log_entries, rename_in_offsets, rename_use
+from headrace.checkpoint.sources import LogEntry, first_entry, log_entries
 from headrace.errors import reason
 
 
@@ -59,11 +59,6 @@ class PlannedBatch:
                 # One text for all ways to write the same JSON.
                 end = json.dumps(None if offset is None else _parse(offset), sort_keys=True, separators=(",", ":"))
                 yield name, [end, lines]
-
-    def with_names(self, names: Mapping[str, str]) -> PlannedBatch:
-        """The same batch with other names of sources, old names to new ones."""
-        logs = {rename_use(name, names): log for name, log in self.logs.items()}
-        return replace(self, offsets=rename_in_offsets(self.offsets, names), logs=logs)
 
     def dumps(self) -> str:
         """The batch as a short text, which `loads` reads."""
@@ -110,7 +105,7 @@ def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
             logs[name] = entries
         elif start is None and (first := first_entry(folder)) is not None:
             logs[name] = {0: first}
-    return PlannedBatch(batch=batch, offsets=text, logs=logs).with_names(ledger_names(checkpoint.root))
+    return PlannedBatch(batch=batch, offsets=text, logs=logs)
 
 
 def chain_digest(previous: str | None, digest: str) -> str:

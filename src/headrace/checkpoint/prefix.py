@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,7 +11,7 @@ from headrace.checkpoint.directory import Checkpoint
 from headrace.checkpoint.entries import OffsetEntry
 from headrace.checkpoint.read_files import ReadFile, ReadFiles
 from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import further_uses, source_of
+from headrace.checkpoint.sources import SourceNames, further_uses, source_of
 from headrace.errors import CheckpointError, Where
 from headrace.storage import json_record
 
@@ -111,20 +111,20 @@ def _fix_of_gap(archive: Archive, last: int) -> str:
 
 
 def committed_prefix(
-    checkpoint: Checkpoint, archive: Archive, source_names: Sequence[str], through: int, *, since: int = 0
+    checkpoint: Checkpoint, archive: Archive, names: SourceNames, through: int, *, since: int = 0
 ) -> dict[str, SourcePrefix]:
-    """What each named source gave in the batches `since` to `through`, with the source's own log.
+    """What each declared source gave in the batches `since` to `through`, with the source's own log.
 
     A source that was added later has neither start nor end in the batches before. Further uses of a source are there
-    under the names that the checkpoint has for them.
+    under names that follow from its own.
     """
     entries = planned_offsets(checkpoint, archive, through, since=max(since - 1, 0))
     before = entries.pop(since - 1, None)
-    return _prefixes(checkpoint, before, entries, source_names)
+    return _prefixes(checkpoint, before, entries, names)
 
 
-def planned_prefix(checkpoint: Checkpoint, source_names: Sequence[str]) -> dict[str, SourcePrefix] | None:
-    """What each named source is to give again in the batches that are planned and not committed; None without one.
+def planned_prefix(checkpoint: Checkpoint, names: SourceNames) -> dict[str, SourcePrefix] | None:
+    """What each declared source is to give again in the batches that are planned and not committed; None without one.
 
     It reads the checkpoint alone, as Spark does.
     """
@@ -135,11 +135,11 @@ def planned_prefix(checkpoint: Checkpoint, source_names: Sequence[str]) -> dict[
         return None
     # Async progress leaves out offsets, so the batch before need not be the number before.
     before = max((batch for batch in entries if batch <= done), default=None)
-    return _prefixes(checkpoint, None if before is None else entries[before], again, source_names)
+    return _prefixes(checkpoint, None if before is None else entries[before], again, names)
 
 
 def _prefixes(
-    checkpoint: Checkpoint, before: OffsetEntry | None, entries: dict[int, OffsetEntry], names: Sequence[str]
+    checkpoint: Checkpoint, before: OffsetEntry | None, entries: dict[int, OffsetEntry], names: SourceNames
 ) -> dict[str, SourcePrefix]:
     keys = _keys(checkpoint, entries, names)
     read_files, ids = ReadFiles(checkpoint.root.parent).read, SourceIds(checkpoint.root.parent)
@@ -148,7 +148,7 @@ def _prefixes(
             batches=batches_of(key, entries, None if before is None else before.offsets.get(key)),
             log=checkpoint.source_log(key),
             read_files=read_files,
-            ids=partial(ids.of, source_of(name)),
+            ids=partial(ids.of, source_of(key)),
         )
         for name, key in keys.items()
     }
@@ -171,13 +171,13 @@ def watermarks(checkpoint: Checkpoint, archive: Archive, through: int, *, since:
     return marks
 
 
-def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequence[str]) -> dict[str, str]:
+def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: SourceNames) -> dict[str, str]:
     """The key of each source in the checkpoint: its name, or its number in the first format."""
     keys = {key for entry in entries.values() for key in entry.offsets}
-    if keys == {"0"} and len(names) == 1:
-        return {names[0]: "0"}
-    names = [*names, *further_uses(names, keys)]
-    strangers = [name for name in names if name not in keys]
+    if keys == {"0"} and len(names.declared) == 1:
+        return {names.declared[0]: "0"}
+    uses = [*names.declared, *further_uses(names.declared, map(names.now, keys))]
+    strangers = [use for use in uses if names.in_spark(use) not in keys]
     if keys and strangers and all(key.isdigit() for key in keys):
         raise CheckpointError(
             code="HR512",
@@ -186,4 +186,4 @@ def _keys(checkpoint: Checkpoint, entries: dict[int, OffsetEntry], names: Sequen
             f"determined which is '{strangers[0]}'",
             fix="reset the query (headrace reset QUERY), with named sources",
         )
-    return {name: name for name in names}
+    return {use: names.in_spark(use) for use in uses}

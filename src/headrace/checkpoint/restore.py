@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.checkpoint.archive import Archive, ArchivedBatch
@@ -25,7 +25,7 @@ from headrace.checkpoint.logs import (
     replace_file,
     text_of,
 )
-from headrace.checkpoint.sources import LogEntry, ledger_names, log_entries
+from headrace.checkpoint.sources import LogEntry, log_entries
 from headrace.checkpoint.state_files import Attempts, StateStoreFiles, stores_in, version_of
 from headrace.errors import CheckpointError
 from headrace.storage.durable import files_below, link
@@ -109,8 +109,6 @@ def restore(checkpoint: Checkpoint, lost: Restorable) -> None:
     After a crash in the middle the checkpoint is behind the sink still, and the next start does it again.
     """
     root, first = checkpoint.root, lost.first
-    here = {former: name for name, former in ledger_names(root).items()}
-    lost = replace(lost, plans={batch: plan.with_names(here) for batch, plan in lost.plans.items()})
     # The commits go first: Spark would resume from a batch that is marked as done.
     for batch, file in sorted(numbered_files(root / Part.COMMITS).items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):

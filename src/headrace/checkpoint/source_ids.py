@@ -9,14 +9,13 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.checkpoint.sources import rename_use
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
 
 class SourceIds:
-    """The ids of what each source of a query reads, by name, in the directory of the query's archive."""
+    """The ids of what each source of a query reads, by Spark's name of it, next to the query's archive."""
 
     def __init__(self, home: Path) -> None:
         self.file = home / "source_ids.json"
@@ -40,10 +39,6 @@ class SourceIds:
         if ids != self.read():
             with writing_to(self.file.parent):
                 replace_file(self.file, json.dumps(ids, sort_keys=True) + "\n")
-
-    def rename_sources(self, names: Mapping[str, str]) -> None:
-        """Name the sources by new names, given by the old ones. Raises OSError."""
-        self.write({rename_use(source, names): ids for source, ids in self.read().items()})
 
 
 def _parse(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

@@ -1,8 +1,5 @@
 """The sources in a checkpoint: the names that it knows them under, and single entries of their logs.
 
-A ledger distinguishes batches by digests, in which the sources have the names of that time. So the checkpoint keeps the
-name by which a ledger knows each source that was renamed.
-
 The first use has the source's own name, so that a query with one use keeps its checkpoint; the others follow the order
 of the plan.
 """
@@ -17,77 +14,48 @@ from pathlib import Path
 
 from headrace.checkpoint.logs import (
     COMPACT,
-    Part,
     body,
     broken_file,
     missing_entry,
     numbered_files,
-    replace_file,
     text_of,
 )
 from headrace.errors import CheckpointError, reason
-from headrace.storage import durable
 
-FILE = "headrace_sources.json"
 _FURTHER = re.compile(r"(?P<name>.+)__(?P<number>[2-9]|[1-9][0-9]+)\Z")
 _BLOCK_BYTES = 64 << 10
 
 
-def ledger_names(root: Path) -> dict[str, str]:
-    """By the present name of a source, the one by which ledgers know it; only of those that were renamed."""
-    file = root / FILE
-    text = text_of(file)
-    if text is None:
-        return {}
-    try:
-        return {str(name): str(former) for name, former in json.loads(text).items()}
-    except (ValueError, AttributeError) as error:
-        raise broken_file(file, "it names no sources") from error
+@dataclass(frozen=True)
+class SourceNames:
+    """The names of a query's sources now, and those that Spark knows them by, their first ones.
+
+    The checkpoint, its archive, the ids of topics, the quarantine, the forms and the ledger have the names of Spark.
+
+    by_name: Spark's name by that of now; of sources that are no longer declared, by the last one.
+    declared: the names of now.
+    """
+
+    by_name: Mapping[str, str]
+    declared: tuple[str, ...]
+
+    @classmethod
+    def same(cls, *names: str) -> SourceNames:
+        """Return the names of sources of which none was renamed."""
+        return cls({name: name for name in names}, names)
+
+    def in_spark(self, use: str) -> str:
+        """Return Spark's name of a source, or of a further use of it."""
+        return _rename_use(use, self.by_name)
+
+    def now(self, use: str) -> str:
+        """Return the name now of what Spark calls `use`."""
+        return _rename_use(use, {first: name for name, first in self.by_name.items()})
 
 
-def rename_for_ledgers(root: Path, names: Mapping[str, str]) -> None:
-    """Keep the names by which ledgers know renamed sources, old names to new ones; done again, it changes nothing."""
-    former = ledger_names(root)
-    changed = dict(former)
-    for old, new in names.items():
-        if new not in former:
-            changed[new] = changed.pop(old, old)
-    if changed != former:
-        durable.replace_file(root / FILE, json.dumps(changed) + "\n")
-
-
-def rename_logs(root: Path, names: Mapping[str, str]) -> None:
-    """Give the sources' own logs their new names."""
-    folder = root / Part.SOURCES
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        new = folder / rename_use(path.name, names)
-        if new != path:
-            durable.move(path, new)
-
-
-def rename_offsets(root: Path, names: Mapping[str, str]) -> None:
-    """Rename the sources in the offsets of each batch; the newest last, as the mark that all is done."""
-    for file in numbered_files(root / Part.OFFSETS).values():
-        text = text_of(file)
-        changed = None if text is None else rename_in_offsets(text, names)
-        if changed is not None and changed != text:
-            replace_file(file, changed)
-
-
-def rename_use(use: str, names: Mapping[str, str]) -> str:
-    """The new name of a source, or of a further use of it."""
+def _rename_use(use: str, names: Mapping[str, str]) -> str:
     source = source_of(use)
     return names.get(source, source) + use.removeprefix(source)
-
-
-def rename_in_offsets(text: str, names: Mapping[str, str]) -> str:
-    """The offsets of a batch, as Spark writes them by the sources' names, with other names."""
-    version, _, rest = text.partition("\n")
-    if not names or version != "v2":
-        return text
-    facts, *lines = rest.split("\n")
-    parts = (line.partition(":") for line in lines)
-    return "\n".join([version, facts, *(f"{rename_use(name, names)}{colon}{offset}" for name, colon, offset in parts)])
 
 
 def use_name(source: str, number: int) -> str:

@@ -25,6 +25,8 @@ from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
 from headrace.cli.control import pause, restart, resume, stop
+from headrace.cli.doctor import doctor
+from headrace.cli.explain import completion, explain
 from headrace.cli.init import demo, init, schema
 from headrace.cli.inspect import inspect, state
 from headrace.cli.jars import jars
@@ -53,6 +55,7 @@ PACKAGES = ("headrace", "pyspark", "pyarrow", "pandas", "click", "rich")
 COMMANDS: tuple[click.Command, ...] = (
     init,
     demo,
+    doctor,
     check,
     test,
     plan,
@@ -78,6 +81,8 @@ COMMANDS: tuple[click.Command, ...] = (
     submit,
     jars,
     schema,
+    explain,
+    completion,
 )
 
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import further_uses, source_of
+from headrace.checkpoint.sources import SourceNames, further_uses, source_of
 from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
 from headrace.history import History, QueryStatus
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.layout import QueryLayout, history_file, layout_of
+from headrace.queries.source_names import read_source_names
 
 # How long all sources together may take to answer who asks, and for how long their answer counts as of now.
 ANSWER_SECONDS = 4.0
@@ -158,7 +159,7 @@ def _ask_sources(
 ) -> Iterator[tuple[str, Lag | None]]:
     """Yield each source with its answer; `cheap`: those whose lag Spark reports of each batch are not asked."""
     sources = project.sources_of(query)
-    prefixes = _read_prefixes(layout, [source.name for source in sources], counted)
+    prefixes = _read_prefixes(layout, read_source_names(project, query, layout), counted)
     further = further_uses((source.name for source in sources), prefixes)
     for source in sources:
         reported = cheap and overrides(source.connector, "reported_lag")
@@ -211,7 +212,7 @@ def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterat
     if not any(overrides(source.connector, "left_out") for source in sources):
         return
     try:
-        prefixes = _read_prefixes(layout, [source.name for source in sources])
+        prefixes = _read_prefixes(layout, read_source_names(project, query, layout))
         problems = [(source, fault) for source in sources for fault in source.connector.left_out(prefixes[source.name])]
     except (HeadraceError, OSError):
         return
@@ -225,7 +226,7 @@ def find_left_out(project: Project, query: Query, layout: QueryLayout) -> Iterat
         )
 
 
-def _read_prefixes(layout: QueryLayout, names: list[str], counted: int | None = None) -> dict[str, SourcePrefix]:
+def _read_prefixes(layout: QueryLayout, names: SourceNames, counted: int | None = None) -> dict[str, SourcePrefix]:
     """How far each of the sources was read: the newest committed batch alone, or the one that is `counted` before it.
 
     All batches since the first would be read from the archive, which takes seconds after a day of a batch a second.
@@ -237,14 +238,16 @@ def _read_prefixes(layout: QueryLayout, names: list[str], counted: int | None = 
         through = min(through, counted) if counted >= 0 else through or None
     if through is None:
         # Where a first batch is planned, the log of its source holds where it began.
-        return {name: SourcePrefix(batches=(), log=checkpoint.source_log(name)) for name in names}
+        logs = {name: checkpoint.source_log(names.in_spark(name)) for name in names.declared}
+        return {name: SourcePrefix(batches=(), log=log) for name, log in logs.items()}
     return committed_prefix(checkpoint, Archive(layout.archive), names, through, since=through)
 
 
-def read_committed_prefixes(layout: QueryLayout, names: list[str]) -> dict[str, SourcePrefix]:
+def read_committed_prefixes(project: Project, query: Query, layout: QueryLayout) -> dict[str, SourcePrefix]:
     """Return what each of the sources has given to the batches that are committed."""
     checkpoint = Checkpoint(layout.checkpoint)
     through = checkpoint.last_committed
     if through is None:
-        return {name: SourcePrefix(batches=()) for name in names}
+        return {source.name: SourcePrefix(batches=()) for source in project.sources_of(query)}
+    names = read_source_names(project, query, layout)
     return committed_prefix(checkpoint, Archive(layout.archive), names, through)

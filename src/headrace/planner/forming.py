@@ -13,10 +13,10 @@ from dataclasses import replace
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint.sources import rename_use, source_of
+from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.model import Project, PythonTransform, Query, Table
 from headrace.planner.code.meaning import libraries_in, read_meaning
 from headrace.planner.code.objects import BY_SESSION
@@ -55,7 +55,6 @@ _SETTINGS = (
     "spark.sql.parquet.int96RebaseModeInRead",
 )
 _TIMES = ("timestamp", "date")
-NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def form_of(
@@ -65,18 +64,18 @@ def form_of(
     *,
     salt: str,
     streams: Mapping[str, DataFrame],
-    called: Mapping[str, str] = NO_NAMES,
+    names: SourceNames | None = None,
 ) -> QueryForm:
     """Return the form of `query`, whose streaming result is `frame`.
 
-    salt: what its secrets are hashed with. streams: what the connectors gave for its sources. called: other names of
-    sources, for which the form is as if they had them.
+    salt: what its secrets are hashed with. streams: what the connectors gave for its sources. names: of its sources,
+    which the form has by those of Spark; None: none was renamed.
     """
+    sources = project.sources_of(query)
+    names = names or SourceNames.same(*(source.name for source in sources))
     # What a connector puts on a source is not the query's.
-    plan = with_source_leaves(frame, streams, source_of)
+    plan = with_source_leaves(frame, streams, lambda use: source_of(names.now(use)))
     tree = plan_tree(frame.sparkSession, plan)
-    inputs = {key: rename_use(entry, called) if isinstance(entry, str) else entry for key, entry in tree.inputs.items()}
-    tree = replace(tree, inputs=inputs)
     code = _Code(project, plan, salt, tree)
     static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
     form = normalise(tree, complete=complete, python=code.named, static=static)
@@ -85,10 +84,7 @@ def form_of(
     return replace(
         form,
         python=code.found,
-        sources={
-            called.get(source.name, source.name): source_facts(project, source, code.kept)
-            for source in project.sources_of(query)
-        },
+        sources={names.in_spark(source.name): source_facts(project, source, code.kept) for source in sources},
         sink=sink_facts(project, query, code.kept),
         mode=query.mode,
         settings=read_settings(

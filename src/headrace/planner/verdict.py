@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.logs import Part
+from headrace.checkpoint.sources import SourceNames
 from headrace.checks.user_functions import find_calls, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
 from headrace.model import Project, PythonTransform, Query
@@ -49,13 +50,14 @@ def judge(
     now: QueryRevision,
     *,
     begun: bool,
+    names: SourceNames | None = None,
     checkpoint: Path | None = None,
     versions: Path | None = None,
 ) -> Judgement:
     """Compare the form that is to run with the last one that ran; a query without a batch is `same`.
 
-    begun: whether a batch was committed. checkpoint: its directory, which shows the options that had no effect.
-    versions: where the code that ran was noted.
+    begun: whether a batch was committed. names: of its sources; None: none was renamed. checkpoint: its directory,
+    which shows the options that had no effect. versions: where the code that ran was noted.
     """
     if not revisions or not begun:
         return Judgement(query=query.name, verdict="same", from_batch=now.from_batch)
@@ -65,8 +67,12 @@ def judge(
         was, is_ = QueryForm.of(before.form or {}), QueryForm.of(now.form)
         if unreadable := is_.unreadable or was.unreadable:
             return _judge_by_fingerprint(query, before, now, unreadable)
+        names = names or SourceNames({}, ())
+        was, is_ = _by_names_now(was, names), _by_names_now(is_, names)
         changes = [
-            difference for difference in compare_forms(was, is_) if not _has_no_effect(project, difference, checkpoint)
+            difference
+            for difference in compare_forms(was, is_)
+            if not _has_no_effect(project, difference, names, checkpoint)
         ]
         if was.declared and was.declared == is_.declared and _takes_values(project, query):
             changes = list(map(_accept_new_values, changes))
@@ -89,13 +95,17 @@ def judge(
     )
 
 
-def _has_no_effect(project: Project, difference: PlanDifference, checkpoint: Path | None) -> bool:
+def _by_names_now(form: QueryForm, names: SourceNames) -> QueryForm:
+    return replace(form, sources={names.now(source): facts for source, facts in form.sources.items()})
+
+
+def _has_no_effect(project: Project, difference: PlanDifference, names: SourceNames, checkpoint: Path | None) -> bool:
     """Whether a changed option of a source had no effect on what was read, and has none now."""
     kind, _, rest = difference.about.partition(" ")
     name, _, option = rest.partition(" ")
     if checkpoint is None or kind != "source" or not option or name not in project.sources:
         return False
-    connector, log = project.sources[name].connector, checkpoint / Part.SOURCES / name
+    connector, log = project.sources[name].connector, checkpoint / Part.SOURCES / names.in_spark(name)
     return all(connector.has_no_effect(option, value, log) for value in (difference.before, difference.now))
 
 

@@ -20,7 +20,7 @@ from headrace.queries.changes import cut_offs
 from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, kept_of, layout_of
 from headrace.queries.manifest import forms, written_async
-from headrace.queries.rename_record import unfinished_sources
+from headrace.queries.source_names import read_source_names
 from headrace.storage.durable import size_of
 from headrace.units import instant
 
@@ -60,7 +60,7 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
         planned=planned,
         committed=committed,
         findings=tuple(findings),
-        facts=checkpoint_facts(layout),
+        facts=checkpoint_facts(project, query, layout),
     )
 
 
@@ -89,10 +89,6 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
     between = list(cut_off(query, layout))
     yield from between
-    try:
-        yield from unfinished_sources(layout)
-    except CheckpointError as error:
-        yield from error.findings
     if between:
         # A part of the directory may lie under another name, which whoever ends that command brings together.
         return
@@ -181,7 +177,7 @@ class CheckpointFacts:
         return plain
 
 
-def checkpoint_facts(layout: QueryLayout) -> CheckpointFacts | None:
+def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> CheckpointFacts | None:
     """The facts of one generation; None before its first batch, and where the checkpoint is too damaged to tell."""
     checkpoint = Checkpoint(layout.checkpoint)
     try:
@@ -198,7 +194,7 @@ def checkpoint_facts(layout: QueryLayout) -> CheckpointFacts | None:
             purged=ranges(set(range(newest + 1)) - set(kept)),
             unknown=ranges(set(range(newest + 1)) - set(kept) - set(archived)),
             settings=dict(sorted(entry.conf.items())),
-            sources=tuple(entry.offsets),
+            sources=tuple(map(read_source_names(project, query, layout).now, entry.offsets)),
             operators=checkpoint.state_operators(),
             sizes_bytes=_sizes(layout),
             set_aside=tuple(dict.fromkeys(kept.generation for kept in kept_of(layout))),

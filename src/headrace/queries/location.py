@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from typing import Any
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Sink, SinkLocation
-from headrace.errors import CheckpointError
+from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
-from headrace.queries.layout import QueryLayout, newest_of
+from headrace.queries.identity import renaming, waiting_rename
+from headrace.queries.layout import QueryLayout, layout_of, newest_of
 from headrace.queries.log import begin
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
@@ -119,6 +120,30 @@ def table_before(project: Project, query: Query, layout: QueryLayout) -> Sink | 
     # A table of a lake has no name but its place.
     there = former.location.name != sink.location.name or set(kept["systems"]) == set(former.location.systems)
     return former if named and there else None
+
+
+def as_it_ran(query: Query, layout: QueryLayout) -> Query:
+    """Return the query with its sink's table under the name by which the last form in the manifest knows it."""
+    former = None if query.sink.rename is None else query.sink.rename.former
+    revisions = forms(layout.manifest)[-1:] if former is not None else []
+    form = revisions[0].form if revisions else None
+    place = form["sink"].get("place") if form is not None and isinstance(form.get("sink"), dict) else None
+    if former is None or former.location is None or place != former.location.name or not place:
+        return query
+    return replace(query, sink=former)
+
+
+def table_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    former, now = table_before(project, query, layout), query.sink.location
+    if former is not None and former.location is not None and now is not None:
+        fault = f"the start of query '{query.name}' renames {former.location.shown}, with its ledger, to {now.shown}"
+        yield renaming(fault, query.where)
+
+
+def waiting_renames(project: Project, query: Query) -> Iterator[Finding]:
+    """Yield what is renamed in the register and in the sink. Raises CheckpointError."""
+    yield from waiting_rename(project, query)
+    yield from table_renamed(project, query, layout_of(project, query))
 
 
 def former_location(project: Project, query: Query, layout: QueryLayout) -> str | None:

@@ -33,7 +33,7 @@ class QueryRevision:
     record of it.
     shape: changes with the mode and the result's columns, and not with Spark; None: written by Headrace 0.1.0.
     form: what the query was, as `QueryForm` writes it; None: written before Headrace kept it.
-    continues: it means what the form before it meant, whose sources had other names.
+    continues: it means what the form before it meant, whose table had another name.
     """
 
     fingerprint: str

@@ -19,7 +19,7 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.queries.layout import history_file
 from headrace.redaction import redacted
-from headrace.run.event_times import follow_on, place_of, take_observed
+from headrace.run.event_times import follow_on, name_sources, place_of, take_observed
 from headrace.run.query_run import QueryRun, Running
 from headrace.spark.messages.refusals import is_from_spark
 from headrace.spark.plans.plan_text import plan_text, reads_again, reads_all
@@ -113,9 +113,8 @@ class Account:
 
     def progressed(self, watched: QueryRun, json: str) -> None:
         """Take the report of a batch, as Spark's listener gives it."""
-        record = BatchRecord.parse(
-            json, source_names=watched.running.source_names, rows_tracked=watched.running.rows_tracked
-        )
+        record = BatchRecord.parse(json, source_names=watched.running.uses, rows_tracked=watched.running.rows_tracked)
+        record = name_sources(record, watched.running.names)
         if watched.last_batch is not None and record.batch <= watched.last_batch and record.rows == 0:
             return  # An idle query repeats its last progress.
         self.archive(watched)
@@ -154,7 +153,7 @@ class Account:
         if leap is not None and leap.source is not None and leap.batch is not None and before and not before.leap:
             with suppress(HeadraceError, StopIteration):
                 source = next(source for source in self.project.sources_of(watched.query) if source.name == leap.source)
-                shares = _shares(self.project, watched.running, leap.batch, leap.batch)
+                shares = _shares(watched.running, leap.batch, leap.batch)
                 record = replace(
                     record, leap=replace(leap, place=place_of(leap, source, shares[source.name], self.spark))
                 )
@@ -338,7 +337,7 @@ def missed_records(
     if not found:
         return
     entries = Archive(running.layout.archive).entries(min(found))
-    shares = _shares(project, running, min(found), max(found))
+    shares = _shares(running, min(found), max(found))
     for batch, rows in found.items():
         entry = entries.get(batch)
         if entry is None:
@@ -382,7 +381,7 @@ def _rows_of(project: Project, running: Running, batches: Sequence[int], spark: 
     if not batches or not all(source.connector.readable_as_batch for source in sources.values()):
         return {}
     try:
-        shares = _shares(project, running, min(batches), max(batches))
+        shares = _shares(running, min(batches), max(batches))
         found = {batch: dict.fromkeys(shares, Counted()) for batch in batches}
         for name, whole in shares.items():
             source = sources[source_of(name)]
@@ -409,10 +408,9 @@ def _rows_of(project: Project, running: Running, batches: Sequence[int], spark: 
     return dict(found)
 
 
-def _shares(project: Project, running: Running, since: int, through: int) -> dict[str, SourcePrefix]:
-    names = [source.name for source in project.sources_of(running.query)]
+def _shares(running: Running, since: int, through: int) -> dict[str, SourcePrefix]:
     checkpoint, archive = Checkpoint(running.layout.checkpoint), Archive(running.layout.archive)
-    return committed_prefix(checkpoint, archive, names, through, since=since)
+    return committed_prefix(checkpoint, archive, running.names, through, since=since)
 
 
 def _counted(source: SourceProgress, counts: Counted) -> SourceProgress:

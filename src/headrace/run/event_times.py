@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint.sources import source_of
-from headrace.contract import BatchRecord, Leap
+from headrace.checkpoint.sources import SourceNames, source_of
+from headrace.contract import BatchRecord, Leap, bad_rows_metric
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.spark.stream.event_times import METRIC
 from headrace.units import instant
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 # The clocks of senders and of this machine differ by less, and such a watermark is soon behind the clock again.
 LEAST_MS = 60_000
 _PLACE = "__headrace_place"
+
+
+def name_sources(record: BatchRecord, names: SourceNames) -> BatchRecord:
+    """Return the record, with the names of now of its sources and of what was observed of them."""
+    now = {source.name: names.now(source.name) for source in record.sources}
+    metrics = {metric(name): metric(new) for name, new in now.items() for metric in (METRIC.__add__, bad_rows_metric)}
+    sources = tuple(replace(source, name=now[source.name]) for source in record.sources)
+    observed = {metrics.get(metric, metric): counts for metric, counts in record.observed.items()}
+    return replace(record, sources=sources, observed=observed)
 
 
 def take_observed(record: BatchRecord, times: int | None) -> BatchRecord:

@@ -16,13 +16,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import Part, operator_descriptions
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
+from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.model import Project, Query
 from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.source_names import read_source_names
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
@@ -72,7 +75,7 @@ def require_in_place(project: Project, query: Query) -> None:
     """Raise CheckpointError, as `bring_along` would, for files that lie elsewhere; nothing is changed."""
     layout = layout_of(project, query)
     if layout.home.is_dir():
-        _surveyed(query, layout, _present(project, query))
+        _surveyed(project, query, layout, _present(project, query))
 
 
 def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
@@ -83,7 +86,7 @@ def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
     layout = layout_of(project, query)
     if not layout.home.is_dir():
         return
-    logs, old, moves = _compared(layout, now := _present(project, query))
+    logs, old, moves = _compared(project, query, layout, now := _present(project, query))
     stale = (file.path for log in logs for file in logged_files(log.folder) if not below(file.path, log.home))
     if any(_moved(path, moves) != path for path in stale):
         yield Finding(
@@ -102,7 +105,7 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     before, now = _recorded(layout), _present(project, query)
     if before is not None and asdict(before) == {**asdict(now), "former": before.former}:
         return
-    logs, old, moves = _surveyed(query, layout, now)
+    logs, old, moves = _surveyed(project, query, layout, now)
     changed = sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
     for move in moves:
         rename_schemas(layout, move)
@@ -122,19 +125,23 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     _record(layout, replace(now, former=former))
 
 
-def _surveyed(query: Query, layout: QueryLayout, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
+def _surveyed(
+    project: Project, query: Query, layout: QueryLayout, now: Location
+) -> tuple[list[FileSourceLog], str, list[Move]]:
     """The logs of a query, the directory that the project lay in, and what moved; raises CheckpointError as said."""
-    logs, old, moves = _compared(layout, now)
+    logs, old, moves = _compared(project, query, layout, now)
     _require_homes(query, logs, moves)
     return logs, old, moves
 
 
-def _compared(layout: QueryLayout, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
+def _compared(
+    project: Project, query: Query, layout: QueryLayout, now: Location
+) -> tuple[list[FileSourceLog], str, list[Move]]:
     """The logs, where the project lay, and from where to where it and its storage were moved, as far as they were."""
     before = _recorded(layout) or now
     moves = [(before.root, now.root), (before.storage, now.storage)]
     moved = [move for move in moves if move[0] != move[1] and (move == moves[0] or not below(move[0], before.root))]
-    return _logs(layout, now), before.root, moved
+    return _logs(layout, now, read_source_names(project, query, layout)), before.root, moved
 
 
 def _moved(path: str, moves: Sequence[Move]) -> str:
@@ -158,10 +165,14 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
                 )
 
 
-def _logs(layout: QueryLayout, now: Location) -> list[FileSourceLog]:
+def _logs(layout: QueryLayout, now: Location, names: SourceNames) -> list[FileSourceLog]:
+    uses = ((use, source_of(names.now(use))) for use in Checkpoint(layout.checkpoint).source_names())
     found = [
-        FileSourceLog(whose=f"source '{name}'", folder=layout.checkpoint / Part.SOURCES / name, home=_home(path))
-        for name, path in now.sources.items()
+        FileSourceLog(
+            whose=f"source '{name}'", folder=layout.checkpoint / Part.SOURCES / use, home=_home(now.sources[name])
+        )
+        for use, name in uses
+        if name in now.sources
     ]
     if now.sink is not None:
         found.append(FileSourceLog(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
@@ -219,8 +230,9 @@ def _home(path: str) -> str:
 
 
 def source_homes(project: Project, query: Query) -> dict[str, str]:
-    """By source, the directory below which its files lie on this machine."""
-    return {name: _home(path) for name, path in _present(project, query).sources.items()}
+    """By Spark's name of each source, the directory below which its files lie on this machine."""
+    names = read_source_names(project, query, layout_of(project, query))
+    return {names.in_spark(name): _home(path) for name, path in _present(project, query).sources.items()}
 
 
 def _file(layout: QueryLayout) -> Path:

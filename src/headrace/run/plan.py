@@ -14,7 +14,7 @@ from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import source_of
+from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.checks.analysed import check_analysed
 from headrace.checks.structure import check_structure_of
 from headrace.checks.triggers import check_cores, check_live_sources, check_refreshed_tables
@@ -23,18 +23,18 @@ from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings
-from headrace.planner.forming import NO_NAMES, form_of, read_settings
+from headrace.planner.forming import form_of, read_settings
 from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
 from headrace.queries.blame import named, with_command
 from headrace.queries.form import QueryForm
 from headrace.queries.identity import register_project, sink_context
 from headrace.queries.inspect_checkpoint import problems, require_state
 from headrace.queries.layout import QueryLayout, layout_of
-from headrace.queries.location import Home, require_same_sink
+from headrace.queries.location import Home, as_it_ran, require_same_sink, waiting_renames
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.manifest import revision as revision_of
 from headrace.queries.register import read_register
-from headrace.queries.rename_record import as_it_ran, former_sources, waiting_renames
+from headrace.queries.source_names import list_source_renames, read_source_names
 from headrace.run.counters import Counters
 from headrace.run.moved_project import bring_along, not_brought_along, require_in_place
 from headrace.run.query_run import Request
@@ -98,15 +98,15 @@ def judgement_over(project: Project, query: Query, spark: SparkSession, home: Ho
 def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -> tuple[Judgement, DataFrame]:
     """How `query` stands to what ran in `home`, and its result; the tables of the session are registered."""
     streams: dict[str, DataFrame] = {}
-    ran, called = as_it_ran(query, home.layout), former_sources(project, query, home.layout)
-    result = _result(project, query, spark, home, streams)
+    ran, names = as_it_ran(query, home.layout), read_source_names(project, query, home.layout)
+    result = _result(project, query, spark, home, reader(spark, query.trigger, streams, names))
     frame = result.frame
     if not home.begun and read_register(project.storage) is None:  # Nothing has run here, and a look makes no record.
         return Judgement(query=query.name, verdict="same", from_batch=0), frame
-    now = present(project, ran, result.rows, home, streams, called=called)
+    now = present(project, ran, result.rows, home, streams, names=names)
     known, begun = forms(home.layout.manifest), home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judge(project, query, known, now, begun=begun, checkpoint=checkpoint, versions=versions)
+    judgement = judge(project, query, known, now, begun=begun, names=names, checkpoint=checkpoint, versions=versions)
     if home.begun:
         ran_last = known[-1].digest if known else ""
         return replace(judgement, checkpoint=home.checkpoint.id or "", ran=ran_last, written=now.digest), frame
@@ -130,6 +130,7 @@ def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) 
         with registered_tables(project, query, spark):
             found, frame = _compared(project, query, spark, home)
             notes = [*found.notes, *waiting_renames(project, query)]
+            notes += list_source_renames(project, query, home.layout)
             notes += _before_start(project, query, spark, home, connect)
             notes += _of_result(query, frame, home, calls_distinct=project.calls(query, "distinct"))
             if not _refused(notes):  # What a sink says of another query's checkpoint would mislead.
@@ -148,10 +149,11 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
     yield from unfit(project, query, home)
     # A start first brings the paths of a moved project along.
     is_moved = any(True for _ in not_brought_along(project, query))
+    names = read_source_names(project, query, home.layout)
     for require in (
         lambda: list(compared(project, query, home.checkpoint, home.repartitions, spark)),
         lambda: require_in_place(project, query),
-        lambda: None if is_moved else require_planned(project, query, home),
+        lambda: None if is_moved else require_planned(project, query, home, names),
     ):
         try:
             require()
@@ -162,7 +164,7 @@ def _before_start(project: Project, query: Query, spark: SparkSession, home: Hom
         try:
             source.connector.check_connection(spark)
             now = source.connector.object_ids(spark)
-            yield from _compare_with_read(query, source, kept, now, reached, spark)
+            yield from _compare_with_read(query, source, names, kept, now, reached, spark)
         except HeadraceError as error:
             for finding in error.findings:
                 yield (finding if finding.where.file else finding.reword(where=source.where)).with_severity("warning")
@@ -189,12 +191,12 @@ def _refused(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def _result(project: Project, query: Query, spark: SparkSession, home: Home, streams: dict[str, DataFrame]) -> Result:
+def _result(project: Project, query: Query, spark: SparkSession, home: Home, read: Reader) -> Result:
     """The result of the query over the tables that it last had."""
     tables = Tables(project, query, home.layout, spark)
     known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
     frames = tables.frames({name: number for name, number in known.items() if tables.version(name, number)})
-    return build_result(project, query, spark, reader(spark, query.trigger, streams), frames)
+    return build_result(project, query, spark, read, frames)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +213,7 @@ class Planned:
     fingerprint: str
     revision: QueryRevision | None
     facts: PlanFacts
+    names: SourceNames
     tables: Tables
     versions: Mapping[str, int]
     counters: Counters
@@ -233,14 +236,16 @@ def planned(request: Request, home: Home) -> Planned:
     if home.repartitions.cut_off(home.checkpoint) is None:
         home.repartitions.forget_unbegun(home.checkpoint)
     kept = list(compared(project, query, home.checkpoint, home.repartitions, spark))
+    names = read_source_names(project, query, home.layout)
     if home.lasting:
+        kept += list_source_renames(project, query, home.layout)
         with ONE_AT_A_TIME:
             kept += bring_along(project, query)
-        require_planned(project, query, home)
+        require_planned(project, query, home, names)
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             source.connector.check_connection(spark)
-    ids, met = identified(project, query, home, spark) if home.lasting else ({}, ())
+    ids, met = identified(project, query, home, names, spark) if home.lasting else ({}, ())
     _require_sound(met)
     request.begin("making its plan")
     _require_sound(check_cores(project, query, spark))
@@ -252,19 +257,18 @@ def planned(request: Request, home: Home) -> Planned:
     counters = _counters(request, home)
     streams: dict[str, DataFrame] = {}
     given = {**tables.frames(versions), **counters.counting.handles}
-    result = build_result(project, query, spark, reader(spark, query.trigger, streams), given)
+    result = build_result(project, query, spark, reader(spark, query.trigger, streams, names), given)
     frame = result.frame
     facts = plan_facts(frame)
     noted = tuple(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
     _require_sound(noted)
-    revision = present(project, query, result.rows, home, streams) if home.lasting else None
+    revision = present(project, query, result.rows, home, streams, names=names) if home.lasting else None
     changes: tuple[Finding, ...] = ()
     if revision is not None:
-        formers = former_sources(project, query, home.layout)
         ran = as_it_ran(query, home.layout)
-        is_renamed = bool(formers) or ran is not query
-        compared_by = present(project, ran, result.rows, home, streams, called=formers) if is_renamed else revision
-        changes = _unchanged(project, query, home, compared_by)
+        is_renamed = ran is not query
+        compared_by = present(project, ran, result.rows, home, streams, names=names) if is_renamed else revision
+        changes = _unchanged(project, query, home, names, compared_by)
         revision = replace(revision, continues=is_renamed and not changes)
     if facts.keeps_state:
         require_state(query, home.checkpoint)
@@ -275,6 +279,7 @@ def planned(request: Request, home: Home) -> Planned:
         fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
         revision=revision,
         facts=facts,
+        names=names,
         tables=tables,
         versions=versions,
         counters=counters,
@@ -291,17 +296,16 @@ def present(
     home: Home,
     streams: Mapping[str, DataFrame],
     *,
-    called: Mapping[str, str] = NO_NAMES,
+    names: SourceNames | None = None,
 ) -> QueryRevision:
     """What the manifest would say of `query`, whose result is `frame`, if it began to run now.
 
-    streams: what the connectors gave for its sources. called: names of sources by which it is to be compared.
+    streams: what the connectors gave for its sources. names: of its sources; None: none was renamed.
     """
     committed = home.checkpoint.last_committed
     try:
-        form = form_of(
-            project, query, frame, salt=register_project(project).application, streams=streams, called=called
-        )
+        salt = register_project(project).application
+        form = form_of(project, query, frame, salt=salt, streams=streams, names=names)
     except HeadraceError:
         raise
     except Exception as error:
@@ -322,7 +326,9 @@ def unfit(project: Project, query: Query, home: Home) -> Iterator[Finding]:
     yield from check_refreshed_tables(project, query, query.trigger)
 
 
-def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -> tuple[Finding, ...]:
+def _unchanged(
+    project: Project, query: Query, home: Home, names: SourceNames, now: QueryRevision
+) -> tuple[Finding, ...]:
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
     if (
         not home.begun
@@ -333,9 +339,8 @@ def _unchanged(project: Project, query: Query, home: Home, now: QueryRevision) -
     # What was planned and not committed is made again by the query as it is now.
     begun = home.checkpoint.last_committed is not None
     checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judge(
-        project, query, forms(home.layout.manifest), now, begun=begun, checkpoint=checkpoint, versions=versions
-    )
+    ran = forms(home.layout.manifest)
+    judgement = judge(project, query, ran, now, begun=begun, names=names, checkpoint=checkpoint, versions=versions)
     if refused := tuple(list_refusals(query, judgement)):
         raise CheckpointError(refused)
     return tuple(list_remarks(query, judgement))
@@ -351,10 +356,10 @@ def _counters(request: Request, home: Home) -> Counters:
     return Counters.opened(query, declared, counting, home.layout if home.lasting else None, sync=sync)
 
 
-def require_planned(project: Project, query: Query, home: Home) -> None:
+def require_planned(project: Project, query: Query, home: Home, names: SourceNames) -> None:
     """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
     sources = {source.name: source for source in project.sources_of(query)}
-    prefixes = planned_prefix(home.checkpoint, list(sources))
+    prefixes = planned_prefix(home.checkpoint, names)
     for name, prefix in prefixes.items() if prefixes is not None else ():
         source = sources[source_of(name)]
         source.connector.ensure_available(prefix)
@@ -366,9 +371,10 @@ def require_planned(project: Project, query: Query, home: Home) -> None:
 
 
 def identified(
-    project: Project, query: Query, home: Home, spark: SparkSession
+    project: Project, query: Query, home: Home, names: SourceNames, spark: SparkSession
 ) -> tuple[dict[str, dict[str, str]], tuple[Finding, ...]]:
-    """The ids of the topics and tables that the query reads, and what differs from those that it has read so far.
+    """The ids of the topics and tables that the query reads, by Spark's name of each source, and what differs from
+    those that it has read so far.
 
     An error among the findings says that one was created again. Raises SourceError where a system does not answer.
     """
@@ -376,9 +382,9 @@ def identified(
     for source in project.sources_of(query):
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             now = source.connector.object_ids(spark)
-            met += _compare_with_read(query, source, kept, now, reached, spark)
-        before = kept.get(source.name, {})
-        kept[source.name] = {**before, **{name: id_ for name, id_ in now.items() if id_ or name not in before}}
+            met += _compare_with_read(query, source, names, kept, now, reached, spark)
+        before = kept.get(name := names.in_spark(source.name), {})
+        kept[name] = {**before, **{name: id_ for name, id_ in now.items() if id_ or name not in before}}
     return {name: ids for name, ids in kept.items() if ids}, tuple(met)
 
 
@@ -399,15 +405,17 @@ def _reached(home: Home) -> dict[str, SourcePrefix]:
 def _compare_with_read(
     query: Query,
     source: NamedSource,
+    names: SourceNames,
     kept: Mapping[str, Mapping[str, str]],
     now: Mapping[str, str],
     reached: Mapping[str, SourcePrefix],
     spark: SparkSession,
 ) -> Iterator[Finding]:
     """What is to be said of a source that is not the one that was read, or no longer reaches as far."""
-    problems = list(source.connector.compare_ids(kept.get(source.name, {}), now))
-    if source.name in reached and all(problem.severity != "error" for problem in problems):
-        problems += filter(None, [source.connector.ends_before(spark, reached[source.name])])
+    name = names.in_spark(source.name)
+    problems = list(source.connector.compare_ids(kept.get(name, {}), now))
+    if name in reached and all(problem.severity != "error" for problem in problems):
+        problems += filter(None, [source.connector.ends_before(spark, reached[name])])
     for problem in problems:
         fault = f"query '{query.name}', source '{source.name}': {problem.what}"
         found = Finding(code=problem.code, what=fault, fix=problem.fix, severity=problem.severity, where=source.where)
@@ -419,7 +427,7 @@ def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: S
 
     Raises SourceError where a system does not answer, and CheckpointError.
     """
-    ids, met = identified(project, query, Home(layout=layout), spark)
+    ids, met = identified(project, query, Home(layout=layout), read_source_names(project, query, layout), spark)
     if not _refused(met):
         SourceIds(layout.home).write(ids)
     return next((finding for finding in met if finding.severity == "error"), None)
@@ -446,8 +454,10 @@ def _beginnings(project: Project, query: Query, generation: int) -> Iterator[Fin
             )
 
 
-def reader(spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame]) -> Reader:
-    """What gives each source's stream, and keeps it in `streams`.
+def reader(
+    spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame], names: SourceNames | None = None
+) -> Reader:
+    """What gives each source's stream, and keeps it in `streams`; names: of the sources, None: none was renamed.
 
     Without batches there is none that a rate limit could bound.
     """
@@ -456,7 +466,7 @@ def reader(spark: SparkSession, trigger: Trigger, streams: dict[str, DataFrame])
         connector = source.connector
         if isinstance(trigger, (Continuous, RealTime)):
             connector = connector.without_rate_limit()
-        streams[source.name] = connector.stream(spark, source.name)
+        streams[source.name] = connector.stream(spark, names.in_spark(source.name) if names else source.name)
         return streams[source.name]
 
     return stream

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.sources import SourceNames
 from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, SinkContext
 from headrace.contract.observer import State
 from headrace.control.board import Order
@@ -154,6 +155,7 @@ class Reports:
 class Running:
     """A started query: Spark's handle, where it keeps things, and what its sink reports.
 
+    uses: Spark's name of each use of a source, in the plan's order. names: of its sources.
     last_job: the newest of Spark's jobs that its tasks' times were looked at of.
     disturbances: how many tasks had failed and executors were lost at the last batch. reads_all: whether its plan reads
         all that a batch's offsets hold; None: not known yet.
@@ -168,7 +170,8 @@ class Running:
     layout: QueryLayout
     sink_run: SinkContext
     handle: StreamingQuery
-    source_names: tuple[str, ...]
+    uses: tuple[str, ...]
+    names: SourceNames
     watermarked: tuple[str, ...]
     notes: tuple[Finding, ...]
     reports: Reports

@@ -1,33 +1,23 @@
-"""A table or sources renamed at a start that declares the names they had before, and the history of a renamed query."""
+"""A table renamed at a start that declares the name it had before, and the history of a renamed query."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Archive
-from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import rename_for_ledgers, rename_logs, rename_offsets, rename_use
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.planner.verdict import list_refusals
-from headrace.queries import driver_lock
 from headrace.queries.blame import named
 from headrace.queries.changes import rebuilding
-from headrace.queries.identity import former_names, nothing_kept, renaming, require_one_meaning, sink_context
+from headrace.queries.identity import former_names, nothing_kept, require_one_meaning, sink_context
 from headrace.queries.layout import QueryLayout, history_file, kept_of, layout_of
-from headrace.queries.location import Home, enter_sink, require_same_sink, table_before
+from headrace.queries.location import Home, enter_sink, require_same_sink, table_before, table_renamed
 from headrace.queries.register import read_register
-from headrace.queries.rename_record import enter_record, pending_sources, table_renamed
-from headrace.queries.rename_record import record as source_record
 from headrace.run.plan import judgement_over
-from headrace.run.sink_work import ignore
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
-from headrace.storage.durable import move as move_directory
-from headrace.storage.durable import sync
-from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +26,7 @@ if TYPE_CHECKING:
 def apply_renames(
     project: Project, query: Query, spark: SparkSession, *, rebuilds: bool = False
 ) -> tuple[Finding, ...]:
-    """Let the table of `query`, which the caller has locked, and its sources have the names that are declared now.
+    """Let the table of `query`, which the caller has locked, have the name that is declared now.
 
     rebuilds: its result is about to be computed again, so that the query may mean something else. Raises CheckFailed,
     CheckpointError, SinkError or PlatformError.
@@ -45,15 +35,9 @@ def apply_renames(
         return ()
     require_one_meaning(project, query, read_register(project.storage))
     layout = layout_of(project, query)
-    begun = source_record(layout) is not None
-    waits = table_before(project, query, layout) is not None
-    if not rebuilds and (waits or (not begun and pending_sources(project, query, layout))):
+    if not rebuilds and table_before(project, query, layout) is not None:
         _require_same(project, query, spark, layout)
-    return (
-        *nothing_kept(project, query),
-        *rename_table(project, query, lambda: spark),
-        *rename_sources(project, query),
-    )
+    return (*nothing_kept(project, query), *rename_table(project, query, lambda: spark))
 
 
 def _require_same(project: Project, query: Query, spark: SparkSession, layout: QueryLayout) -> None:
@@ -101,43 +85,3 @@ def rename_table(project: Project, query: Query, session: Callable[[], SparkSess
         query.sink.rename.rename_table(context, session)
     enter_sink(project, query, layout)
     return said
-
-
-def rename_sources(project: Project, query: Query) -> tuple[Finding, ...]:
-    """Let the checkpoint of `query`, which the caller has locked, name its sources as they are now.
-
-    Raises CheckpointError or PlatformError.
-    """
-    layout = layout_of(project, query)
-    names = pending_sources(project, query, layout)
-    if not names:
-        return ()
-    make(layout, names, reached=lambda _: driver_lock.require_held(project, query))
-    shown = ", ".join(f"'{old}' to '{new}'" for old, new in names.items())
-    fault = f"the sources in the checkpoint of query '{query.name}' are renamed ({shown}); its offsets stay"
-    return (renaming(fault, query.where),)
-
-
-def make(layout: QueryLayout, names: Mapping[str, str], *, reached: Callable[[str], None] = ignore) -> None:
-    """The steps, each of which may be done again; names: the new one by the old one."""
-    root = layout.checkpoint
-    with writing_to(layout.home):
-        enter_record(layout, dict(names))
-        reached("recorded")
-        rename_for_ledgers(root, names)
-        reached("ledger names")
-        rename_logs(root, names)
-        reached("logs")
-        rename_offsets(root, names)
-        reached("offsets")
-        Archive(layout.archive).rename_sources(names)
-        reached("archive")
-        SourceIds(layout.home).rename_sources(names)
-        reached("source ids")
-        for folder in sorted(layout.quarantine.iterdir()) if layout.quarantine.is_dir() else ():
-            new = folder.with_name(rename_use(folder.name, names))
-            if folder.is_dir() and new != folder:
-                move_directory(folder, new)
-        reached("quarantine")
-        layout.source_rename.unlink()
-        sync(layout.home)

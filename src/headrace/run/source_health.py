@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.sources import SourceNames
 from headrace.contract import BatchRecord, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, HeadraceError, SourceError
 from headrace.model import NamedSource
@@ -37,6 +38,7 @@ class QuarantineFiles:
 
     layout: QueryLayout
     sources: tuple[NamedSource, ...]
+    names: SourceNames
     spark: SparkSession
     written: dict[int, dict[str, int]] = field(default_factory=dict)
 
@@ -66,16 +68,15 @@ class QuarantineFiles:
         return tuple(source for source in self.sources if source.connector.quarantines)
 
     def _write(self, batches: range, counted: Mapping[str, int] = MappingProxyType({})) -> Iterator[Finding]:
-        names = [source.name for source in self.sources]
         checkpoint, archive = Checkpoint(self.layout.checkpoint), Archive(self.layout.archive)
-        prefixes = committed_prefix(checkpoint, archive, names, batches[-1], since=batches[0])
+        prefixes = committed_prefix(checkpoint, archive, self.names, batches[-1], since=batches[0])
         for source in self.quarantining():
             whole = prefixes[source.name]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
             expected = counted.get(source.name, 0)
             rejected = self._rejected(source, part, expected)
             for batch, rows in rejected.items():
-                path = self.layout.quarantine / source.name / f"{batch}.jsonl"
+                path = self.layout.quarantine / self.names.in_spark(source.name) / f"{batch}.jsonl"
                 self.written.setdefault(batch, {})[source.name] = len(rows)
                 _write_whole(path, "".join(json.dumps(row, default=str) + "\n" for row in rows))
                 yield Finding(

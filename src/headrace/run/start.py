@@ -43,6 +43,7 @@ from headrace.queries.inspect_checkpoint import cut_off, require_usable
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.location import Home, enter_sink, entered, require_same_sink
 from headrace.queries.manifest import QueryRevision, enter, note_version, written_async
+from headrace.queries.source_names import write_source_names
 from headrace.run.moved_project import source_homes
 from headrace.run.plan import Planned, planned, unfit
 from headrace.run.query_run import Reports, Request, Running
@@ -208,8 +209,9 @@ def launch(request: Request) -> Running:
         layout=home.layout,
         sink_run=context,
         handle=handle,
-        source_names=plan.facts.sources,
-        watermarked=plan.facts.watermarked,
+        uses=plan.facts.sources,
+        names=plan.names,
+        watermarked=tuple(map(plan.names.now, plan.facts.watermarked)),
         notes=notes,
         reports=reports,
         rows_tracked=tracked,
@@ -306,6 +308,7 @@ def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: Si
         beside = written_async(home.layout.manifest, query.sink)
         notes += fill_gap(home.checkpoint, Archive(home.layout.archive), written_async=beside)
     if home.lasting:
+        write_source_names(home.layout, plan.names)
         SourceIds(home.layout.home).write(plan.source_ids)
         if plan.revision is not None and not home.begun:
             enter(home.layout, plan.revision)

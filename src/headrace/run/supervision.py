@@ -253,7 +253,9 @@ class Supervision:
             history_run=start.history_run,
             committed_before=start.committed,
             archive=Archive(layout.archive) if lasting else None,
-            quarantine=QuarantineFiles(layout=layout, sources=sources, spark=self.spark) if lasting else None,
+            quarantine=QuarantineFiles(layout=layout, sources=sources, names=running.names, spark=self.spark)
+            if lasting
+            else None,
             late=LateOutput(
                 project=self.project,
                 query=query,

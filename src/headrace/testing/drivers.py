@@ -138,7 +138,7 @@ class TimelineDriver:
 
     def _let_in(self, puts: Mapping[str, Callable[[Inlet], int]], crashes: Sequence[Crash | CrashBeforeCommit]) -> None:
         """Let rows in, all at once although Spark looks for files continuously, and wait for them in the result."""
-        if self._running is not None and (len(puts) > 1 or len(self._running.source_names) > len(self.inlets)):
+        if self._running is not None and (len(puts) > 1 or len(self._running.uses) > len(self.inlets)):
             self._stop()  # A source is read in two places, or several get rows.
         rows = sum(put(self.inlets[name]) for name, put in puts.items())
         if crashes and not rows:

@@ -16,6 +16,7 @@ from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, Finding
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.layout import QueryLayout
+from headrace.queries.source_names import read_source_names
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans import plan_rewrite as plans
 from headrace.spark.plans import source_uses
@@ -120,7 +121,7 @@ def prefix_of(project: Project, query: Query, layout: QueryLayout, through: int,
     Raises CheckpointError when the checkpoint and its archive do not reach that far.
     """
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
-    names = [source.name for source in project.sources_of(query)]
+    names = read_source_names(project, query, layout)
     return Prefix(
         through=through,
         sources=committed_prefix(checkpoint, archive, names, through, since=since),

@@ -14,7 +14,7 @@ from headrace.checkpoint import Archive, Checkpoint, planned_offsets
 from headrace.checkpoint.identity import log_offset
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import log_entries, source_of
+from headrace.checkpoint.sources import SourceNames, log_entries, source_of
 from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
@@ -22,6 +22,7 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.queries.blame import commanded
 from headrace.queries.layout import QueryLayout, history_file, layout_of
+from headrace.queries.source_names import read_source_names
 from headrace.units import Duration, instant
 
 
@@ -169,7 +170,7 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOffsets:
-    """One source's share of a batch, by the name that the checkpoint has for it.
+    """One source's share of a batch, by its name now.
 
     start, end: its JSON offsets; None: it had given nothing yet. lag: what it holds behind the newest committed batch;
     None: it is not known without Spark.
@@ -213,18 +214,19 @@ def inspect_offsets(project: Project, query: Query, batch: int | None = None) ->
         entries = planned_offsets(checkpoint, archive, number, since=max(number - 1, first))
         entry = entries[number]
         before: Mapping[str, str | None] = {} if number == first else entries[number - 1].offsets
-        lags = _lags(project, query, checkpoint, archive)
+        names = read_source_names(project, query, layout)
+        lags = _lags(project, query, names, checkpoint, archive)
         kinds = {source.name: source.kind for source in project.sources_of(query)}
         # Where a batch begins is not known if the one before it is in neither place.
         begins = number != first or number == 0
         sources = tuple(
             SourceOffsets(
-                source=name,
-                kind=kinds.get(source_of(name), "unknown"),
+                source=names.now(name),
+                kind=kinds.get(source_of(names.now(name)), "unknown"),
                 start=before.get(name),
                 end=end,
                 shares=tuple(_shares(checkpoint, name, before.get(name), end)) if begins else (),
-                lag=lags.get(source_of(name)),
+                lag=lags.get(source_of(names.now(name))),
             )
             for name, end in entry.offsets.items()
         )
@@ -286,12 +288,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _lags(project: Project, query: Query, checkpoint: Checkpoint, archive: Archive) -> dict[str, Lag | None]:
+def _lags(
+    project: Project, query: Query, names: SourceNames, checkpoint: Checkpoint, archive: Archive
+) -> dict[str, Lag | None]:
     """Return what each source still holds, as far as is known without Spark."""
     through, lags = checkpoint.last_committed, dict[str, Lag | None]()
     for source in project.sources_of(query):
         with suppress(HeadraceError, OSError):
             if through is not None:
-                prefix = committed_prefix(checkpoint, archive, [source.name], through, since=through)
+                prefix = committed_prefix(checkpoint, archive, names, through, since=through)
                 lags[source.name] = source.connector.lag(prefix[source.name])
     return lags

@@ -21,7 +21,7 @@ from headrace.queries.blame import with_command
 from headrace.queries.changes import require_ended
 from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, history_file, layout_of
-from headrace.queries.rename_record import waiting_renames
+from headrace.queries.location import waiting_renames
 from headrace.run.moved_project import not_brought_along
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings

@@ -68,8 +68,9 @@ def test_a_topic_that_was_created_again_is_refused_until_its_new_id_is_accepted(
     assert standing.backlog is not None
     assert (standing.backlog.count, standing.backlog.problem.startswith(sentence)) == (0, True)
     project = hr.load(root)
-    [source] = project.sources_of(project.queries["totals"])
-    prefix = read_committed_prefixes(layout_of(project, project.queries["totals"]), ["sales"])["sales"]
+    query = project.queries["totals"]
+    [source] = project.sources_of(query)
+    prefix = read_committed_prefixes(project, query, layout_of(project, query))["sales"]
     assert source.connector.unreachable(spark, prefix).startswith(sentence)
     with pytest.raises(SourceError, match="was deleted and created again"):
         Kafka(bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="latest").since(spark, prefix)

@@ -19,6 +19,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.logs import Part, numbered_files
 from headrace.checkpoint.prefix import committed_prefix
+from headrace.checkpoint.sources import SourceNames
 from headrace.contract import OutputMode, Sink, SinkContext, Source, SourcePrefix
 
 if TYPE_CHECKING:
@@ -235,7 +236,8 @@ def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
     """Return the prefix of one source in the checkpoint, up to the last committed batch."""
     read = Checkpoint(checkpoint)
     last = read.last_committed
-    return committed_prefix(read, Archive(checkpoint / "archive.jsonl"), [name], -1 if last is None else last)[name]
+    archive, names = Archive(checkpoint / "archive.jsonl"), SourceNames.same(name)
+    return committed_prefix(read, archive, names, -1 if last is None else last)[name]
 
 
 def forget_commit(checkpoint: Path) -> int:
