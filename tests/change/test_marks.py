@@ -1,4 +1,4 @@
-"""A sink keeps the mark of the newest change of a query: who wakes late, or runs a copy of the storage, changes nothing."""
+"""A sink keeps the mark of the newest change of a query: who wakes late, or runs an older copy, changes nothing."""
 
 from __future__ import annotations
 
