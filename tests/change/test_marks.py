@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.connectors.exactly_once import Admitted, KeptLine
+from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.errors import HeadraceError
 from headrace.model import Project
+from headrace.queries.identity import sink_context
 from tests.registered import layout_in
 from tests.run.projects import rows
-from tests.run.test_reset import Killed, killed_at
 from tests.run.test_rewind import AFTER, Driver, made, state
 
 pytestmark = pytest.mark.plain
@@ -66,16 +70,29 @@ def test_a_command_that_was_undone_while_it_was_stopped_leaves_a_running_result(
     assert rows(project.root / "out.db", MARK) == [(3, 2, "back")]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_undoing_what_was_never_made_leaves_what_an_earlier_change_has_made(project: Project, change: str) -> None:
-    hr.rewind(project, "totals", to_batch=1).apply()
-    before = state(project)
-    with pytest.raises(Killed):
-        CHANGES[change](project).apply(reached=killed_at("recorded")) if change == "reset" else hr.rewind(
-            project, "totals", to_batch=0
-        ).apply(reached=killed_at("recorded"))
-    CHANGES[change](project).undo()
-    assert state(project) == before
+def test_a_reset_whose_result_stays_is_not_undone_over_rows_of_the_next_generation(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that was stopped for long writes its first batch once the undoing has begun."""
+    hr.reset(project, "totals", result="keep").apply()
+    generation = layout_in(project.storage, "totals", 2)
+    sink = project.queries["totals"].sink
+
+    def written() -> None:
+        context = replace(sink_context(project, project.queries["totals"], generation), mark=None)
+        with closing(sink.dialect().connect()) as connection:
+            ledger = Ledger(connection, sink.dialect(), context, "Totals")
+            ledger.add(Admitted(KeptLine(batch=0, checkpoint="later")), epoch=0, rows=1, quarantined=0)
+
+    meanwhile(monkeypatch, written)
+    with pytest.raises(HeadraceError, match=r"HR583.*generation 2"):
+        hr.reset(project, "totals").undo()
+    status = hr.reset(project, "totals").status
+    assert status is not None
+    assert status.phase == "done"
+    assert rows(project.root / "out.db", "SELECT generation FROM _headrace_tables WHERE table_name = 'Totals'") == [
+        (2,)
+    ]
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from headrace.change import change, rebuild, reset
+from headrace.change import change, rebuild, reset, rewind_copy
 from headrace.change.rewind import Rewind
 from headrace.checkpoint import restore
 from headrace.checkpoint.archive import Archive
@@ -23,6 +23,7 @@ from headrace.connectors.exactly_once.acceptance import Ahead, Behind, KeptLine,
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.transactions import KafkaStore
 from headrace.connectors.sql import generations, preparation, sink_table
+from headrace.connectors.sql import ledger as sql_ledger
 from headrace.connectors.sql import rewind as sql_rewind
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
@@ -33,7 +34,7 @@ from headrace.connectors.sql.system_tables import EPOCHS
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError
-from headrace.queries import identity, inspect_checkpoint, layout, lease
+from headrace.queries import identity, inspect_checkpoint, layout, lease, log
 from headrace.run import start
 from headrace.storage import numbered
 from headrace.storage.durable import replace_file
@@ -691,6 +692,85 @@ def _restored_over_half_a_change(let: Let) -> None:
     let(start, "cut_off", lambda *_: iter(()))
 
 
+# -------------------------------------------------------------------------------------------- the log and the mark
+
+
+def _log_takes_the_next_free_number(let: Let) -> None:
+    append = log.append
+
+    def free(folder: Any, query: str, record: log.LogRecord) -> log.LogRecord:
+        newest = log.read_log(folder)
+        return append(folder, query, record if newest is None else replace(record, number=newest.number))
+
+    let(change, "append", free)
+
+
+def _not_written(*kinds: str, again: bool = False) -> Callable[[Let], None]:
+    """Records of these kinds are not written; again: those alone that continue what was begun."""
+
+    def make(let: Let) -> None:
+        append = log.append
+
+        def silent(folder: Any, query: str, record: log.LogRecord) -> log.LogRecord:
+            if record.kind in kinds and (record.of or not again):
+                return replace(record, of=record.of or record.number + 1)
+            return append(folder, query, record)
+
+        let(change, "append", silent)
+
+    return make
+
+
+def _done_before_the_sink(let: Let) -> None:
+    move = reset.Reset._move
+
+    def late(self: reset.Reset, context: SinkContext, result: Any) -> None:
+        self._complete()
+        move(self, context, result)
+
+    let(reset.Reset, "_move", late)
+
+
+def _sink_keeps_no_mark(let: Let) -> None:
+    begin = Ledger.begin_change
+    let(Ledger, "begin_change", lambda self: begin(replace(self, context=replace(self.context, mark=None))))
+
+
+def _change_ignores_the_mark(let: Let) -> None:
+    let(sql_ledger, "is_applied", lambda context, kept: False)
+
+
+def _start_ignores_the_mark(let: Let) -> None:
+    let(preparation, "is_applied", lambda context, kept: False)
+
+
+def _rewound_in_place(let: Let) -> None:
+    let(Rewind, "_next", lambda self, generation: self.record.live)
+
+
+def _generation_used_again(let: Let) -> None:
+    after = change.Change._next
+    let(change.Change, "_next", lambda self, generation: after(self, min(generation, self.record.live.generation + 1)))
+
+
+def _part_of_a_directory_taken_as_whole(let: Let) -> None:
+    let(layout.QueryLayout, "made_by", property(lambda self: self.checkpoint / "metadata"))
+    let(rewind_copy, "enter_made", lambda *_: None)
+
+
+def _live_directory_deleted_late(let: Let) -> None:
+    reachable = log.LogRecord.is_reachable
+    let(
+        log.LogRecord,
+        "is_reachable",
+        lambda self, directory: directory.made <= self.number and reachable(self, directory),
+    )
+
+
+def _undone_without_the_sink(let: Let) -> None:
+    let(change.Change, "_undo_fails", change.Change._end_undoing)
+
+
 # --------------------------------------------------------------------------------------------------- the register
 
 
@@ -763,6 +843,19 @@ DEFECTS = (
     Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 57, "changes"),
     Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, 260, "changes"),
     Defect("a discard forgets the generation in use", _discard_forgets_the_live, None),
+    Defect("a writer of the log takes the next free number", _log_takes_the_next_free_number, None),
+    Defect("a change enters no intent", _not_written("intent"), None),
+    Defect("an undoing is not entered", _not_written("undoing"), None),
+    Defect("who continues a change enters no record", _not_written("intent", "undoing", again=True), None),
+    Defect("a reset is done before the sink", _done_before_the_sink, None),
+    Defect("the sink keeps no mark", _sink_keeps_no_mark, None),
+    Defect("a change ignores the mark", _change_ignores_the_mark, None),
+    Defect("a start ignores the mark", _start_ignores_the_mark, None),
+    Defect("a query is rewound in its live directory", _rewound_in_place, None),
+    Defect("the number of a generation is used again", _generation_used_again, None),
+    Defect("a part of a directory is taken as whole", _part_of_a_directory_taken_as_whole, None),
+    Defect("a late process deletes the live directory", _live_directory_deleted_late, None),
+    Defect("an undoing that the sink refuses is done", _undone_without_the_sink, None),
     Defect("a renamed query gets another id", _rename_gives_a_new_id, 1, "renames"),
     Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, 2761, "changes"),
     Defect("a rebuild leaves the ledger's lines", _swap_leaves_the_lines, 2),

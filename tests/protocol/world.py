@@ -40,7 +40,7 @@ from headrace.run import start as starting
 from headrace.run.query_run import Request
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage import remembered, s3, store
+from headrace.storage import remembered, store
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
@@ -902,7 +902,7 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, preparation, silence, rebuild, transactions, s3):
+            for module in (exactly_once, preparation, silence, rebuild, transactions):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
             let(log, "datetime", SimpleNamespace(now=lambda _: self._now()))

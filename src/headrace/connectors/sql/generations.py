@@ -41,7 +41,11 @@ class TableReset(SinkTable, SinkReset):
         with self.change_ledger(context) as ledger:
             if ledger is None:
                 return
-            owner = ledger.owner_by(self.table)
+            owner, mark = ledger.owner_by(self.table), context.mark
+            if mark is not None and mark.way == "back" and ledger.last() is not None:
+                fault = f"generation {context.generation} of query '{context.query}' has written into table "
+                fault += f"'{ledger.table}' by now"
+                raise NothingChanged(code="HR583", what=fault, fix="let it continue, or reset it once more")
             if owner is not None and owner.is_of(context):
                 ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
