@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from services.connect import ConnectServer
 from services.hdfs import HdfsServer
 from services.kafka import KafkaServer
 from services.mariadb import MariaDbServer
@@ -20,4 +21,14 @@ KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer] 
     "s3": S3Server,
 }
 
-__all__ = ["DATABASES", "KINDS", "HdfsServer", "KafkaServer", "MariaDbServer", "PostgresServer", "S3Server", "Server"]
+__all__ = [
+    "DATABASES",
+    "KINDS",
+    "ConnectServer",
+    "HdfsServer",
+    "KafkaServer",
+    "MariaDbServer",
+    "PostgresServer",
+    "S3Server",
+    "Server",
+]

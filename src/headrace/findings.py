@@ -178,6 +178,8 @@ CODES = (
     Code("HR355", "an Iceberg table cannot be read"),
     Code("HR360", "files are left out and never read", WARNING),
     Code("HR361", "a value would be changed"),
+    Code("HR362", "a message is no change of a table"),
+    Code("HR363", "the columns of a source's table have changed"),
     Code("HR402", "the sink cannot be read back"),
     Code("HR403", "the sink cannot do this in the query's output mode", refuses=True),
     Code("HR404", "a column of the result does not fit the sink", refuses=True),
