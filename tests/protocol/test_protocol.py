@@ -22,7 +22,7 @@ from .__main__ import first_fault, main, world_of
 from .bucket import Bucket, FileSystem, Object, copied
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
-from .world import ABOUT, STOPS, Chances, Work, World
+from .world import ABOUT, STOPS, Broken, Chances, Work, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +36,15 @@ def test_the_result_is_a_prefix_of_the_input_whatever_happens(first: int) -> Non
     assert first_fault(first, first + AT_ONCE) is None
 
 
+LATE_START = pytest.mark.xfail(
+    strict=True, reason="a start that was stopped for longer than its lease fences a newer driver off"
+)
+
+
 @pytest.mark.parametrize(("first", "last"), rounds([(0, AT_ONCE // 5), (AT_ONCE // 5, AT_ONCE)]))
-@pytest.mark.parametrize("about", ABOUT)
+@pytest.mark.parametrize(
+    "about", [pytest.param(about, marks=LATE_START if about == "topics" else ()) for about in ABOUT]
+)
 def test_the_same_holds_where_each_world_is_about_one_thing(about: str, first: int, last: int) -> None:
     assert first_fault(first, last, about=about) is None
 
