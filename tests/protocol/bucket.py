@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from headrace.model import project
-from headrace.storage import json_record, store
+from headrace.storage import store
 from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
 from headrace.storage.store import Store, StoreEntry, silent
@@ -349,5 +349,4 @@ KEPT_PATHS: tuple[tuple[Any, str, Any], ...] = (
     (RemotePath, "_inside", property(_inside)),
     (RemotePath, "_store", property(_store)),
     (project, "locate", lambda root, place, settings: _kept_located(root, place)),
-    (json_record, "get_type_hints", cache(json_record.get_type_hints)),
 )

@@ -669,7 +669,7 @@ def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
     assert data_source(scene.spark, "twos").name() == "twos"
 
 
-@canary("spark/jvm/gateway", "spark/jvm/session", "spark/cds_training", "connectors/delta/sink")
+@canary("spark/jvm/gateway", "spark/jvm/session", "connectors/delta/sink")
 def the_jvm_of_this_process_is_ours(scene: Scene) -> None:
     from pyspark import SparkContext
 

@@ -24,15 +24,10 @@ _OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 def compare_forms(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
     """Return all that differs between what ran and what is to run; nothing if both mean the same."""
-    older = before.format != now.format
-    if older:
-        before, now = before.without_code(), now.without_code()
     differences = (*compare_ends(before, now), *_compare_packages(before, now))
     if find_renamed_sources(before, now):
         return differences  # The expressions name the sources.
-    if older and before.shape and before.shape == now.shape:
-        return (*differences, *_compare_watermarks(before, now))
-    if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
+    if before.spark != now.spark and before.declared and before.declared == now.declared:
         # Another Spark plans the same code otherwise; only state in another order would be misread.
         return (
             *differences,

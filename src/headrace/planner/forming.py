@@ -77,9 +77,8 @@ def form_of(
     plan = with_source_leaves(frame, streams, lambda use: source_of(names.now(use)))
     tree = plan_tree(frame.sparkSession, plan)
     code = _Code(project, plan, salt, tree)
-    static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
-    form = normalise(tree, complete=complete, python=code.named, static=static)
-    shape = normalise(tree, complete=complete, python=lambda *_: "python", static=static)
+    static = _Inputs(project, query, code, frame.sparkSession).text
+    form = normalise(tree, complete=query.mode == "complete", python=code.named, static=static)
     pieces = code.pieces(query)
     return replace(
         form,
@@ -92,7 +91,6 @@ def form_of(
         ),
         declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
         pieces=pieces,
-        shape=hashlib.sha256(repr((shape.operators, shape.feed, sorted(shape.columns))).encode()).hexdigest()[:16],
         spark=frame.sparkSession.version,
         packages=code.packages(),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",

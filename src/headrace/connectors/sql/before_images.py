@@ -218,8 +218,6 @@ class BeforeImages(OwnLines):
         there = self.describe_table(self.name)
         if there is not None:
             present = {column.name.lower() for column in there.columns}
-            if self.dialect.counter and _NUMBER not in present:
-                yield f"ALTER TABLE {self._images} ADD COLUMN {_NUMBER} {self.dialect.counter}"
             yield from self._add_columns(present)
 
     def _add_columns(self, present: set[str]) -> Iterator[str]:

@@ -418,9 +418,6 @@ class Dialect(ABC):
         """Return why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
         return self.text(error) if self.has_code(error, self.faults.refusals) else ""
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return self.has_code(error, self.faults.out_of_time)
-
     def waits_for_lock(self, error: BaseException) -> bool:
         return self.has_code(error, self.faults.lock_wait)
 
@@ -429,9 +426,6 @@ class Dialect(ABC):
 
     def lacks_parent(self, error: Exception) -> bool:
         return self.has_code(error, self.faults.no_parent)
-
-    def is_contended(self, error: Exception) -> bool:
-        return self.has_code(error, self.faults.contended)
 
     def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""

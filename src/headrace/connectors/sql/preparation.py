@@ -81,7 +81,7 @@ def prepare(
             continue
         except dialect.errors as error:
             # How long a lock is waited for is the caller's to say.
-            again = dialect.is_contended(error) and not dialect.waits_for_lock(error)
+            again = dialect.has_code(error, dialect.faults.contended) and not dialect.waits_for_lock(error)
             pause = next(pauses, None) if again else None
             if pause is None:
                 raise explain_failure(dialect, error, f"query '{context.query}'") from None
