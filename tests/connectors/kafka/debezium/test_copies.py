@@ -226,6 +226,7 @@ def is_end(value: bytes) -> bool:
     return b"the end" in value and (payload(value).get("after") or {}).get("word") == "the end"
 
 
+@pytest.mark.capability("CDC-DBZ-02")
 @pytest.mark.parametrize("engine", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_copies_equal_the_table_after_kills_of_the_driver_and_of_the_connector(copies: Copies) -> None:
     connect = copies.feed.connect
@@ -242,6 +243,7 @@ def test_copies_equal_the_table_after_kills_of_the_driver_and_of_the_connector(c
     prove(copies, lives=lives, changes=400)
 
 
+@pytest.mark.capability("CDC-DBZ-02")
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgres", "mariadb"])
 def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Copies) -> None:
