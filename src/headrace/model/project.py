@@ -261,7 +261,7 @@ class Project:
     secrets: the secret values that the declarations were filled with, each with the text that stood for it.
     secret_files: the files that some of them came from, as the project names them.
     modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
-    local: the `local_storage` of a rebuild, whose target has that of the query.
+    rebuilds: the query whose rebuild sees the project so. local: the `local_storage` of that rebuild.
     """
 
     name: str
@@ -275,12 +275,13 @@ class Project:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     secret_files: tuple[str, ...] = field(default=(), repr=False, compare=False)
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
+    rebuilds: str = ""
     local: Path | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_rebuild(self) -> bool:
-        """Whether it is the project as a rebuild sees it, with a storage directory of its own."""
-        return self.local is not None
+        """Whether it is the project as a rebuild of one of its queries sees it."""
+        return bool(self.rebuilds)
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""
