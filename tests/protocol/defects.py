@@ -555,7 +555,7 @@ def _archive_keeps_what_was_lost(let: Let) -> None:
     compare = Archive._compare
 
     def blind(self: Archive, checkpoint: Any) -> int:
-        known = self._known(0)
+        known = self._read_files(0)
         write = self._write
         self._write = lambda lines, fresh: write(  # type: ignore[method-assign]
             [], [each for each in fresh if each.entry.batch not in known]
