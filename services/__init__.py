@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.connect import ConnectServer
 from services.hdfs import HdfsServer
-from services.kafka import KafkaServer
+from services.kafka import KafkaServer, SecureKafkaServer
 from services.mariadb import MariaDbServer
 from services.postgres import PostgresServer
 from services.s3 import S3Server
@@ -30,5 +30,6 @@ __all__ = [
     "MariaDbServer",
     "PostgresServer",
     "S3Server",
+    "SecureKafkaServer",
     "Server",
 ]

@@ -151,7 +151,7 @@ CODES = (
     Code("HR289", "a state has a time to live without processing time", refuses=True),
     Code("HR292", "a table cannot be refreshed while the query runs", refuses=True),
     Code("HR296", "a join of two streams lets go of rows too early", ("error", "warning"), refuses=True),
-    Code("HR297", "changes are not applied to rows of one table", ("error", "warning"), refuses=True),
+    Code("HR297", "changes cannot be applied row by row", ("error", "warning"), refuses=True),
     Code("HR298", "the sink cannot apply changes", refuses=True),
     Code("HR299", "changes have no order", refuses=True),
     Code("HR302", "a row or a message does not fit the schema"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import api
-from headrace.cli.change import ChangeOptions, apply_change, begin_options, say_done
+from headrace.cli.change import ChangeArguments, apply_change, begin_options, say_done
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project
 from headrace.cli.output import amount, pairs, say_below, say_finding, say_json, say_table, show_waiting, table_of
 from headrace.cli.view.formatting import duration, instant, number
@@ -50,7 +50,7 @@ def verify(
     part: str | None,
     repair: bool,
     undo: bool,
-    options: ChangeOptions,
+    options: ChangeArguments,
 ) -> int:
     """Prove that results equal the batch query; 1 when one does not.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from headrace.contract.sink_values import ChangeCounts
 from headrace.contract.source import Lag
 from headrace.errors import PlainData
 from headrace.units import FIRST, LAST
@@ -97,6 +98,7 @@ class BatchRecord(PlainData):
     event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
     counters: the totals of the query's counters with this batch, by name.
     leap: what moved its watermark past the clock, as long as it is there.
+    changes: what its changes did to the result; None where rows are not applied as changes, or it is not known.
     """
 
     query: str
@@ -125,6 +127,7 @@ class BatchRecord(PlainData):
     event_max: datetime | None = None
     counters: Mapping[str, Any] = field(default_factory=dict)
     leap: Leap | None = None
+    changes: ChangeCounts | None = None
 
     @property
     def quarantined(self) -> int:

@@ -132,7 +132,7 @@ def _place_of_end(project: Project, query: Query, about: str) -> Where:
             (query.sink_lines[key] for key in names if key in query.sink_lines),
             query.sink_where,
         )
-    if kind == "mode":
+    if kind in ("mode", "cdc"):
         return query.where
     return project.target.where if kind == "setting" else NOWHERE
 

@@ -72,7 +72,7 @@ def sink_facts(project: Project, query: Query, kept: Kept) -> dict[str, Any]:
         "begins_anywhere": sink.facts.begins_anywhere,
     }
     described |= place_of(project, sink)
-    key = getattr(sink, "key", None)
+    key = getattr(sink, "key", None) if query.cdc is None else None
     if key:
         # A table's key is a set; of a message it is a text.
         described["key"] = list(key) if sink.facts.begins_anywhere else sorted(key)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.model import Project, PythonTransform, Query, Table
+from headrace.planner.change_data import change_facts
 from headrace.planner.code.meaning import libraries_in, read_meaning
 from headrace.planner.code.objects import BY_SESSION
 from headrace.planner.code.values import digest_of
@@ -85,6 +86,7 @@ def form_of(
         python=code.found,
         sources={names.in_spark(source.name): source_facts(project, source, code.kept) for source in sources},
         sink=sink_facts(project, query, code.kept),
+        changes=change_facts(project, query),
         mode=query.mode,
         settings=read_settings(
             frame.sparkSession, (*_SETTINGS, *([TIME_ZONE] if any(map(_has_time, _all_nodes(tree.root))) else []))

@@ -34,6 +34,7 @@ class QueryForm:
     column of the result. watermarks: milliseconds, by column.
     definitions: long expressions, which stand elsewhere by a digest. python: what each Python function means, by the
     digest that stands for it. tables: the rows of bounded inputs, by the table's name or the kind of the input.
+    changes: how its rows change the table of its sink; empty where they are rows of the result.
     sources, sink: what tells each from others. settings: those of Spark that change what an expression means.
     declared: a digest of the code as it is written, without layout and comments. pieces: the same of the query (its
     name is empty), and of each view and table that feeds it.
@@ -49,6 +50,7 @@ class QueryForm:
     python: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sink: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
     mode: str = "append"
     settings: Mapping[str, str] = field(default_factory=dict)
     declared: str = ""
@@ -69,6 +71,7 @@ class QueryForm:
             self.watermarks,
             self.mode,
             self.settings,
+            *([self.changes] if self.changes else []),
         ]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 

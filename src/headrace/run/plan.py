@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.build.change_frames import Result, build_result
+from headrace.build.change_frames import QueryResult, build_result
 from headrace.build.plan_builder import Reader, register_written, registered_tables
 from headrace.build.project_session import borrow
 from headrace.build.tables import Tables
@@ -191,7 +191,7 @@ def _refused(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def _result(project: Project, query: Query, spark: SparkSession, home: Home, read: Reader) -> Result:
+def _result(project: Project, query: Query, spark: SparkSession, home: Home, read: Reader) -> QueryResult:
     """The result of the query over the tables that it last had."""
     tables = Tables(project, query, home.layout, spark)
     known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}

@@ -257,6 +257,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         on_computed=reports.count,
         on_retry=reports.retry,
         on_written=reports.written.__setitem__,
+        on_changes=reports.changes.__setitem__,
         empty_batches=home.repartitions.batches(home.checkpoint),
         restoring=request.restoring,
         **(context_facts(project) if home.lasting else {}),

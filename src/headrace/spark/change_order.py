@@ -37,7 +37,8 @@ def _sequence(sequence: Column, sequence_type: str) -> Column:
         # Of two texts, one of which begins with the other, the shorter is first: "!" is less than any digit.
         return F.hex(F.encode(sequence, "UTF-8"))
     if sequence_type == "DECIMAL(38,0)":
-        digits = F.lpad(F.abs(sequence).cast("string"), 38, "0")
+        # Spark's abs keeps 34 digits.
+        digits = F.lpad(F.translate(sequence.cast("string"), "-", ""), 38, "0")
         less = F.concat(F.lit("0"), F.translate(digits, _DIGITS, _DIGITS[::-1]))
         return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), digits))
     numbers = {"TIMESTAMP": F.unix_micros, "DATE": F.unix_date}

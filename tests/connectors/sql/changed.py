@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
+from pathlib import Path
 from shutil import rmtree
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from headrace.connectors.sql.sink import DatabaseSink
 from headrace.connectors.sql.staging import Content
 from headrace.contract import CHANGE_COLUMN, ChangeCounts, ChangeOptions
 
+from .databases import Database
 from .fed import LifeWithoutSpark, stage_partitions
 
 COLUMNS = ("id", "city", "note")
@@ -238,3 +240,31 @@ def cut(changes: Sequence[Change], places: Iterable[int]) -> Iterator[list[Chang
     edges = sorted({0, len(changes), *(place % (len(changes) + 1) for place in places)})
     for first, last in pairwise(edges):
         yield list(changes[first:last])
+
+
+FEED = (
+    Change("upsert", 1, 0, 1, "I i İ ı ß", 'it\'s "a\\b"\t%s {x}'),
+    Change("upsert", 2, 1, 2, "🎈", None),
+    Change("delete", 4, 2, 1),
+    Change("upsert", 3, 3, 1, "older than its delete", "NULL"),
+    Change("upsert", 6, 4, 2, None, "newer", lacks=("city",)),
+    Change("upsert", 5, 5, 2, "é€", "older, though what it has in `city` is the newest"),
+    Change("truncate", -5, 6),
+    Change("upsert", -6, 7, 3, "older than the truncate"),
+    Change("upsert", 7, 8, -(2**63), "", "\\N"),
+)
+
+
+def apply_feed(database: Database, home: Path) -> None:
+    """Show that a feed, in two batches, gives its rows and its intervals; nothing stays in the database."""
+    for kind in (1, 2):
+        options = {"rewindable": "1 day", "table": f"changed{kind}"}
+        life = ChangeLife(cast(Any, None), home / f"changed{kind}", database, options=options)
+        life.change_options = change_options(scd_type=kind)
+        life.resume(0, staged=True)(life.frame(FEED[:6]), 0)
+        writer = life.resume(1)
+        writer(life.frame(FEED[6:]), 1)
+        cast(Any, writer.store).disconnect()
+        assert life.rows() == life.expected(FEED)
+        life.sink.reset.archive(life.run, cast(Any, None))
+        life.sink.reset.discard(life.run, cast(Any, None))

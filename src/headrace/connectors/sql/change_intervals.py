@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.connectors.sql.change_memory import AT, BATCH
-from headrace.connectors.sql.change_merge import ACTION, INSERT, UPDATE, ChangeMerge, RowCounts
+from headrace.connectors.sql.change_merge import ACTION, CHANGE, DELETE, INSERT, UPDATE, ChangeMerge
 from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 
 _KEYS, _CHANGES, _INTERVALS, _GONE = (f"{OWN_PREFIX}{name}" for name in ("touched", "history", "intervals", "gone"))
-_SAME = 3
+_SAME = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalMerge(ChangeMerge):
     """Keeps, for each key, the rows that it had, each with the sequences from and to which it was so."""
 
-    def write(self, sources: Sequence[str]) -> RowCounts:
+    def write(self, sources: Sequence[str]) -> Counter[int]:
         memory, dialect = self.memory, self.dialect
         new = sum(self._remember(source) for source in sources)
         key = dialect.identifiers(self.form.key)
@@ -26,7 +27,7 @@ class IntervalMerge(ChangeMerge):
         if self.content.changes.truncates:
             touched.append(f"SELECT {key} FROM {memory.quoted} WHERE {AT} IS NULL AND {BATCH} >= 0")
         if not touched:
-            return RowCounts()
+            return Counter()
         self.make_temporary(_KEYS, f"SELECT DISTINCT {key} FROM ({' UNION ALL '.join(touched)}) AS given")
         own = f"{OPERATION}, {ORDER}, {OLDER}, {SEQUENCE}"
         values = self.names([column.name for column in self.form.others], "v")
@@ -47,7 +48,7 @@ class IntervalMerge(ChangeMerge):
 
     def _remember(self, source: str) -> int:
         """Remember the changes that are new; returns how many."""
-        memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.given])
+        memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
         [(before,)] = memory.select(f"SELECT COUNT(*) FROM {source}")
         is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
         orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]
@@ -112,7 +113,7 @@ class IntervalMerge(ChangeMerge):
             f"WHERE n.{OPERATION} = 'upsert'",
         )
 
-    def _replace(self, new: int) -> RowCounts:
+    def _replace(self, new: int) -> Counter[int]:
         """Bring the intervals into the result, and take those out that are there no more."""
         memory, dialect = self.memory, self.dialect
         key = dialect.identifiers(self.table.key)
@@ -123,12 +124,11 @@ class IntervalMerge(ChangeMerge):
             f"AS both_of GROUP BY {key} HAVING SUM(held) = 1",
         )
         [(gone,)] = memory.select(f"SELECT COUNT(*) FROM {_GONE}")
-        counted = dict(memory.select(f"SELECT {ACTION}, COUNT(*) FROM {_INTERVALS} GROUP BY {ACTION}"))
-        inserts, updates = int(counted.get(INSERT, 0)), int(counted.get(UPDATE, 0))
+        counted = self.count_actions(_INTERVALS)
         self.keep(_GONE)
         self.keep(f"(SELECT {key} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME})")
         memory.run(dialect.delete_from(self.table.name, self.table.key, f"SELECT {key} FROM {_GONE}"))
         names = dialect.identifiers(self.table.names)
         source = f"SELECT {names} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME}"
         memory.run(dialect.upsert_from(memory.connection, self.table.target(replaces=True), source))
-        return RowCounts(inserts=inserts, updates=updates, deletes=int(gone), changes=new)
+        return counted + Counter({DELETE: int(gone), CHANGE: new})

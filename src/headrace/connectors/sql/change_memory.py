@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE, ChangeForm
 from headrace.connectors.sql.dialect import WriteTarget
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.system_tables import CHANGES, MINE, OWN_PREFIX, OwnLines, exclusive, make_all, own_name
+from headrace.connectors.sql.system_tables import (
+    CHANGES,
+    EPOCHS,
+    MINE,
+    OWN_PREFIX,
+    OwnLines,
+    exclusive,
+    make_all,
+    own_name,
+)
 from headrace.connectors.sql.types import ResultColumn
 from headrace.contract import ChangeCounts
 from headrace.errors import CheckpointError
@@ -79,7 +88,7 @@ class ChangeMemory(OwnLines):
         held = [f"held.{self.quote(name)}" for name in names]
         if form.has_intervals:
             held.append(f"held.{self.quote(form.options.start_column)} AS {SEQUENCE}")
-        source = f"SELECT epochs.epoch AS {BATCH}, {', '.join(held)} FROM _headrace_epochs AS epochs "
+        source = f"SELECT {', '.join(held)} FROM {EPOCHS} AS epochs "
         source += f"LEFT JOIN {self.quote(table.name)} AS held ON 1 = 0 WHERE 1 = 0"
         text, long_text = self.dialect.key_text, self.dialect.long_text
         keys = self.dialect.identifiers(form.key)
@@ -88,6 +97,7 @@ class ChangeMemory(OwnLines):
             f"ALTER TABLE {self.quoted} ADD COLUMN {OPERATION} {text}",
             f"ALTER TABLE {self.quoted} ADD COLUMN {ORDER} {long_text}",
             f"ALTER TABLE {self.quoted} ADD COLUMN {OLDER} {long_text}",
+            f"ALTER TABLE {self.quoted} ADD COLUMN {BATCH} BIGINT",
             f"ALTER TABLE {self.quoted} ADD COLUMN {AT} BIGINT",
             *self._additions(kept, {name.lower() for name in names}),
             f"CREATE INDEX {self.quote(f'{self.name}_keys')} ON {self.quoted} ({keys})",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,25 +20,8 @@ from headrace.contract import ChangeCounts
 
 _GIVEN, _MERGED = f"{OWN_PREFIX}given", f"{OWN_PREFIX}merged"
 ACTION = f"{OWN_PREFIX}action"
-INSERT, UPDATE, DELETE = 0, 1, 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowCounts:
-    """How many rows of the result were inserted, updated and deleted, by how many changes; the others were ignored."""
-
-    inserts: int = 0
-    updates: int = 0
-    deletes: int = 0
-    changes: int = 0
-
-    def __add__(self, other: RowCounts) -> RowCounts:
-        return RowCounts(
-            inserts=self.inserts + other.inserts,
-            updates=self.updates + other.updates,
-            deletes=self.deletes + other.deletes,
-            changes=self.changes + other.changes,
-        )
+# What is done with a row of the result, and with a change that is neither older nor the same as one before.
+INSERT, UPDATE, DELETE, CHANGE = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +40,8 @@ class ChangeMerge(ABC):
     step: int = 0
 
     @abstractmethod
-    def write(self, sources: Sequence[str]) -> RowCounts:
-        """Write the changes of `sources`, tables; of one key all are in one of them."""
+    def write(self, sources: Sequence[str]) -> Counter[int]:
+        """Write the changes of `sources`, tables; returns how often each was done. Of one key all are in one table."""
 
     def merge(self) -> ChangeCounts:
         """Write the batch; returns what it did."""
@@ -66,10 +50,10 @@ class ChangeMerge(ABC):
         done = self.write(list(self._sources()))
         bad = len(self.content.bad) + sum(part.rows for part in self.content.bad_parts)
         counts = ChangeCounts(
-            inserts=done.inserts,
-            updates=done.updates,
-            deletes=done.deletes,
-            ignored=self.content.changes.given - len(truncates) - bad - done.changes,
+            inserts=done[INSERT],
+            updates=done[UPDATE],
+            deletes=done[DELETE],
+            ignored=self.content.changes.given - len(truncates) - bad - done[CHANGE],
             truncates=len(truncates),
         )
         self.memory.enter_batch(self.batch, counts, has_gaps=self.has_gaps)
@@ -92,7 +76,7 @@ class ChangeMerge(ABC):
     def _sources(self) -> Iterator[str]:
         dialect = self.dialect
         if self.content.table.num_rows:
-            target = WriteTarget(table=_GIVEN, columns=self.form.given, key=(), replaces=False)
+            target = WriteTarget(table=_GIVEN, columns=self.form.columns, key=(), replaces=False)
             values = [f"held.{dialect.quote(column.name)}" for column in self.form.values]
             own = [f"own.{column.name}" for column in self.form.own]
             self.make_temporary(
@@ -110,6 +94,11 @@ class ChangeMerge(ABC):
         """Make a temporary table, in the place of an earlier one."""
         self.memory.run(self.dialect.drop_temporary(name))
         self.memory.run(self.dialect.create_temporary(name, source))
+
+    def count_actions(self, table: str) -> Counter[int]:
+        """Count the rows of a table by what is done with them."""
+        counted = self.memory.select(f"SELECT {ACTION}, COUNT(*) FROM {table} GROUP BY {ACTION}")
+        return Counter({int(action): int(count) for action, count in counted})
 
     def keep(self, source: str) -> None:
         """Keep the rows that have the keys of `source`, for a rewind."""
@@ -141,10 +130,10 @@ class RowMerge(ChangeMerge):
 
     seconds: float
 
-    def write(self, sources: Sequence[str]) -> RowCounts:
+    def write(self, sources: Sequence[str]) -> Counter[int]:
         memory, options = self.memory, self.form.options
         # The text of an order has letters and digits alone.
-        truncate, done = f"'{memory.newest_truncate()}'", RowCounts()
+        truncate, done = f"'{memory.newest_truncate()}'", Counter[int]()
         for source in sources:
             merged = self._select_with_gaps if self.has_gaps else self._select_merged
             self.make_temporary(_MERGED, merged(source, truncate))
@@ -163,12 +152,11 @@ class RowMerge(ChangeMerge):
     def _older(self) -> str:
         return f"t.{self.dialect.quote(self.form.options.older_column)}"
 
-    def _write_merged(self) -> RowCounts:
+    def _write_merged(self) -> Counter[int]:
         memory, dialect = self.memory, self.dialect
-        counted = dict(memory.select(f"SELECT {ACTION}, COUNT(*) FROM {_MERGED} GROUP BY {ACTION}"))
-        inserts, updates, deletes = (int(counted.get(action, 0)) for action in (INSERT, UPDATE, DELETE))
+        counted = self.count_actions(_MERGED)
         self.keep(_MERGED)
-        if deletes:
+        if counted[DELETE]:
             key = dialect.identifiers(self.form.key)
             gone = f"FROM {_MERGED} WHERE {ACTION} = {DELETE}"
             order = dialect.quote(self.form.options.order_column)
@@ -180,12 +168,12 @@ class RowMerge(ChangeMerge):
             )
             memory.run(dialect.delete_from(self.table.name, self.form.key, f"SELECT {key} {gone}"))
         names = dialect.identifiers(self.table.names)
-        for action, count, replaces in ((INSERT, inserts, False), (UPDATE, updates, True)):
-            if count:
+        for action, replaces in ((INSERT, False), (UPDATE, True)):
+            if counted[action]:
                 source = f"SELECT {names} FROM {_MERGED} WHERE {ACTION} = {action}"
                 target = self.table.target(replaces=replaces)
                 memory.run(dialect.upsert_from(memory.connection, target, source))
-        return RowCounts(inserts=inserts, updates=updates, deletes=deletes, changes=inserts + updates + deletes)
+        return counted + Counter({CHANGE: counted.total()})
 
     def _select_merged(self, source: str, truncate: str) -> str:
         """Return a SELECT of the rows after the changes of `source`, of which each has all values."""
@@ -254,7 +242,7 @@ class RowMerge(ChangeMerge):
             f"FROM ({floored}) AS floored WHERE {is_newer('ord', 'floor')}"
         )
 
-    def _truncate(self, is_older: str, truncate: str) -> RowCounts:
+    def _truncate(self, is_older: str, truncate: str) -> Counter[int]:
         """Delete the rows that are older than a truncate, and of newer ones the values that are."""
         memory, dialect = self.memory, self.dialect
         key, older = dialect.identifiers(self.form.key), dialect.quote(self.form.options.older_column)
@@ -278,4 +266,4 @@ class RowMerge(ChangeMerge):
         self.keep(f"(SELECT {key} FROM {self.result} WHERE {is_older})")
         [(count,)] = memory.select(f"SELECT COUNT(*) FROM {self.result} WHERE {is_older}")
         memory.run(f"DELETE FROM {self.result} WHERE {is_older}")
-        return RowCounts(deletes=int(count))
+        return Counter({DELETE: int(count)})

@@ -70,7 +70,7 @@ class ChangeForm:
         return (*(text_column(name) for name in (OPERATION, ORDER, OLDER)), *sequence)
 
     @property
-    def given(self) -> tuple[ResultColumn, ...]:
+    def columns(self) -> tuple[ResultColumn, ...]:
         """All columns of a change."""
         return (*self.values, *self.own)
 

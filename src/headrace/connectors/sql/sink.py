@@ -73,7 +73,7 @@ class DatabaseSink(contract.Sink):
     silence_seconds: float = SILENCE_SECONDS
     rewindable: str | None = None
     # How it applies change data; None: the rows of a batch are its rows.
-    applies: contract.ChangeOptions | None = field(default=None, init=False, repr=False)
+    applies: contract.ChangeOptions | None = field(default=None, init=False, repr=False, compare=False)
 
     @abstractmethod
     def dialect(self) -> Dialect:

@@ -196,10 +196,8 @@ class MySqlDialect(Dialect):
     def json_object(self, values: Sequence[tuple[str, str]]) -> str:
         pairs = ", ".join(f"'{name}', {value}" for name, value in values)
         # A patch leaves out what is NULL.
-        whole = self._text(f"JSON_COMPACT(JSON_MERGE_PATCH('{{}}', JSON_OBJECT({pairs})))")
-        if not is_mariadb(self.url):
-            whole = self._text(f"JSON_MERGE_PATCH('{{}}', JSON_OBJECT({pairs}))")
-        return f"NULLIF({whole}, '{{}}')"
+        patched = self._text(f"JSON_MERGE_PATCH('{{}}', JSON_OBJECT({pairs}))")
+        return f"NULLIF({patched}, '{{}}')"
 
     def _text(self, expression: str) -> str:
         """Return an expression with the collation of the columns."""
