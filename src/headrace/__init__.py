@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         view,
     )
     from headrace.model import Project
+    from headrace.sampling import preview
 
 __version__ = "0.2.0"
 
@@ -66,6 +67,7 @@ __all__ = [
     "load",
     "once",
     "plan",
+    "preview",
     "query",
     "real_time",
     "rebuild",
@@ -102,6 +104,8 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
         """Import what only projects need when it is first asked for, so that a command starts quickly."""
         if name == "Project":
             return import_module("headrace.model").Project
+        if name == "preview":
+            return import_module("headrace.sampling").preview
         if name in __all__:
             import_module("headrace.declare.assembly").set_starter(start_query)
             room = "connectors" if name in ("sink", "source") else "decorators"
@@ -110,4 +114,4 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
