@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 from headrace import contract
 from headrace.errors import NOWHERE, OF_THE_CATALOGUE, Finding, ProjectError, Where, nearest
 from headrace.findings import Severity
+from headrace.markup import table, whole
 from headrace.model.change_data import ChangeData
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
@@ -29,6 +30,9 @@ class Watermark:
 
     column: str
     delay: Duration
+
+    def __str__(self) -> str:
+        return f"{self.column}, {self.delay}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -277,6 +281,24 @@ class Project:
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
     rebuilds: str = ""
     local: Path | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<project '{self.name}': sources {', '.join(self.sources)}; queries {', '.join(self.queries)}>"
+
+    def _repr_html_(self) -> str:
+        """Show its graph in a notebook: what each query reads, and where its result goes."""
+        rows = [
+            (", ".join(query.transform.inputs), name, query.mode, query.trigger, query.sink_kind)
+            for name, query in self.queries.items()
+        ]
+        inputs = [
+            *((name, source.kind, str(source.watermark or "")) for name, source in self.sources.items()),
+            *((name, "table", ", ".join(item.transform.inputs)) for name, item in self.tables.items()),
+            *((name, "view", ", ".join(item.transform.inputs)) for name, item in self.views.items()),
+        ]
+        title = f"project {self.name}, target {self.target.name}"
+        graph = table(("reads", "query", "mode", "trigger", "writes into"), rows, title=title)
+        return whole(graph + table(("input", "kind", "watermark, or what it reads"), inputs))
 
     @property
     def is_rebuild(self) -> bool:
