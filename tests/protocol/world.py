@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.build import change_frames
 from headrace.change import adopt, pending, rebuild, shadow
 from headrace.change.adopt import Adopt
 from headrace.change.comparison import RebuildReport
@@ -30,6 +29,7 @@ from headrace.connectors.sql import preparation, silence
 from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames import change_frames
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
