@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from headrace import change as _change
 from headrace import inspect
-from headrace import load as _load
 from headrace import run as _run
 from headrace.api import (
     adopt,
@@ -86,16 +85,15 @@ __all__ = [
     "view",
 ]
 
-# Three functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
+# Two functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
 # function, for its `checks`: so each function has the attributes of its package, and keeps its signature.
 for _function, _package in (
     (change, _change),
-    (load, _load),
     (run, _run),
 ):
     vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
     _function.__dict__ = vars(_package)
-del _change, _load, _run, _function, _package
+del _change, _run, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.

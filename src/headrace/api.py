@@ -54,7 +54,7 @@ def load(
         CheckFailed: An argument has a wrong form.
         ProjectError: The files or declarations are wrong; it has a finding for each fault.
     """
-    from headrace.load import load as load_project
+    from headrace.loader import load as load_project
 
     return load_project(os.fspath(path), target=target, environ=environ, may_lack_variables=may_lack_variables)
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
-from headrace.build.project_session import session as project_session
 from headrace.checkpoint.prefix import SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError
-from headrace.load import load
+from headrace.frames.project_session import session as project_session
+from headrace.loader import load
 from headrace.model import NamedSource, Project
 from headrace.registry import known_failures
 from headrace.run.state_store import session_settings

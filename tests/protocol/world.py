@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.build import change_frames
 from headrace.change import adopt, pending, rebuild, shadow
 from headrace.change.adopt import Adopt
 from headrace.change.comparison import RebuildReport
@@ -30,6 +29,7 @@ from headrace.connectors.sql import preparation, silence
 from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames import change_frames
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
@@ -100,7 +100,12 @@ class Chances:
     def drawn(cls, random: random.Random, *, is_rewindable: bool, about: str = "") -> Chances:
         """Some of it, by chance: what is left out leaves the more to what remains; `about`: see World."""
         if about == "starts":
-            return cls(unlocked=True, crashes=random.choice((0.0, 0.0, 0.3)), again=random.choice((0.0, 0.5)))
+            return cls(
+                unlocked=True,
+                crashes=random.choice((0.0, 0.0, 0.3)),
+                lost=random.random() < 0.3,
+                again=random.choice((0.0, 0.5)),
+            )
         if about == "stops":
             return cls()
         if about == "registers":

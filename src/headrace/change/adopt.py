@@ -14,9 +14,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.build.change_frames import build_result
-from headrace.build.plan_builder import build, registered_tables
-from headrace.build.project_session import borrow
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
@@ -28,6 +25,9 @@ from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.structure import check_structure_of
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, PlainData, Where
+from headrace.frames.change_frames import build_result
+from headrace.frames.plan_builder import build, registered_tables
+from headrace.frames.project_session import borrow
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus

@@ -400,7 +400,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _streaming_session(self) -> SparkSession:
         """The session in which queries run, begun when it is asked for."""
-        from headrace.build.project_session import session
+        from headrace.frames.project_session import session
 
         if self.spark is None:
             self.spark, self.own_session = session(self.project, purpose="backlog"), True

@@ -272,7 +272,7 @@ def _planned(
 def _made(
     project: Project, query: Query, checkpoint: Checkpoint, change: PartitionChange, spark: SparkSession | None
 ) -> None:
-    from headrace.build.project_session import session
+    from headrace.frames.project_session import session
 
     own = spark is None
     spark = spark or session(project)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
-from headrace.build.plan_builder import build, registered_tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.plan_builder import build, registered_tables
 from headrace.markup import table, whole
 from headrace.model import Project, Query, Transform
 from headrace.queries.layout import layout_of

@@ -8,12 +8,12 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames.plan_builder import registered_tables
+from headrace.frames.project_session import borrow
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.build import project_session
 from headrace.cli.entry import main
 from headrace.connectors.sql import generations
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError
+from headrace.frames import project_session
 from headrace.model import Project
 from headrace.queries.layout import log_of, rebuild_storage
 from tests.change.rebuild.scenes import (
