@@ -21,7 +21,8 @@ from headrace.contract import Sink, SinkLocation
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.queries.identity import renaming, waiting_rename
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import QueryLayout, layout_of, newest_of
+from headrace.queries.log import begin
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
@@ -69,6 +70,9 @@ def entered(query: Query, layout: QueryLayout) -> Home:
         fault = f"query '{query.name}' was renamed by another process while it started"
         fix = "look which name is declared now; then start it by that"
         raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
+    if layout.head is None:
+        begin(layout.folder)
+        layout = newest_of(layout)
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)

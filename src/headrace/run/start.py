@@ -26,7 +26,15 @@ from headrace.checkpoint.sources import source_of
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_own_session
 from headrace.contract import SinkContext, SinkLedger, Writer
-from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
+from headrace.errors import (
+    CheckFailed,
+    CheckpointBehind,
+    CheckpointError,
+    Finding,
+    HeadraceError,
+    PlatformError,
+    Where,
+)
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.queries import driver_lock
 from headrace.queries.blame import named
@@ -80,9 +88,14 @@ def bring_up(request: Request) -> Running:
         with ONE_AT_A_TIME:
             said = apply_renames(project, query, spark)
         running = _launched(replace(request, settings=query_settings(project, query, spark)))
-    except BaseException:
+    except BaseException as error:
         if lock is not None:
-            lock.release()
+            try:
+                if isinstance(error, HeadraceError):
+                    # Of a process that was stopped for long, that is the fault: others have changed what it found.
+                    lock.require_held(query)
+            finally:
+                lock.release()
         raise
     return replace(running, lock=lock, notes=(*said, *running.notes))
 
@@ -251,6 +264,7 @@ def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> S
         generation=home.layout.generation,
         mode=query.mode,
         checkpoint=home.checkpoint.root,
+        mark=home.layout.head,
         fingerprint=plan.fingerprint,
         on_error=reports.faults.append,
         on_warning=reports.note,
