@@ -104,7 +104,9 @@ class Load:
         elif kind == "delete":
             yield "DELETE FROM t WHERE id = %s", (key,)
         elif kind == "move":
-            yield "UPDATE t SET id = %s WHERE id = %s", (other, key)
+            # With a large value that PostgreSQL does not send, nobody would know it under the new key: see the page
+            # "Follow a database", replica identity.
+            yield "UPDATE t SET id = %s, large = 'moved' WHERE id = %s", (other, key)
         elif kind == "truncate":
             yield "TRUNCATE TABLE t", ()
         else:
