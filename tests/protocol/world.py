@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from headrace.build.change_frames import Result
 from headrace.change import pending, rebuild, shadow
 from headrace.change.comparison import RebuildReport
 from headrace.change.rebuild import Rebuild
@@ -33,6 +34,7 @@ from headrace.planner.verdict import Judgement
 from headrace.queries import changes, driver_lock, lease, manifest
 from headrace.queries.changes import RewindRecord
 from headrace.queries.form import QueryForm
+from headrace.queries.identity import register_query
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.lease import LEASE_SECONDS
 from headrace.run import plan as planning
@@ -597,7 +599,7 @@ class World:
         session.most = self._most[process] or session.most
         before, is_alone, begun = self._inside_data(bucket), not self._others(process), len(self.drivers)
         try:
-            running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
+            running = starting.start_query(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         except HeadraceError as error:
             is_cut_off = error.findings[0].code == "HR581"
             if is_cut_off and is_alone and len(self.drivers) == begun and self._inside_data(bucket) != before:
@@ -913,9 +915,10 @@ class World:
             let(lease, "_taking", NoLock())
             let(lease, "_live", set())
             let(driver_lock, "_guard", NoLock())
-            for module in (starting, planning):
-                let(module, "ONE_AT_A_TIME", NoLock())
+            let(starting, "ONE_AT_A_TIME", NoLock())
             let(starting, "share_settings", apply_settings)
+            let(starting, "check_cores", _nothing)
+            let(starting, "register_written", _nothing)
             let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
@@ -923,7 +926,7 @@ class World:
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)
             if self.may.unlocked:
-                let(driver_lock, "take", lambda *_, **__: None)
+                let(driver_lock, "take", lambda project, query, **_: _register(project, query))
             let(manifest, "version", lambda _: "0")
             for name, value in PLANNING.items():
                 let(planning, name, value)
@@ -958,7 +961,7 @@ class World:
     def _catch_up(self, beside: Project, query: Query, session: Session, reporter: object) -> bool:
         """In place of a supervised run of the query that a rebuild makes."""
         spark = cast("SparkSession", replace(session, most=100, polls=0, interval=0.0))
-        running = starting.bring_up(Request(project=beside, query=beside.query(query.name), spark=spark))
+        running = starting.start_query(Request(project=beside, query=beside.query(query.name), spark=spark))
         try:
             running.handle.awaitTermination()
         except AnotherDriver as error:
@@ -991,15 +994,19 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
 
 # What asks Spark for its plan; the records of it are made and compared as always.
 PLANNING: dict[str, Any] = {
-    "compared": _nothing,
-    "check_cores": _nothing,
-    "register_written": _nothing,
-    "build": lambda project, transform, spark, reader, tables: Frame(spark),
+    "compare_state_store": _nothing,
+    "build_result": lambda project, query, spark, reader, tables: Result(frame=(frame := Frame(spark)), rows=frame),
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
     "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
     "plan_text": lambda frame: "the plan",
 }
+
+
+def _register(project: Project, query: Query) -> None:
+    """What remains of taking a lock where there is none."""
+    if query.sink.facts.durable:
+        register_query(project, query)
 
 
 class NoHistory:

@@ -30,10 +30,12 @@ from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus
+from headrace.queries.facts import StartFacts
 from headrace.queries.layout import layout_of
-from headrace.queries.location import Home, enter_sink
+from headrace.queries.location import enter_sink
 from headrace.queries.manifest import enter
-from headrace.run.plan import present, reader
+from headrace.queries.register import read_register
+from headrace.run.plan import current_revision, reader
 from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import is_local
@@ -175,8 +177,10 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         reached("sink")
         enter_sink(project, query, layout)
         if not project.refreshed_tables_of(query):
-            home = Home(layout=layout.staged)
-            enter(layout, present(project, query, built.frame, home, built.streams))
+            facts = StartFacts(
+                project=project, query=query, register=read_register(project.storage), layout=layout.staged
+            )
+            enter(layout, current_revision(facts, built.frame, built.streams))
         reached("entered")
         with writing_to(layout.home):
             publish(made.root, layout.checkpoint)
