@@ -20,6 +20,7 @@ NAMES = (
     "checkout",
     "checkout_appends",
     "rewind",
+    "change_data",
     "operate",
     "lifetime",
     "scale",

@@ -5,7 +5,8 @@ kit for tests of queries brought 2,950 lines and four codes; late rows that are 
 a mismatch brought 1,300 lines and five codes; the kit that tries faults on any sink brought 1,050 lines and five
 modules; the checks of servers, topics, files and arguments brought 3,750 lines, 14 modules and twelve codes; folders
 for each database and the register of ids brought 20 modules and one code; the wheel, `doctor`, `explain`, completion,
-`preview` and what a notebook shows brought 1,200 lines, five modules and two codes.
+`preview` and what a notebook shows brought 1,200 lines, five modules and two codes; change data brought 3,500 lines, 16
+modules, seven codes and one ability of sinks.
 """
 
 from __future__ import annotations
@@ -53,17 +54,17 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 79_000, 64_500),
-    Bar("modules", 416, 430),
+    Bar("lines", 82_000, 64_500),
+    Bar("modules", 432, 430),
     Bar("median lines of a module", 187, 130, most=False),
     Bar("lines of imports, %", 7.8, 7.5),
-    Bar("codes of findings", 290, 300),
-    Bar("members of Sink", 16, 16),
+    Bar("codes of findings", 297, 300),
+    Bar("members of Sink", 17, 17),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 56_500, 52_500),
+    Bar("lines of code", 58_500, 52_500),
     Bar("locals that say nothing", 140, 0),
     Bar("unplain words in prose", 140, 0),
     Bar("functions named by a participle", 190, 0),

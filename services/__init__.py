@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from services.connect import ConnectServer
 from services.hdfs import HdfsServer
-from services.kafka import KafkaServer
+from services.kafka import KafkaServer, SecureKafkaServer
 from services.mariadb import MariaDbServer
 from services.postgres import PostgresServer
 from services.s3 import S3Server
@@ -20,4 +21,15 @@ KINDS: dict[str, type[PostgresServer] | type[MariaDbServer] | type[KafkaServer] 
     "s3": S3Server,
 }
 
-__all__ = ["DATABASES", "KINDS", "HdfsServer", "KafkaServer", "MariaDbServer", "PostgresServer", "S3Server", "Server"]
+__all__ = [
+    "DATABASES",
+    "KINDS",
+    "ConnectServer",
+    "HdfsServer",
+    "KafkaServer",
+    "MariaDbServer",
+    "PostgresServer",
+    "S3Server",
+    "SecureKafkaServer",
+    "Server",
+]

@@ -12,13 +12,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from services import KINDS, Server, connectors, locales
+from services import KINDS, ConnectServer, Server, connectors, locales
 from services.process import ServerFault, program, running
 
 # Debian's package, and the service that it starts.
 PACKAGES = {"postgres": ("postgresql", "postgresql"), "mariadb": ("mariadb-server", "mariadb")}
 # What Maven fetches; the S3 server is built by Go.
-BY_MAVEN = ("kafka", "hdfs")
+BY_MAVEN = ("kafka", "hdfs", "connect")
+# Tests start it in front of a broker of theirs.
+INSTALLED: dict[str, type[Server]] = {**KINDS, "connect": ConnectServer}
 
 # What is no server of ours: the program that tests look for, the package, and the service that it starts.
 TOOLS = {
@@ -76,7 +78,7 @@ def start(server: Server) -> None:
 
 def install() -> int:
     """Install what is missing by Debian's packages where that is possible; elsewhere say what to do."""
-    wanted = [name for name, kind in KINDS.items() if kind.missing()]
+    wanted = [name for name, kind in INSTALLED.items() if kind.missing()]
     prefix = [] if os.getuid() == 0 else ["sudo", "-n"]
     tools = [TOOLS[name] for name in TOOLS if program(name) is None]
     packages = [PACKAGES[name][0] for name in wanted if name in PACKAGES] + [package for package, _ in tools]
@@ -99,7 +101,7 @@ def install() -> int:
                 _quiet([*prefix, "service", service, "stop"])
     for command in locales.making(prefix):
         _quiet(command)
-    sentences = [_brought(KINDS[name]) for name in wanted] + connectors.install()
+    sentences = [_brought(INSTALLED[name]) for name in wanted] + connectors.install()
     for sentence in filter(None, sentences):
         print(sentence, file=sys.stderr)
     return 0

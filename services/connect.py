@@ -39,10 +39,9 @@ class ConnectServer(JarServer):
         "com.fasterxml.jackson.core:jackson-annotations:2.21",
     )
 
-    def __init__(self, home: Path, kafka: KafkaServer | None = None) -> None:
+    def __init__(self, home: Path, kafka: KafkaServer) -> None:
         super().__init__(home)
-        # By default the one beside it, as `python -m services` starts them.
-        self.kafka = kafka or KafkaServer(home.parent / "kafka")
+        self.kafka = kafka
 
     def url(self) -> str:
         """Where its REST interface answers."""

@@ -6,11 +6,12 @@ import base64
 import socket
 import time
 import uuid
+from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from services import process
+from services import process, tls
 from services.jar_server import JarServer
 
 ANSWER_SECONDS = 30.0
@@ -51,15 +52,28 @@ class KafkaServer(JarServer):
             # With 0, the broker looks for files to delete every millisecond: a twentieth of a core for each idle one.
             "log.segment.delete.delay.ms": 200,
         }
+        settings |= self.further_settings(str(settings["listeners"]))
         file = self.home / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         identity = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
         process.finish(
-            self._kafka("kafka.tools.StorageTool", "format", f"--cluster-id={identity}", "-c", str(file)),
+            self._kafka(
+                *("kafka.tools.StorageTool", "format", f"--cluster-id={identity}", "-c", str(file)),
+                *self.format_options,
+            ),
             self.user,
             self.home,
         )
         (self.home / "installed").touch()
+
+    @property
+    def format_options(self) -> tuple[str, ...]:
+        """What the directory is made with."""
+        return ()
+
+    def further_settings(self, listeners: str) -> dict[str, object]:
+        """Return more settings, which win, for a broker with `listeners`."""
+        return {}
 
     def _kafka(self, *command: str) -> list[str]:
         return [*self.java("-Xms256m", "-Xmx512m"), "-cp", f"{self.jars()}/*", *command]
@@ -93,3 +107,57 @@ class KafkaServer(JarServer):
     def delete_topic(self, name: str) -> None:
         admin = self.admin()
         admin.delete_topics([name])[name].result(ANSWER_SECONDS)
+
+
+class SecureKafkaServer(KafkaServer):
+    """The same with two more listeners: with accounts (PLAIN and SCRAM) over TLS, and with certificates of clients."""
+
+    password = "a secret of the tests"
+
+    @property
+    def format_options(self) -> tuple[str, ...]:
+        return (f"--add-scram=SCRAM-SHA-512=[name=scram,password={self.password}]",)
+
+    def further_settings(self, listeners: str) -> dict[str, object]:
+        _, certificate, key = tls.make(self.home)
+        store = self.home / "broker.pem"
+        store.write_bytes(key.read_bytes() + certificate.read_bytes())
+        accounts, certificates = process.free_port(), process.free_port()
+        (self.home / "accounts").write_text(str(accounts))
+        (self.home / "certificates").write_text(str(certificates))
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        more = f"SASL_SSL://127.0.0.1:{accounts},SSL://127.0.0.1:{certificates}"
+        return {
+            "listeners": f"{listeners},{more}",
+            "advertised.listeners": f"PLAINTEXT://{self.url()},{more}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{plain} user_plain="{self.password}";',
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            ),
+            "listener.name.ssl.ssl.client.auth": "required",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": store,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.root_certificate,
+        }
+
+    @property
+    def root_certificate(self) -> Path:
+        """The authority that clients trust."""
+        return self.home / "root.crt"
+
+    @property
+    def account_url(self) -> str:
+        """The listener that asks for an account."""
+        return f"localhost:{(self.home / 'accounts').read_text()}"
+
+    @property
+    def certificate_url(self) -> str:
+        """The listener that asks for a certificate."""
+        return f"localhost:{(self.home / 'certificates').read_text()}"
+
+    def make_client(self, name: str) -> Path:
+        """Return a file with the key and the certificate of a client."""
+        return tls.make_client(self.home, name)

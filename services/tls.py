@@ -23,3 +23,18 @@ def make(home: Path) -> tuple[Path, Path, Path]:
     ):
         subprocess.run(command, check=True, capture_output=True)
     return root, certificate, key
+
+
+def make_client(home: Path, name: str) -> Path:
+    """Write NAME.pem, the key and the certificate of a client of that name, by the authority in `home`."""
+    key, request, certificate = home / f"{name}.key", home / f"{name}.csr", home / f"{name}.crt"
+    signer = ("-CA", str(home / "root.crt"), "-CAkey", str(home / "root.key"), "-CAcreateserial")
+    new = ["openssl", "req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
+    for command in (
+        [*new, "-keyout", str(key), "-out", str(request)],
+        ["openssl", "x509", "-req", "-in", str(request), *signer, "-days", "30", "-out", str(certificate)],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    store = home / f"{name}.pem"
+    store.write_bytes(key.read_bytes() + certificate.read_bytes())
+    return store

@@ -21,6 +21,7 @@ NAMES = [
     "apply",
     "available_now",
     "broadcast",
+    "cdc",
     "change",
     "check",
     "continuous",

@@ -24,13 +24,14 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import date, timedelta
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from types import MappingProxyType, UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from headrace.findings import Severity, objection, passes, passes_soon, refuses, severity_of
 from headrace.redaction import redacted
@@ -80,6 +81,45 @@ class PlainData:
         """Return it, and all that is in it, as plain data."""
         values = _by_name(self, self.derived)
         return {name: value for name, value in values.items() if value is not None or name not in self.optional}
+
+    @classmethod
+    def from_dict(cls: type[_Plain], plain: Mapping[str, Any]) -> _Plain:
+        """Read what `as_dict` returned; what a later version has added is left out.
+
+        Raises:
+            KeyError: A field without a default is missing.
+            ValueError: A value is not of the field's type; TypeError likewise.
+        """
+        return cast("_Plain", build(cls, plain))
+
+
+_Plain = TypeVar("_Plain", bound=PlainData)
+_hints = cache(get_type_hints)
+
+
+def build(record: Any, facts: Mapping[str, Any]) -> Any:
+    """Make the dataclass `record` of plain data, as `plain` or `asdict` gives it."""
+    required = {field.name for field in fields(record) if field.default is field.default_factory is MISSING}
+    names = [field.name for field in fields(record) if field.name in {*facts, *required}]
+    return record(**{name: _value(_hints(record)[name], facts[name], name) for name in names})
+
+
+def _value(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type of the field `name`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return None if value is None else _value(parts[0], value, name)
+    if origin is Literal:
+        if value not in parts:
+            raise ValueError(f"it names another {name}, '{value}'")
+        return value
+    if origin is tuple:
+        return tuple(_value(parts[0], item, name) for item in value)
+    if origin is not None and issubclass(origin, Mapping):
+        return dict(value)
+    if is_dataclass(hint):
+        return build(hint, value)
+    return value if hint is Any else datetime.fromisoformat(value) if hint is datetime else hint(value)
 
 
 def plain(value: Any) -> Any:
@@ -165,11 +205,6 @@ class Finding(PlainData):
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as plain data, for `--json`."""
         return {**super().as_dict(), "what": redacted(self.what), "fix": redacted(self.fix)}
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Finding:
-        """Read the finding that `as_dict` returned."""
-        return cls(**{**plain, "where": Where(**plain["where"])})
 
 
 def _without_middle(text: str) -> str:

@@ -52,7 +52,7 @@ def test_it_outlives_sparks_retention(checkpoint: Checkpoint, archive: Archive) 
     assert entries[0].offsets == {"events": '{"logOffset":0}'}
     assert {batch: entries[batch] for batch in range(21, 27)} == checkpoint.offsets()
     assert archive.batches()[25].next_watermark_ms == entries[26].watermark_ms
-    assert archive.gaps == ()
+    assert archive.gaps == []
 
 
 def test_it_takes_many_batches_at_once_and_none_twice(checkpoint: Checkpoint, archive: Archive) -> None:

@@ -269,15 +269,12 @@ def test_the_status_table_shows_what_never_ran_too() -> None:
 
 
 def test_status_shows_trigger_sink_and_the_last_verdict() -> None:
-    verdict = {"state": "equal", "batch": 22}
+    verdict = {"verdict": "equal", "batch": 22}
     shown = rendered(status_table([], [replace(STATUS, verdict=verdict)]))
     for figure in ("every 1 second", "sqlite", "equal (batch 22)"):
         assert figure in shown
     of_a_part = rendered(status_table([], [replace(STATUS, verdict={**verdict, "scope": "part 3 of 10"})]))
     assert "part 3 of 10)" in of_a_part
-    # What 0.1.0 left in the history has its words.
-    for kept in ({"state": "wrong", "batch": 22}, {"verdict": "mismatch", "state": "wrong", "batch": 22}):
-        assert "mismatch (batch 22)" in rendered(status_table([], [replace(STATUS, verdict=kept)]))
     untimed = rendered(status_table([], [replace(STATUS, processed_rate=0.0, batch_ms=0)]))
     assert "0 ms" not in untimed
 

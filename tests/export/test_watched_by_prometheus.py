@@ -127,7 +127,9 @@ def expressions() -> list[str]:
 def wrong(root: Path, query: str) -> None:
     """A verdict of this query in the history, as `verify` writes it."""
     with History.open(history_file(root / ".headrace")) as history:
-        history.record_verdict(query, json.dumps({"state": "mismatch", "missing": 2, "unexpected": 1, "different": 0}))
+        history.record_verdict(
+            query, json.dumps({"verdict": "mismatch", "missing": 2, "unexpected": 1, "different": 0})
+        )
 
 
 def test_alerts_fire_for_what_is_ill_and_every_panel_has_its_figures(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import subprocess
@@ -20,7 +19,7 @@ from headrace.contract import BatchRecord, Lag
 from headrace.contract.observer import QueryState
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.history import History
-from headrace.history.pages import runs_of, verdicts_of
+from headrace.history.pages import runs_of
 
 pytestmark = pytest.mark.plain
 RECORD = BatchRecord(
@@ -140,15 +139,15 @@ def test_recent_batches_come_in_order_and_whole(history: History) -> None:
 def test_a_verdict_is_part_of_the_status(history: History) -> None:
     begin(history)
     history.record_verdict("counts", '{"state": "late"}')
-    history.record_verdict("counts", '{"state": "equal"}')
-    assert history.statuses()[0].verdict == {"state": "equal", "shown_by": "batch"}
+    history.record_verdict("counts", '{"verdict": "equal"}')
+    assert history.statuses()[0].verdict == {"verdict": "equal"}
 
 
 def test_a_status_shows_nothing_of_a_generation_or_a_batch_that_is_gone(history: History) -> None:
     run = begin(history)
     history.record(run, replace(RECORD, batch=7))
-    history.record_verdict("counts", '{"state": "equal", "batch": 4}')
-    history.record_verdict("counts", '{"state": "equal", "batch": 7}')
+    history.record_verdict("counts", '{"verdict": "equal", "batch": 4}')
+    history.record_verdict("counts", '{"verdict": "equal", "batch": 7}')
     history.take_batches("counts", 1, 5, lambda batches: None)
     (status,) = history.statuses()
     assert (status.verdict or {})["batch"] == 4, "the rewind took batch 7 back"
@@ -156,18 +155,6 @@ def test_a_status_shows_nothing_of_a_generation_or_a_batch_that_is_gone(history:
     begin(history, generation=2)
     (status,) = history.statuses()
     assert (status.verdict, status.error) == (None, None), "after the reset, both are about the former generation"
-
-
-@pytest.mark.parametrize(("kept", "shown_by"), [({"rerun": True}, "rerun"), ({"rerun": False}, "batch"), ({}, "batch")])
-def test_a_verdict_of_an_earlier_version_says_by_what_it_was_shown(
-    history: History, kept: dict[str, bool], shown_by: str
-) -> None:
-    begin(history)
-    history.record_verdict("counts", json.dumps({"verdict": "equal", **kept}))
-    (status,) = history.statuses()
-    assert status.verdict is not None
-    shown = (status.verdict, history.verdicts()["counts"], verdicts_of(history, "counts")[0])
-    assert [each["shown_by"] for each in shown] == [shown_by] * 3
 
 
 def test_a_status_is_plain_data_for_json(history: History) -> None:

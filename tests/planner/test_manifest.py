@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import headrace as hr
 from headrace.model import Query
 from headrace.planner.verdict import check_renamed, judge, list_refusals, list_remarks
-from headrace.queries.form import BYTECODE, FORMAT, OperatorForm, QueryForm
+from headrace.queries.form import FORMAT, OperatorForm, QueryForm
 from headrace.queries.layout import QueryLayout
 from headrace.queries.manifest import QueryRevision, enter, forms, revision
 from headrace.storage import json_lines
@@ -35,20 +34,8 @@ PYTHON = replace(
     FORM,
     columns=(("value", "python aaaaaaaaaaaa"),),
     python={"python aaaaaaaaaaaa": {}},
-    shape="s",
     python_version="3.10",
 )
-RECORDED: dict[str, Any] = {
-    "columns": (("value", "python bbbbbbbbbbbb"),),
-    "python": {"python bbbbbbbbbbbb": {}},
-}
-FOLDED = replace(
-    PYTHON,
-    columns=(("value", "[111111111111]"),),
-    definitions={"[111111111111]": "python aaaaaaaaaaaa(x)"},
-    shape="",
-)
-
 # The form that ran, the form that is to run, and the codes by which the start is refused, or which are remarked.
 STARTS = {
     "the same": (FORM, FORM, [], []),
@@ -71,17 +58,6 @@ STARTS = {
         replace(FORM, declared="d"), replace(OTHER, declared="e", spark="4.3.0"), ["HR537"], [],
     ),
     "a new Python, which runs the same functions": (PYTHON, replace(PYTHON, python_version="3.11"), [], []),
-    "the same functions, recorded by their bytecode": (
-        replace(PYTHON, format=BYTECODE), replace(PYTHON, **RECORDED), [], ["HR664"],
-    ),
-    "the same functions in long texts, recorded by their bytecode": (
-        replace(FOLDED, format=BYTECODE), replace(FOLDED, columns=(("value", "[222222222222]"),),
-        definitions={"[222222222222]": "python bbbbbbbbbbbb(x)"}), [], ["HR664"],
-    ),
-    "another column beside functions that were recorded by their bytecode": (
-        replace(PYTHON, format=BYTECODE),
-        replace(PYTHON, columns=(*RECORDED["columns"], ("more", "ticks.value long")), shape="t"), ["HR537"], [],
-    ),
     "another version of a package": (
         replace(FORM, packages={"pandas": "2.2"}), replace(FORM, packages={"pandas": "2.3"}), [], ["HR538"],
     ),
@@ -139,7 +115,6 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
 # What a form is damaged by, and the words by which the start is refused.
 DAMAGES = {
     "a newer Headrace": ({"format": FORMAT + 1}, "Headrace 9.9.9, whose record"),
-    "a form before the first that is read": ({"format": BYTECODE - 1}, "older than the first"),
     "no format": ({"format": None}, "cannot be compared"),
     "an operator that is none": ({"operators": [{"kind": "aggregation"}]}, "cannot be compared"),
 }

@@ -277,12 +277,12 @@ GOLDEN = {
     "a global": "49104df872ba86f30c14980159d6154a",
     "a lambda of a lambda": "1ec5e7ed2785c2cee09ebc110e753ac9",
     "a large mapping": "b553581b56a979018be5e2eaccf66c64",
-    "a match": "350d890cb40302b3877e9f213238761b",
+    "a match": "f016687e3328b2491e89c43dde8f888a",
     "a named tuple": "4bc055cae17b32b115fa01e5103661a0",
     "an attribute of a class inside a function": "0553a5ce554d01dbbf22bfa4747b3a03",
     "an enum's value": "71b0c69d03014c940872cc0343f35137",
     "await for a call": "744defb89f94d96c2ef9e94ee253ffe7",
-    "what is inside try": "c560ace8a24573787f2ed8fd135825fc",
+    "what is inside try": "b6a0b280a4286162a83dc7bfc4e4ed91",
 }
 
 

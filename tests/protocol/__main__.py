@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -23,7 +24,13 @@ _LOOKED_AT = 1_000
 
 
 def stay_on_one_core() -> None:
-    """Of the threads of a world one runs at a time: from one to the next is a shorter way on the same core."""
+    """Of the threads of a world one runs at a time: from one to the next is a shorter way on the same core.
+
+    What was imported is not looked through for garbage, which is a tenth of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})

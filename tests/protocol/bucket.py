@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 from headrace.model import project
-from headrace.storage import json_record, store
+from headrace.storage import store
 from headrace.storage.remote import RemotePath
 from headrace.storage.s3 import S3
 from headrace.storage.store import Store, StoreEntry, silent
@@ -103,14 +103,18 @@ class Bucket(S3):
         scheduler = self.scheduler
         changes = verb in _CHANGES
         scheduler.step(f"{self.bucket} {verb} {options.get('Key') or options.get('Prefix')}", changes=changes)
+        is_lost = self.lost and changes and scheduler.current is not None and scheduler.random.random() < self.lost
+        if is_lost and scheduler.random.random() < 0.1:
+            raise silent(self.url, "the question has not come through")
         answer = getattr(self, f"_{verb}")(**options)
-        if self.lost and changes and scheduler.current is not None and scheduler.random.random() < self.lost:
+        if is_lost:
             scheduler.step(f"{self.bucket} {verb}, its answer lost")
             if scheduler.random.random() < 0.2:
                 raise silent(self.url, "it does not answer in time")
             # What botocore does by itself.
             answer = getattr(self, f"_{verb}")(**options)
-        scheduler.stop_if_due()
+        if changes:
+            scheduler.stop_if_due()
         return answer
 
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
@@ -248,6 +252,8 @@ class FileSystem(Store):
 
     def create(self, path: str, data: bytes) -> bool:
         key = self._step("create", path)
+        if self.lost and self.scheduler.current is not None and self.scheduler.random.random() < 0.1 * self.lost:
+            raise silent(f"hdfs://{self.bucket}", "the question has not come through")
         if key in self.objects:
             return False
         self._keep(key, data)
@@ -349,5 +355,4 @@ KEPT_PATHS: tuple[tuple[Any, str, Any], ...] = (
     (RemotePath, "_inside", property(_inside)),
     (RemotePath, "_store", property(_store)),
     (project, "locate", lambda root, place, settings: _kept_located(root, place)),
-    (json_record, "get_type_hints", cache(json_record.get_type_hints)),
 )

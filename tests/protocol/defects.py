@@ -7,6 +7,7 @@ that shows it; another one is looked for where a change of the product has moved
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
@@ -15,15 +16,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from headrace.change import change, rebuild, reset, rewind_copy, shadow
+from headrace.change import adopt, change, rebuild, reset, rewind_copy, shadow
 from headrace.change.rewind import Rewind
-from headrace.checkpoint import restore
+from headrace.checkpoint import handover, restore
 from headrace.checkpoint.archive import Archive
 from headrace.connectors.exactly_once import BatchWriter, acceptance, batches, text_ledger
 from headrace.connectors.exactly_once.acceptance import Ahead, Behind, KeptLine, OtherBatch, OtherCheckpoint, Same
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.transactions import KafkaStore
-from headrace.connectors.sql import generations, preparation, sink_table
+from headrace.connectors.sql import generations, preparation, sink_table, takeover
 from headrace.connectors.sql import rewind as sql_rewind
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
@@ -31,15 +32,17 @@ from headrace.connectors.sql.dialect import run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.system_tables import EPOCHS
+from headrace.connectors.sql.takeover import TableAdoption
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, PlatformError
 from headrace.model import Project
-from headrace.queries import identity, inspect_checkpoint, layout, lease
-from headrace.queries.changes import ChangeRecord, RebuildRecord, ResetRecord, RewindRecord
+from headrace.planner import verdict
+from headrace.queries import identity, inspect_checkpoint, layout, lease, register
+from headrace.queries.changes import AdoptionRecord, ChangeRecord, RebuildRecord, ResetRecord, RewindRecord
 from headrace.queries.layout import QueryLayout, layout_named
-from headrace.run import start
-from headrace.storage import numbered
+from headrace.run import plan, rename, start
+from headrace.storage import durable, numbered
 from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3
 
@@ -193,13 +196,13 @@ def _replacing(add: Any) -> Any:
     return replaced
 
 
-def _verdict_passed_over(verdict: type) -> Callable[[Let], None]:
+def _verdict_passed_over(passed: type) -> Callable[[Let], None]:
     def make(let: Let) -> None:
         judge = acceptance.judge
 
         def blind(lines: Any, here: Any, **more: Any) -> Any:
             found = judge(lines, here, **more)
-            return Same() if isinstance(found, verdict) else found
+            return Same() if isinstance(found, passed) else found
 
         let(acceptance, "judge", blind)
 
@@ -869,6 +872,187 @@ def _rename_gives_a_new_id(let: Let) -> None:
         let(module, "find_entry", lambda storage, register, query, former: find(storage, register, query, ()))
 
 
+def _register_overwritten(let: Let) -> None:
+    """Of two writers of one record of the register the last one counts."""
+
+    def put(folder: Any, number: int, facts: Any) -> bool:
+        replace_file(numbered.file_of(folder, number), json.dumps({"number": number, "token": "", **facts}))
+        return True
+
+    let(register, "numbered", SimpleNamespace(create=put, newest_in=numbered.newest_in, numbers_in=numbered.numbers_in))
+
+
+def _next_free_number(let: Let) -> None:
+    """Who finds its number taken takes the next one that is free, over what it has not read."""
+
+    def create(folder: Any, number: int, facts: Any) -> bool:
+        while not numbered.create(folder, number, facts):
+            number += 1
+        return True
+
+    let(
+        register,
+        "numbered",
+        SimpleNamespace(create=create, newest_in=numbered.newest_in, numbers_in=numbered.numbers_in),
+    )
+
+
+def _unreadable_record_passed_over(let: Let) -> None:
+    """Where the newest record of the register cannot be read, the one before it counts; without any, there is none."""
+    read = register.read_register
+
+    def older(storage: Any) -> Any:
+        try:
+            return read(storage)
+        except PlatformError:
+            folder = storage / register.FOLDER
+            for number in reversed(numbered.numbers_in(folder)[:-1]):
+                with suppress(ValueError):
+                    facts = json.loads(numbered.file_of(folder, number).read_text())
+                    return replace(register._made(facts), number=numbers_of(folder)[-1])
+            return None
+
+    numbers_of = numbered.numbers_in
+    for module in (register, identity, layout, plan, rename, verdict):
+        let(module, "read_register", older)
+
+
+def _id_drawn_over_a_directory(let: Let) -> None:
+    """A query that the register does not know gets an id, whatever directory it had."""
+    let(register, "_unregistered", lambda storage, known, query: iter(()))
+
+
+def _lost_register_is_a_first_run(let: Let) -> None:
+    let(register, "_unknown_use", lambda storage: None)
+    _id_drawn_over_a_directory(let)
+
+
+def _lost_directory_begun_again(let: Let) -> None:
+    """The register may come without the directories that it names, as where it alone was copied."""
+    let(identity, "QUERY_FILE", "")
+    let(layout, "QUERY_FILE", "query.json.former")
+    latest = layout.generations_and_names
+    let(layout, "generations_and_names", lambda folder: (latest(folder)[0], None))
+    made = identity.find_entry
+
+    def found(storage: Any, known: Any, query: str, former: Any) -> Any:
+        entry = made(storage, known, query, former)
+        if entry is not None:
+            register.enter_directory(storage, entry, known, query)
+        return entry
+
+    let(identity, "find_entry", found)
+
+
+def _application_drawn_again(let: Let) -> None:
+    """The application is drawn for each record of the register."""
+    append = identity.append
+    let(identity, "append", lambda storage, known: append(storage, replace(known, application=str(uuid.uuid4()))))
+
+
+def _lost_answer_is_a_record_of_ours(let: Let) -> None:
+    """Where the answer to a create is lost, the record is taken for one's own, whoever has written it."""
+
+    def create(folder: Any, number: int, facts: Any) -> bool:
+        try:
+            return numbered.create(folder, number, facts)
+        except (OSError, HeadraceError):
+            return True
+
+    for module in (register, lease):
+        owner = {"create": create, "newest_in": numbered.newest_in, "numbers_in": numbered.numbers_in}
+        if module is register:
+            let(module, "numbered", SimpleNamespace(**owner))
+        else:
+            let(module, "create", create)
+
+
+def _lease_not_compared_after_its_record(let: Let) -> None:
+    """Who has written its record has the lease, though another one has written a later one meanwhile."""
+    numbers, take = lease.numbers_in, lease.take
+
+    def taken(folder: Any, started: str) -> Any:
+        known: list[int] = []
+
+        def once(place: Any) -> list[int]:
+            if not known:
+                known.extend(numbers(place) or [0])
+                return [number for number in known if number]
+            return [max(known) + 1]
+
+        with patch.object(lease, "numbers_in", once):
+            return take(folder, started)
+
+    let(lease, "take", taken)
+
+
+def _lease_held_for_ever(let: Let) -> None:
+    """Who had the lease once has it, whoever has taken it since."""
+    let(lease.Lease, "is_held", True)
+
+
+def _lease_of_another_given_back(let: Let) -> None:
+    """Who gives its lease back ends the newest one."""
+    end = lease._end
+    let(lease, "_end", lambda folder, number: end(folder, max(numbered.numbers_in(folder), default=number)))
+
+
+def _holder_counts_as_ended(let: Let) -> None:
+    """Who has a lease counts as a process of this machine that has ended."""
+    let(lease.Holder, "is_known_dead", True)
+
+
+def _other_id_accepted(let: Let) -> None:
+    """A ledger, or a table, of another id is accepted if it is of a query of this name."""
+    let(topic_ledger, "_require_one_query", lambda records, context: None)
+
+
+# -------------------------------------------------------------------------------------------------- an adoption
+
+
+def _adoption_takes_over_nothing(let: Let) -> None:
+    let(TableAdoption, "take_over", lambda self, frame, context, batch: None)
+
+
+def _adoption_without_its_line(let: Let) -> None:
+    take = TableAdoption.take_over
+    let(TableAdoption, "take_over", lambda self, frame, context, batch: take(self, frame, context, None))
+
+
+def _adoption_moves_first(let: Let) -> None:
+    """The copy is in its place before the sink is told whose its rows are."""
+    take = TableAdoption.take_over
+
+    def late(self: Any, frame: Any, context: SinkContext, batch: int | None) -> None:
+        place = context.checkpoint.with_name("checkpoint")
+        durable.publish(context.checkpoint, place)
+        take(self, frame, replace(context, checkpoint=place), batch)
+
+    let(TableAdoption, "take_over", late)
+    let(adopt, "publish", lambda made, place: durable.publish(made, place) if made.exists() else None)
+    let(adopt, "enter", lambda layout, revision: None)
+
+
+def _planned_batch_is_written(let: Let) -> None:
+    """The batch that the former job has planned last is taken as written."""
+    let(adopt.Adopt, "_last_written", lambda self, told: self.old.last_batch)
+
+
+def _planned_batch_is_not_written(let: Let) -> None:
+    let(adopt.Adopt, "_last_written", lambda self, told: self.old.last_committed)
+
+
+def _adoption_begins_with_its_sources(let: Let) -> None:
+    """What the former job has read is left out of the copy."""
+    let(handover, "_targets", lambda inside, names: [])
+
+
+def _adopted_rows_of_another(let: Let) -> None:
+    """An adoption goes on over batches that the query has made."""
+    let(takeover, "_require_free", lambda ledger, **_: None)
+    let(takeover, "_is_entered", lambda last, line: False)
+
+
 DEFECTS = (
     Defect("the epoch is not compared", _epoch_not_compared, 103),
     Defect("the epoch is compared before the transaction alone", _epoch_compared_before_the_transaction_alone, 114),
@@ -967,4 +1151,27 @@ DEFECTS = (
         None,
         "changes",
     ),
+    Defect("a record of the register is overwritten", _register_overwritten, None, "registers"),
+    Defect("the next free number of the register is taken", _next_free_number, None, "registers"),
+    Defect("an unreadable record of the register is passed over", _unreadable_record_passed_over, None, "registers"),
+    Defect("an id is drawn over a directory", _id_drawn_over_a_directory, None, "registers"),
+    Defect("a lost register is taken for a first run", _lost_register_is_a_first_run, None, "registers"),
+    Defect("a register without its directories is accepted", _lost_directory_begun_again, None, "registers"),
+    Defect("each record of the register has another application", _application_drawn_again, None, "registers"),
+    Defect(
+        "a record whose answer was lost is taken for one's own", _lost_answer_is_a_record_of_ours, None, "registers"
+    ),
+    Defect("a ledger of another id is accepted", _other_id_accepted, None, "registers"),
+    Defect("a lease is not compared after its record", _lease_not_compared_after_its_record, None, "stops"),
+    Defect("a lease is held for ever", _lease_held_for_ever, None, "stops"),
+    Defect("the lease of another is given back", _lease_of_another_given_back, None, "stops"),
+    Defect("the holder of a lease counts as ended", _holder_counts_as_ended, None),
+    Defect("an adoption keeps no record", _change_not_recorded(AdoptionRecord), None, "adoptions"),
+    Defect("an adoption takes over nothing", _adoption_takes_over_nothing, None, "adoptions"),
+    Defect("an adoption enters no line", _adoption_without_its_line, None, "adoptions"),
+    Defect("an adoption moves the directory first", _adoption_moves_first, None, "adoptions"),
+    Defect("a former job's planned batch is taken as written", _planned_batch_is_written, None, "adoptions"),
+    Defect("a former job's planned batch is taken as not written", _planned_batch_is_not_written, None, "adoptions"),
+    Defect("an adoption leaves the source's log out", _adoption_begins_with_its_sources, None, "adoptions"),
+    Defect("an adoption goes on over the query's batches", _adopted_rows_of_another, None, "adoptions"),
 )

@@ -1,8 +1,8 @@
 """A seeded scheduler: processes of several threads each, of which one runs at a time, from one step to the next.
 
 Whatever touches the world (a question to the store, a statement to the database) is a step. At a step the scheduler, by
-its seed alone, lets the thread continue or another one. At one that changes the world it may also end the process, so
-that everything that it still tries raises `Crashed`; or stop it for a while, as a machine does that swaps.
+its seed alone, lets the thread continue or another one. It may also stop the process for a while, as a machine that
+swaps does; or, at a step that changes the world, end it, so that everything that it still tries raises `Crashed`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ class Stuck(Exception):
 class Process:
     """A driver, or whoever works on a storage.
 
-    crash_in, pause_in: before which of its changes of the world it ends, or is stopped for `pause_seconds`; None:
-    never. changes: how many it has come to. looks: it looks before each change whether it may make it (nested as deep
-    as this is), so that it is stopped before such a look; is_due: it is to be. skew: by how many seconds its clock is
-    wrong. kept: what its modules hold in their globals.
+    crash_in: before which of its changes of the world it ends. pause_in: before which of its steps it is stopped for
+    `pause_seconds`. None: never. steps, changes: how many it has come to. looks: it looks before each change whether it
+    may make it (nested as deep as this is), so that it is stopped before such a look; is_due: it is to be. skew: by how
+    many seconds its clock is wrong. locked_at: when it took its newest lease. kept: what its modules hold in their
+    globals.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Process:
     skew: float = 0.0
     dead: bool = False
     paused_until: float = 0.0
+    locked_at: float = 0.0
+    steps: int = 0
     changes: int = 0
     looks: int = 0
     is_due: bool = False
@@ -133,20 +136,18 @@ class Scheduler:
         if len(self.trace) > MOST_STEPS:
             self.fail(Stuck(f"no end after {MOST_STEPS} steps"))
         self.now += _TICK_SECONDS
-        if not changes:
-            if self.random.random() < _ELSEWHERE:
-                self._yield(me)
-            return
-        process.changes += 1
-        if process.crash_in is not None and process.changes >= process.crash_in:
-            self.trace.append(f"{me.name}: crashes")
-            process.dead = True
-            raise Crashed
-        if process.pause_in is not None and process.changes >= process.pause_in:
+        process.steps += 1
+        if changes:
+            process.changes += 1
+            if process.crash_in is not None and process.changes >= process.crash_in:
+                self.trace.append(f"{me.name}: crashes")
+                process.dead = True
+                raise Crashed
+        if process.pause_in is not None and process.steps >= process.pause_in:
             process.pause_in, process.is_due = None, True
-            if not process.looks:
-                return self.stop_if_due()
-        if self.random.random() < _AT_CHANGES:
+        if process.is_due and not process.looks:
+            return self.stop_if_due()
+        if self.random.random() < (_AT_CHANGES if changes else _ELSEWHERE):
             self._yield(me)
 
     def stop_if_due(self) -> None:

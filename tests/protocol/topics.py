@@ -27,12 +27,17 @@ TIMEOUT_SECONDS = 60.0
 
 @dataclass(eq=False)
 class Transaction:
-    """What one producer writes as a whole; messages: each with its topic."""
+    """What one producer writes as a whole; messages: each with its topic. life: of which generation its line is."""
 
     identity: str
     at: float
     state: Literal["open", "committed", "aborted"] = "open"
     messages: list[Message] = field(default_factory=list)
+
+    @property
+    def life(self) -> str:
+        keys = [str(one.key) for one in self.messages if one.topic == LEDGER and not str(one.key).endswith("/head")]
+        return keys[0].rpartition("/")[0] if keys else ""
 
 
 @dataclass(eq=False)
@@ -50,7 +55,8 @@ class Message:
 class Broker:
     """committed: called after each transaction, with the process. away_until: when it answers again.
 
-    written: what each process has changed. sent: the batches whose commit came through, or may yet do so.
+    written: what each process has changed. sent: the batches whose commit came through, or may yet do so. lives: the
+    generations whose rows came in, the newest last.
     """
 
     scheduler: Scheduler
@@ -63,10 +69,14 @@ class Broker:
     written: dict[Process | None, list[str]] = field(default_factory=dict)
     sent: dict[Process | None, list[int]] = field(default_factory=dict)
     looked: set[Process | None] = field(default_factory=set)
+    lives: list[str] = field(default_factory=list)
 
     def step(self, what: str, *, changes: bool = False) -> None:
         """One question; raises KafkaException where it is not answered."""
         self.scheduler.step(f"kafka {what}", changes=changes)
+        for transaction in list(self.open.values()):
+            if transaction.at + TIMEOUT_SECONDS < self.scheduler.now:
+                self._give_up(transaction)
         if self.away_until > self.scheduler.now:
             raise _fault(KafkaError._TRANSPORT)
 
@@ -102,10 +112,13 @@ class Broker:
             assert transaction is not None
             left = max(transaction.at + TIMEOUT_SECONDS - self.scheduler.now, 0.0)
             if not self.scheduler.wait(lambda: blocker() is not found, left):
-                # The broker ends it, and takes nothing more of its producer.
-                self.epochs[transaction.identity] += 1
-                self.end(transaction, "aborted", None)
+                self._give_up(transaction)
         return self.newest(topic, end if found is None else found.offset)
+
+    def _give_up(self, transaction: Transaction) -> None:
+        """End a transaction that was open for too long, and take nothing more of its producer."""
+        self.epochs[transaction.identity] += 1
+        self.end(transaction, "aborted", None)
 
     def newest(self, topic: str, end: int | None = None) -> dict[str, bytes]:
         """The newest committed value of each key, for who looks from outside."""
@@ -143,18 +156,29 @@ class Broker:
             names = [message.topic for message in transaction.messages]
             self.written.setdefault(process, []).extend(f'INSERT INTO "{name}"' for name in names if name == RESULT)
             if RESULT in names:
+                if transaction.life not in self.lives[-1:]:
+                    self.lives.append(transaction.life)
                 self.committed(process)
 
+    @property
+    def life(self) -> str:
+        """The generation that has written last."""
+        return self.lives[-1] if self.lives else ""
+
     def rows(self) -> list[tuple[str, int]]:
-        """What consumers of committed messages find in the result."""
-        inside = self.topics.get(RESULT, ())
-        committed = [one for one in inside if one.transaction and one.transaction.state == "committed"]
-        found = [json.loads(one.value) for one in committed if one.value is not None]
+        """What consumers of committed messages find in the result, of the generation that has written last."""
+        found = [
+            json.loads(one.value)
+            for one in self.topics.get(RESULT, ())
+            if one.value is not None and one.transaction is not None and one.transaction.state == "committed"
+            if one.transaction.life == self.life
+        ]
         return [(str(row["name"]), int(row["total"])) for row in found]
 
     def lines(self) -> list[int]:
-        """The batches of which the ledger keeps a line."""
-        slots = [json.loads(value) for key, value in self.newest(LEDGER).items() if not key.endswith("/head")]
+        """The batches of which the ledger keeps a line, of the generation that has written last."""
+        own = [(key, value) for key, value in self.newest(LEDGER).items() if key.rpartition("/")[0] == self.life]
+        slots = [json.loads(value) for key, value in own if not key.endswith("/head")]
         return sorted(int(slot["line"]["batch"]) for slot in slots)
 
 

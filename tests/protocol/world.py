@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.build.change_frames import Result
-from headrace.change import pending, rebuild, shadow
+from headrace.build import change_frames
+from headrace.change import adopt, pending, rebuild, shadow
+from headrace.change.adopt import Adopt
 from headrace.change.comparison import RebuildReport
 from headrace.change.rebuild import Rebuild
 from headrace.change.reset import Reset
@@ -32,11 +34,12 @@ from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransfo
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
 from headrace.queries import changes, driver_lock, lease, manifest
-from headrace.queries.changes import RewindRecord
+from headrace.queries.changes import AdoptionRecord, RewindRecord
 from headrace.queries.form import QueryForm
-from headrace.queries.identity import register_query
+from headrace.queries.identity import register_project, register_query
 from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.lease import LEASE_SECONDS
+from headrace.queries.register import rebuild_register
 from headrace.run import plan as planning
 from headrace.run import start as starting
 from headrace.run.query_run import Request
@@ -45,7 +48,7 @@ from headrace.spark.plans.analysed import PlanFacts
 from headrace.storage import remembered, s3, store
 
 from . import topics
-from .bucket import KEPT_PATHS, Bucket, FileSystem, copied
+from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copied
 from .database import Database, Faults, ModelSink, Written, known
 from .query import SOURCE, AnotherDriver, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
@@ -101,6 +104,21 @@ class Chances:
             return cls(unlocked=True, crashes=random.choice((0.0, 0.0, 0.3)), again=random.choice((0.0, 0.5)))
         if about == "stops":
             return cls()
+        if about == "registers":
+            return cls(unlocked=random.random() < 0.3, lost=random.random() < 0.5)
+        if about == "adoptions":
+            crashes, pauses = random.choice((0.0, 0.6)), random.choice((0.0, 0.6))
+            return cls(crashes=crashes, pauses=pauses, lost=random.random() < 0.3)
+        if about == "topics":
+            return cls(
+                crashes=random.choice((0.0, 0.3)),
+                pauses=random.choice((0.0, 0.3, 0.6)),
+                lost=random.random() < 0.3,
+                events=("change", "change", random.choice(("copy_storage", "silence_database", "change"))),
+                eventful=0.9,
+                slow=random.random() < 0.5,
+                again=random.choice((0.0, 0.5)),
+            )
         is_changing = random.random() < 0.45
         if about:
             is_changing = about == "changes"
@@ -148,18 +166,19 @@ class World:
         self.scheduler = Scheduler(self.seed)
         self.random = self.scheduler.random
         if self.is_topic is None:
-            has_changes = self.about in ("changes", "stops")
+            has_changes = self.about in ("changes", "stops", "adoptions")
             self.is_topic = self.chances is None and not has_changes and self.random.random() < 0.2
+            self.is_topic = self.is_topic or self.about == "topics"
         if self.is_rewindable is None:
             self.is_rewindable = self.about == "stops" or (not self.is_topic and self.random.random() < 0.5)
         drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable, about=self.about)
         self.may = self.chances or drawn
-        if self.is_topic:
+        if self.is_topic and self.about != "topics":
             events = tuple(TOPIC_EVENTS.get(name, name) for name in drawn.events)
             self.may = replace(drawn, events=events, cut_short="rename" if drawn.cut_short else "")
         faults = Faults(commit=self.random.choice((0.1, 0.5)), statement=0.01) if self.may.lost else Faults()
         self.database = Database(self.scheduler, faults, committed=self._committed)
-        self.broker = Broker(self.scheduler, faults, committed=lambda process: self._batch_came_in())
+        self.broker = Broker(self.scheduler, faults, committed=self._batch_came_in)
         kind = self.random.choice((Bucket, FileSystem)) if self.kind is None else self.kind
         self.buckets = {"main": kind("main", self.scheduler, lost=0.04 if self.may.lost else 0.0)}
         self.scheme = kind.scheme
@@ -177,6 +196,13 @@ class World:
         # Those that are killed soon after a step of a change, if they are not before.
         self._cut: set[Process] = set()
         self._most: dict[Process, int] = {}
+        # The batches that a job had written before the query was given its checkpoint; whether its last planned one is.
+        self.former: range = range(0)
+        self._is_written = True
+        # What a storage lacks by which no start may begin, and what it held then.
+        self._lacks: tuple[str, dict[str, bytes]] | None = None
+        # The drivers that have begun, by when.
+        self._begun: dict[Process, float] = {}
         # How many batches had come in when a topic was deleted.
         self._gone: list[int] = []
         self._has_lost_power = False
@@ -207,9 +233,16 @@ class World:
             return self._story_of_starts()
         if self.about == "stops":
             stopped, beside = random.choice(STOPS)
-            return self.story_of_a_stop(
-                stopped, beside, random.randint(1, 100 if stopped in ("rewind", "rebuild") else 40)
-            )
+            return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
+        if self.about == "adoptions":
+            return self._story_of_adoptions()
+        if self.about == "registers":
+            return self._story_of_registers()
+        if self.about == "topics" and random.random() < 0.7:
+            if random.random() < 0.3:
+                return self._story_of_a_copy()
+            stopped, beside = random.choice(TOPIC_STOPS)
+            return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
         if may.cut_short:
             return self._short_story()
         is_changing = "change" in may.events
@@ -237,7 +270,7 @@ class World:
         if is_rename and self.may.pauses:
             # An older driver goes on, after a long stop, under the former name.
             old = self.begin("main", self.drive, calm=True)
-            old.pause_in, old.pause_seconds = random.randint(20, 50), 200.0
+            old.pause_in, old.pause_seconds = random.randint(120, 300), 200.0
             self.scheduler.wait(lambda: old.dead or old.paused_until > 0.0, 100.0)
             self._more_files()
             self.scheduler.sleep(LEASE_SECONDS + 15.0)
@@ -307,9 +340,163 @@ class World:
         self.scheduler.wait(partial(self._is_out, late), 100.0)
         self.scheduler.sleep(LEASE_SECONDS + 1.0)
         self.input.count = self.may.files
-        self.wait_for(self.begin("main", self._work(beside), calm=True))
+        for work in beside.split(", "):
+            self.wait_for(self.begin("main", self._work(work), calm=True), 100.0)
         self.scheduler.sleep(400.0)
         self.end()
+
+    def _story_of_a_copy(self) -> None:
+        """The storage is copied before the query is reset, and then somebody runs the copy."""
+        random = self.random
+        self._more_files(1)
+        self.wait_for(self.begin("main", self.drive, calm=True, most=random.randint(1, 3)), 300.0)
+        self._copy("main")
+        for work in (self._work("reset"), self.drive):
+            self.wait_for(self.begin("main", work, calm=random.random() < 0.5), 300.0)
+            self.scheduler.sleep(LEASE_SECONDS + 1.0)
+        self._more_files()
+        self.wait_for(self.begin("copy1", self.drive), 300.0)
+        self.end()
+
+    def _story_of_adoptions(self) -> None:
+        """The checkpoint and the table of a job of plain PySpark are taken over, by commands as in other worlds."""
+        random = self.random
+        self._run_former_job()
+        for turn in range(random.randint(1, 4)):
+            work = random.choice((self.drive, self._change, self._adopt)) if turn else self._adopt
+            process = self.begin("main", work, most=random.randint(1, 4) if work == self.drive else 0)
+            if random.random() < 0.2:
+                self.begin("main", random.choice((self._adopt, self.drive)))
+            if random.random() < 0.4:
+                self._cut.add(process)
+            self.scheduler.wait(partial(self._is_out, process), 300.0)
+            self.scheduler.sleep(random.choice((0.05, 20.0, LEASE_SECONDS + 1.0, LEASE_SECONDS + 1.0)))
+            self._more_files()
+        self.scheduler.sleep(400.0)
+        self.calm()
+        self.scheduler.sleep(LEASE_SECONDS + 1.0)
+        self.wait_for(self.begin("main", self._adopt, undisturbed=True))
+        self.end()
+
+    def _story_of_registers(self) -> None:
+        """What says which query is which is written by several at once; then it is lost, and then brought back."""
+        random = self.random
+        self._more_files(1)
+        if random.random() < 0.3:
+            with self.scheduler.aside():
+                register_project(self.declared("main")[0])
+            self._copy("main")
+        for _ in range(random.randint(1, 3)):
+            self._driver(random.choice(list(self.buckets)))
+            self.scheduler.sleep(random.choice((0.0, 0.0, 0.05, 1.0)))
+        self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 2_000.0)
+        self.scheduler.sleep(LEASE_SECONDS + 1.0)
+        self._more_files()
+        if len(self.buckets) == 1 and random.random() < 0.4:
+            self.rename()
+            self.wait_for(self._driver("main"), 300.0)
+            self.scheduler.sleep(LEASE_SECONDS + 1.0)
+        if "/checkpoint/offsets/0" in "".join(self.buckets["main"].objects) and random.random() < 0.8:
+            self.lose_what_says_which_query("main")
+        self.end()
+
+    def lose_what_says_which_query(self, name: str, what: str = "") -> None:
+        """A part of a storage is gone or damaged, starts are refused, and then it is brought back; `what`: which."""
+        random, objects = self.random, self.buckets[name].objects
+        records = [key for key in objects if "/register/" in key and key.endswith(".json")]
+        query = [key for key in objects if "/queries/" in key]
+        lost = {
+            "the register": records,
+            "the newest record": records[-1:],
+            "the directory of the query": query,
+            "all but the register": [key for key in objects if "/register/" not in key],
+        }
+        homes = {key.split("/")[2] for key in query if key.count("/") > 2}
+        if what or len(self.names[name]) == len(homes) == 1:
+            lost["the records that know the query"] = [key for key in records if b"q-" in objects[key].data]
+        what = what or random.choice(list(lost))
+        keys = lost[what]
+        is_damaged = what == "the newest record"
+        before = {key: objects[key] for key in keys}
+        self.scheduler.step(f"{name} {'has damaged' if is_damaged else 'loses'} {what}")
+        for key in keys:
+            # The file system keeps directories as keys of their own.
+            if is_damaged:
+                objects[key] = Object(key, objects[key].data[:-40], self.scheduler.now, {})
+            else:
+                objects.take(key)
+        self._lacks = what, self._outside_leases(name)
+        for _ in range(random.randint(1, 2)):
+            self.begin(name, self.drive, calm=True)
+        self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 300.0)
+        if self._outside_leases(name) != self._lacks[1]:
+            self._broken(f"{what} was lost, and a start has changed the storage")
+        self._lacks = None
+        if what == "the register" and len(self.names[name]) == 1 and random.random() < 0.5:
+            with self.scheduler.aside():
+                rebuild_register(self.declared(name)[0].storage)
+            return
+        for key, value in before.items():
+            objects[key] = value
+
+    def _outside_leases(self, name: str) -> dict[str, bytes]:
+        objects = self.buckets[name].objects
+        return {key: objects[key].data for key in objects if ".leases" not in key and not key.endswith("/")}
+
+    def _run_former_job(self) -> None:
+        """A job that knows nothing of Headrace has written some batches, of which it may not have marked the last."""
+        random, database, store = self.random, self.database.real, self.buckets["main"]
+        key = ", PRIMARY KEY (name)" if self.is_rewindable else ""
+        not_null = " NOT NULL" if self.is_rewindable else ""
+        database.execute(f'CREATE TABLE "result" ("name" TEXT{not_null}, "total" INTEGER{key})')
+        self.former, self._is_written = range(random.randint(1, 3)), random.random() < 0.7
+        is_marked, files = self._is_written and random.random() < 0.5, 0
+        texts = {"metadata": json.dumps({"id": str(uuid.uuid4())})}
+        for batch in self.former:
+            names = [self.input.name(number) for number in range(files, files + random.randint(1, 2))]
+            files += len(names)
+            lines = [json.dumps({"path": f"file:///in/{name}", "timestamp": 1, "batchId": batch}) for name in names]
+            texts[f"sources/0/{batch}"] = "\n".join(["v1", *lines])
+            facts = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+            texts[f"offsets/{batch}"] = f'v1\n{facts}\n{{"logOffset":{batch}}}'
+            is_last = batch == self.former[-1]
+            if not is_last or is_marked:
+                texts[f"commits/{batch}"] = 'v1\n{"nextBatchWatermarkMs":0}'
+            if not is_last or self._is_written:
+                database.executemany('INSERT INTO "result" VALUES (?, ?)', [(name, batch) for name in names])
+        if not self._is_written:
+            self.former = range(len(self.former) - 1)
+        self.input.count = max(self.input.count, files)
+        for name, text in texts.items():
+            store.objects[f"former/{name}"] = Object(f"former/{name}", text.encode(), self.scheduler.now, {})
+        self._count = len(self._rows())
+
+    def _adopt(self, process: Process, bucket: str) -> None:
+        """Take over what the former job has written, unless that is done."""
+        project, query = self.declared(bucket)
+        if len({batch for _, batch in self._rows()} & set(self.former)) < len(self.former):
+            return  # A reset has set the rows of the former job aside.
+        before, at = self._kept(bucket), self._now().isoformat()
+        checkpoint = f"{self.scheme}://{bucket}/former"
+        spark = cast("SparkSession", self._session())
+        change = Adopt(project, query.name, checkpoint, planned=self._planned, spark=spark)
+        others, begun_so_far = self._others(process), len(self.drivers)
+        with self.scheduler.aside():
+            status = change.status
+        try:
+            change.apply(reached=lambda step: self._reached(process, step))
+        except BaseException:
+            is_alone = self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far
+            with self.scheduler.aside():
+                is_told = AdoptionRecord.of(layout_of(project, query)) is not None
+            if is_alone and not is_told:
+                self._require_told(process, bucket, change, before, "" if status is None else at)
+            raise
+        self.scheduler.trace.append(f"{process.name}: the former job is taken over")
+
+    @property
+    def _planned(self) -> Literal["written", "not-written"]:
+        return "written" if self._is_written else "not-written"
 
     def _work(self, what: str) -> Work:
         def done(process: Process, bucket: str) -> None:
@@ -318,8 +505,8 @@ class World:
                 process.crash_in = 11
             if what == "rebuild":
                 self._rebuilding[process] = "apply"
-            if (change := CHANGES.get(what.removeprefix("half a "))) is not None:
-                change(project, "q", cast("SparkSession", spark)).apply()
+            if (kind := what.removeprefix("half a ")) in CHANGES:
+                self._make_change(kind, project, project.query("q"), spark).apply()
             for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
                 getattr(begun, what)()
 
@@ -343,7 +530,7 @@ class World:
         self.scheduler.trace.append(f"{process.name}: apply of a rebuild")
         self._rebuilding[process] = "apply"
         try:
-            CHANGES["rebuild"](project, query.name, self._session()).apply(wait=True)
+            Rebuild(project, query.name, spark=cast("SparkSession", self._session())).apply(wait=True)
         except HeadraceError as error:
             self._broken(f"the query cannot be rebuilt: {error}")
 
@@ -393,16 +580,19 @@ class World:
 
     def copy_storage(self) -> None:
         """A storage is copied, as by a backup, and somebody runs the copy."""
-        name = f"copy{len(self.buckets)}"
-        original = self.buckets[self.random.choice(list(self.buckets))]
-        if self._is_registered(original.bucket) and len(self.buckets) < 3:
-            self.scheduler.step(f"the storage {original.bucket} is copied to {name}")
-            self.buckets[name] = copied(original, name)
-            self.names[name] = list(self.names[original.bucket])
-            store.keep(self.scheme, name, lambda: self.buckets[name])
-            for bucket in self.random.sample([name, original.bucket], 2):
+        original = self.random.choice(list(self.buckets))
+        if self._is_registered(original) and len(self.buckets) < 3:
+            for bucket in self.random.sample([self._copy(original), original], 2):
                 self._driver(bucket)
                 self._more_files()
+
+    def _copy(self, original: str) -> str:
+        name = f"copy{len(self.buckets)}"
+        self.scheduler.step(f"the storage {original} is copied to {name}")
+        self.buckets[name] = copied(self.buckets[original], name)
+        self.names[name] = list(self.names[original])
+        store.keep(self.scheme, name, lambda: self.buckets[name])
+        return name
 
     def _is_registered(self, name: str) -> bool:
         return any("headrace/register/" in key for key in self.buckets[name].objects)
@@ -548,11 +738,12 @@ class World:
         self._most[process] = most
         if not undisturbed and not calm:
             process.skew = random.choice((0.0, 0.0, -100.0, 100.0))
-            most = random.choice((10, 30, 100)) if work == self._change else random.choice((20, 60, 150))
-            if random.random() < self.may.crashes * (0.6 if work == self._change else 1.0):
+            is_change = work in (self._change, self._adopt)
+            most = random.choice((10, 30, 100)) if is_change else random.choice((20, 60, 150))
+            if random.random() < self.may.crashes * (0.6 if is_change else 1.0):
                 process.crash_in = random.randint(1, most)
             if random.random() < self.may.pauses:
-                process.pause_in = random.randint(1, most)
+                process.pause_in = random.randint(1, _STEPS_PER_CHANGE * most)
                 process.pause_seconds = random.choice((3.0, 25.0, 70.0, 200.0))
         self.drivers.append((process, bucket))
         self.last = process if undisturbed else None
@@ -578,7 +769,7 @@ class World:
             self._require_unchanged(process)
         if told.code == "HR526" and f"process {process.pid} " in told.what:
             self._broken(f"{process.name} is kept out by itself")
-        if told.code == "HR410" and not (self.is_lost or len(self.buckets) > 1 or self.may.pauses):
+        if told.code == "HR410" and not (self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses):
             self._broken(f"{process.name} is refused, and nothing is lost: {told.what}")
 
     def drive(self, process: Process, bucket: str) -> None:
@@ -607,7 +798,10 @@ class World:
                     f"{process.name} was refused for a change that was cut off, and has changed the checkpoint"
                 )
             raise
+        if self._lacks is not None and bucket == "main":
+            self._broken(f"{process.name} has begun though {self._lacks[0]} was lost")
         self._require_alone(process, bucket)
+        self._begun[process] = self.scheduler.now
         self._running[process] = query.name
         archive, checkpoint = Archive(running.layout.archive), Checkpoint(running.layout.checkpoint)
         try:
@@ -647,11 +841,12 @@ class World:
         with self.scheduler.aside():
             status = change.status
             continued = "" if status is None or status.phase in ("done", "swapped") else status.begun
+        is_gone = verb != "apply" and status is None
         others, begun_so_far = self._others(process), len(self.drivers)
         with self.scheduler.aside():
             is_done = change.status is not None and change.status.phase == "done"
         is_reset = isinstance(change, Reset) and is_done and not self.is_lost
-        has_run = verb == "undo" and is_reset and bool(self._rows())
+        has_run = verb == "undo" and is_reset and bool(self._rows()) and not self.is_topic
         more = {"wait": random.random() < 0.5} if isinstance(change, Rebuild) and verb == "apply" else {}
         try:
             getattr(change, verb)(reached=lambda step: self._reached(process, step), **more)
@@ -659,7 +854,8 @@ class World:
             if self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far:
                 if verb == "apply":
                     self._require_told(process, bucket, change, before, continued or at)
-                self._require_changed(process, change, verb)
+                if not is_gone:  # Another command has discarded it meanwhile.
+                    self._require_changed(process, change, verb)
             raise
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
         if has_run:
@@ -690,6 +886,11 @@ class World:
             with self.scheduler.aside():
                 newest = Checkpoint(layout_of(project, query).checkpoint).last_committed
             return Rewind(project, query.name, to_batch=random.randint(0, max((newest or 0) - 1, 0)), spark=spark)
+        return self._make_change(kind, project, query, spark)
+
+    def _make_change(self, kind: str, project: Project, query: Query, spark: Any) -> pending.AnyChange:
+        if kind == "reset":
+            return Reset(project, query.name, result="keep" if self.is_topic else "drop", spark=spark)
         return CHANGES[kind](project, query.name, spark)
 
     def end_changes(self, process: Process, bucket: str) -> None:
@@ -734,6 +935,8 @@ class World:
 
     def _committed(self, process: Process | None, written: Sequence[Written]) -> None:
         before, self._count = self._count, self._require_prefix()
+        if self._count < before and process is not None:
+            self._require_newest(process, f"{process.name} has taken {before - self._count} rows back")
         if self._count < before and process is not None and self._rebuilding.get(process) == "apply":
             self._broken(f"{process.name} has exchanged a result for one that lacks {before - self._count} rows")
         for statement, values, _ in written:
@@ -753,9 +956,24 @@ class World:
                 if first is not process and not self.is_lost and driver == query:
                     self._broken(f"two drivers have written with epoch {epoch}")
 
-    def _batch_came_in(self) -> None:
+    def _batch_came_in(self, process: Process | None) -> None:
         self._batches += 1
+        *former, last = [int(life.rpartition("/")[2] or 0) for life in self.broker.lives]
+        if 0 < last < max(former, default=0):
+            self._broken(f"a batch of generation {last} came in after those of {max(former)}")
+        if len({life.rpartition("/")[0] for life in self.broker.lives}) > 1:
+            self._broken(f"a batch came in by another id: {self.broker.lives}")
+        if process is not None and not self.may.unlocked:
+            self._require_newest(process, f"{process.name} has written")
         self._require_prefix()
+
+    def _require_newest(self, process: Process, what: str) -> None:
+        """Who has lost its lease does nothing to the result of a driver that began later."""
+        [bucket] = [bucket for other, bucket in self.drivers if other is process]
+        for other, where in self.drivers:
+            begun = self._begun.get(other, 0.0)
+            if where == bucket and other is not process and begun > other.locked_at > process.locked_at > 0.0:
+                self._broken(f"{what}, and {other.name} had begun since")
 
     def _rows(self) -> list[tuple[str, int]]:
         """The rows of the result, each with the batch that it came with."""
@@ -774,9 +992,16 @@ class World:
         lines = self.broker.lines() if self.is_topic else [int(batch) for (batch,) in self.database.rows(_LINES)]
         if self.is_topic and lines and len(lines) >= TOPIC_LINES:
             lines = [*range(lines[0]), *lines]
+        if self.former and rows and (lines or [self.former[-1]])[0] == self.former[-1]:
+            lines = [*self.former, *lines[1:]]
         if (lines != list(range(len(lines))) or set(lines) != {batch for _, batch in rows}) and not self._is_emptied:
             self._broken(f"the ledger has the batches {lines}, the result those of {sorted({b for _, b in rows})}")
         return len(names)
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether the rows are those of the former job, and not yet the query's."""
+        return bool(self.former) and not self.database.rows(_LINES) and bool(self._rows())
 
     @property
     def _is_emptied(self) -> bool:
@@ -812,7 +1037,12 @@ class World:
             return
         _, _, before, logs = known[-1]
         expected = None
-        if isinstance(change, Reset) and status is not None and status.phase == "done":
+        if (
+            isinstance(change, Reset)
+            and status is not None
+            and status.phase == "done"
+            and not (self.is_topic or self._is_foreign)
+        ):
             expected = set[tuple[str, int]]()
         if isinstance(change, Rewind) and status is not None and status.phase == "done":
             with self.scheduler.aside():
@@ -904,7 +1134,7 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, preparation, silence, rebuild, transactions, s3):
+            for module in (exactly_once, preparation, silence, rebuild, transactions, s3, adopt):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
             let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))
@@ -925,11 +1155,20 @@ class World:
             let(store, "_stores", {f"{self.scheme}://{name}": bucket for name, bucket in self.buckets.items()})
             let(remembered, "ThreadPoolExecutor", OneAfterTheOther)
             let(sql_sink, "Stage", Given)
-            if self.may.unlocked:
-                let(driver_lock, "take", lambda project, query, **_: _register(project, query))
+            take = driver_lock.take
+
+            def took(project: Project, query: Query, **more: Any) -> Any:
+                if self.may.unlocked and query.sink.facts.durable:
+                    register_query(project, query)
+                lock = None if self.may.unlocked else take(project, query, **more)
+                scheduler.process.locked_at = scheduler.now
+                return lock
+
+            let(driver_lock, "take", took)
             let(manifest, "version", lambda _: "0")
             for name, value in PLANNING.items():
                 let(planning, name, value)
+            let(change_frames, "build", lambda project, transform, spark, *_: Frame(spark))
             let(rebuild, "catch_up", self._catch_up)
             let(rebuild, "_LOOK_SECONDS", 10.0)
             let(Rebuild, "_report", lambda *_: self._report())
@@ -938,7 +1177,7 @@ class World:
             let(producer, "connect", self.broker.connected)
             for name in ("read", "ends", "partitions", "require_ledger"):
                 let(topic_ledger, name, getattr(self.broker, name))
-            for owner, name, value in (*REBUILDING, *KEPT_PATHS):
+            for owner, name, value in (*REBUILDING, *ADOPTING, *KEPT_PATHS):
                 let(owner, name, value)
             yield
         finally:
@@ -964,8 +1203,8 @@ class World:
         running = starting.start_query(Request(project=beside, query=beside.query(query.name), spark=spark))
         try:
             running.handle.awaitTermination()
-        except AnotherDriver as error:
-            # Where it is supervised, what ends a query is a finding.
+        except (AnotherDriver, FileNotFoundError) as error:
+            # Where it is supervised, what ends a query is a finding; another command may have discarded its files.
             raise CheckFailed(code="HR571", what=str(error)) from None
         else:
             Archive(running.layout.archive).catch_up(Checkpoint(running.layout.checkpoint))
@@ -995,18 +1234,11 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
 # What asks Spark for its plan; the records of it are made and compared as always.
 PLANNING: dict[str, Any] = {
     "compare_state_store": _nothing,
-    "build_result": lambda project, query, spark, reader, tables: Result(frame=(frame := Frame(spark)), rows=frame),
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
     "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
     "plan_text": lambda frame: "the plan",
 }
-
-
-def _register(project: Project, query: Query) -> None:
-    """What remains of taking a lock where there is none."""
-    if query.sink.facts.durable:
-        register_query(project, query)
 
 
 class NoHistory:
@@ -1025,24 +1257,60 @@ REBUILDING: tuple[tuple[Any, str, Any], ...] = (
     (shadow, "lag", lambda *_: None),
     (shadow, "History", NoHistory),
 )
+# What an adoption asks of Spark, and of the plan.
+_IN_ADOPT: dict[str, Any] = {
+    "borrow": lambda project, spark: nullcontext(spark),
+    "apply_settings": lambda *_: nullcontext(),
+    "registered_tables": lambda *_: nullcontext(),
+    "reader": _nothing,
+    "plan_facts": PLANNING["plan_facts"],
+    "matched": lambda *_: {"0": (SOURCE,)},
+    "shown": _nothing,
+    "state_misfits": _nothing,
+    "session_settings": lambda *_: {},
+    "adopted_settings": lambda *_: {},
+    "check_structure_of": _nothing,
+    "reach": _nothing,
+}
+ADOPTING = [*((adopt, name, value) for name, value in _IN_ADOPT.items()), (Adopt, "_checked", _nothing)]
 # As many lines as the ledger of a topic keeps.
 TOPIC_LINES = 10
 # What happens to a topic in place of what happens to a table.
 TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
-ABOUT = ("changes", "renames", "losses", "starts", "stops")
-# What is stopped, and what is done beside it.
+ABOUT = ("changes", "renames", "losses", "starts", "stops", "topics", "adoptions", "registers")
+# How many steps a process makes for each of its changes of the world; and each that is stopped, at most.
+_STEPS_PER_CHANGE = 6
+_STEPS = {"start": 250, "reset": 150, "undo": 150, "discard": 100, "rewind": 400, "rebuild": 600}
+# What is stopped, and what others do meanwhile, one after the other.
 STOPS = (
     ("start", "rewind"),
     ("start", "undo"),
+    ("start", "reset, start"),
     ("discard", "undo"),
     ("undo", "start"),
-    ("reset", "undo"),
     ("reset", "half a rewind"),
     ("rewind", "start"),
-    ("rewind", "undo"),
-    ("rebuild", "discard"),
     ("rebuild", "start"),
-    ("rebuild", "undo"),
+)
+# Those after which not all is as it should be, and why; they are in no world until it is.
+_LATE = "who is stopped in front of the sink's transaction makes it, whatever others have done since"
+HOLES = {
+    ("reset", "undo"): _LATE,
+    ("reset", "undo, start"): _LATE,
+    ("rewind", "undo"): _LATE,
+    ("rewind", "undo, start"): _LATE,
+    ("rebuild", "undo"): _LATE,
+    ("rebuild", "undo, start"): _LATE,
+    ("rebuild", "discard"): "who takes a lease in a directory that was deleted meanwhile fails by an error of Python's",
+}
+# Of a query into Kafka: a reset fences nobody off, so that these are.
+TOPIC_STOPS = (
+    ("start", "reset, start"),
+    ("start", "undo, start"),
+    ("reset", "undo, start"),
+    ("undo", "undo, start"),
+    ("reset", "start"),
+    ("undo", "start"),
 )
 # Methods of the world, and changes of the query by their names.
 LOSSES = ("back_up_database", "lose_power", "silence_database")
@@ -1056,7 +1324,7 @@ EVENTS = (
     "lose_checkpoint",
 )
 CHANGES: dict[str, Callable[[Project, str, Any], pending.AnyChange]] = {
-    "reset": lambda project, query, spark: Reset(project, query, result="drop", spark=spark),
+    "reset": lambda project, query, spark: Reset(project, query, spark=spark),
     "rewind": lambda project, query, spark: Rewind(project, query, to_batch=0, spark=spark),
     "rebuild": lambda project, query, spark: Rebuild(project, query, spark=spark),
 }

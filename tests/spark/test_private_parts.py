@@ -669,7 +669,7 @@ def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
     assert data_source(scene.spark, "twos").name() == "twos"
 
 
-@canary("spark/jvm/gateway", "spark/jvm/session", "spark/cds_training", "connectors/delta/sink")
+@canary("spark/jvm/gateway", "spark/jvm/session", "connectors/delta/sink")
 def the_jvm_of_this_process_is_ours(scene: Scene) -> None:
     from pyspark import SparkContext
 
@@ -701,7 +701,7 @@ def what_headrace_brings_in_java_fits_sparks_classes(scene: Scene) -> None:
     target = scene.home / "classes"
     target.mkdir()
     source = SOURCES / "spark" / FILE_MANAGER_SOURCE
-    write_classes(scene.spark.sparkContext._gateway, str(source), str(target))
+    write_classes(scene.spark.sparkContext._gateway, str(target), str(source))
     assert (target / f"{CONDITIONAL_FILE_MANAGER.replace('.', '/')}.class").is_file()
 
 

@@ -156,7 +156,15 @@ def fill(project: Project, batches: int, *, first: int = 0, started: datetime = 
         history.record(run, record(first, started=started))
         other = history.begin_run("copied", generation=1, **facts)  # type: ignore[arg-type]
         history.end_run(other, "failed", FAULT)
-        verdict = {"state": "equal", "batch": 3, "rows_read": 10, "rows_expected": 5, "missing": 0, "unexpected": 0}
+        verdict = {
+            "verdict": "equal",
+            "shown_by": "batch",
+            "batch": 3,
+            "rows_read": 10,
+            "rows_expected": 5,
+            "missing": 0,
+            "unexpected": 0,
+        }
         history.record_verdict("counts", json.dumps({**verdict, "different": 0, "rows_late": 0}))
         history.note("started", "counts", run, {"trigger": "every 5 seconds"})
         history.note("failed", "copied", other, {"finding": FAULT.as_dict()})
@@ -207,6 +215,13 @@ def wide(root: Path) -> Project:
                 history.record(run, replace(each, rows=100_000, sources=(source,), duration_ms=754_000))
             state = QueryState(query=query, state="waiting for source", waits=waits, since=started)
             history.state(state if query == LONG["order_counts"] else QueryState(query=query, state="running"), run)
-            verdict = {"state": "mismatch", "batch": 3, "rows_read": 10, "rows_expected": 5, "missing": 1}
+            verdict = {
+                "verdict": "mismatch",
+                "shown_by": "batch",
+                "batch": 3,
+                "rows_read": 10,
+                "rows_expected": 5,
+                "missing": 1,
+            }
             history.record_verdict(query, json.dumps({**verdict, "unexpected": 0, "different": 0, "rows_late": 0}))
     return found

@@ -86,7 +86,7 @@ def test_a_query_is_told_with_its_guarantee_its_text_its_runs_and_its_verdicts(a
     assert [(run["state"], run["error"] and run["error"]["what"]) for run in found["runs"]] == [
         *(("running", None), ("failed", "the database was away"))
     ]
-    assert [verdict["state"] for verdict in found["verdicts"]] == ["equal"]
+    assert [verdict["verdict"] for verdict in found["verdicts"]] == ["equal"]
     assert [view["name"] for view in ask.get("/api/queries/copied").json()["definition"]["views"]] == ["taps"]
 
 

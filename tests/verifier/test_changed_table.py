@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.contract import CHANGE_COLUMN, ChangeOptions, change_type
-from headrace.verifier.changed_table import applied
+from headrace.verifier.changed_table import apply_changes
 
 pytestmark = pytest.mark.spark
 
@@ -97,7 +97,7 @@ def test_the_table_is_the_fold_of_all_changes_in_their_order(
     spark: SparkSession, options: ChangeOptions, seed: int
 ) -> None:
     given = made_by_chance(seed)
-    rows = [tuple(row) for row in applied(frame_of(spark, given), options).collect()]
+    rows = [tuple(row) for row in apply_changes(frame_of(spark, given), options).collect()]
     assert sorted(rows, key=repr) == sorted(folded(given, options), key=repr)
 
 
@@ -106,7 +106,7 @@ def test_of_equal_sequences_the_later_offset_holds(spark: SparkSession) -> None:
     history = ChangeOptions(keys=("id",), sequence_type="BIGINT", scd_type=2)
     given = [(1, "late", None, "upsert", 7, 20, []), (1, "early", None, "upsert", 7, 3, [])]
     frame = frame_of(spark, given)
-    assert [row.name for row in applied(frame, options).collect()] == ["late"]
-    assert [(row.name, row["__START_AT"], row["__END_AT"]) for row in applied(frame, history).collect()] == [
+    assert [row.name for row in apply_changes(frame, options).collect()] == ["late"]
+    assert [(row.name, row["__START_AT"], row["__END_AT"]) for row in apply_changes(frame, history).collect()] == [
         ("late", 7, None)
     ]

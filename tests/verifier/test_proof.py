@@ -89,7 +89,7 @@ def test_a_right_sink_is_equal(
     ), verdict
     assert verdict.rows_read == sum(map(len, batches))
     assert verdict.rows_expected == verdict.rows_actual > 0
-    assert json.loads(json.dumps(verdict.as_dict()))["state"] == "equal"
+    assert json.loads(json.dumps(verdict.as_dict()))["verdict"] == "equal"
 
 
 @pytest.fixture(scope="module")

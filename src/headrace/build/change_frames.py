@@ -25,7 +25,7 @@ NO_SEQUENCE = "HEADRACE_NO_SEQUENCE"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class QueryResult:
     """What a query gives.
 
     frame: what its sink takes. rows: what its function gives, of which its form is taken; the same without changes.
@@ -41,12 +41,12 @@ def build_result(
     spark: SparkSession,
     read: Reader,
     given: Mapping[str, Any] = MappingProxyType({}),
-) -> Result:
+) -> QueryResult:
     """Return the result of `query` over its sources, each given by `read`. Raises as `build`."""
     cdc = query.cdc
     if cdc is None:
         rows = build(project, query.transform, spark, read, given)
-        return Result(frame=rows, rows=rows)
+        return QueryResult(frame=rows, rows=rows)
 
     def read_rows(source: NamedSource) -> DataFrame:
         positioned = source.connector.with_positions()
@@ -60,13 +60,13 @@ def build_result(
     _require(check_change_columns(query, cdc, columns))
     try:
         may_lack = any(source.connector.facts.change_data for source in project.sources_of(query))
-        changes = carry_changes(spark, rows, cdc.written(columns), may_lack_values=may_lack)
+        changes = carry_changes(spark, rows, cdc.written_columns(columns), may_lack_values=may_lack)
     except NotRowByRowError as error:
         problem = f"{error}; change data is applied row by row"
         fix = "select, compute and filter rows alone, and do the rest where the copy is read"
         raise CheckFailed(query.finding("HR297", problem, fix).reword(where=query.transform.where)) from None
     _require(_check_keys(query, cdc, changes))
-    return Result(frame=changes.frame, rows=rows)
+    return QueryResult(frame=changes.frame, rows=rows.select(*[f"`{name}`" for name in cdc.written_columns(columns)]))
 
 
 def _require(findings: Iterable[Finding]) -> None:

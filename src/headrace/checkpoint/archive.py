@@ -60,12 +60,8 @@ class Archive:
         self._lines = 0
         self._conf: Mapping[str, str] = {}
         self._unsynced = 0
-        self._gaps: list[Finding] = []
-
-    @property
-    def gaps(self) -> tuple[Finding, ...]:
-        """The batches that Spark had purged before this archive saw them."""
-        return tuple(self._gaps)
+        # The batches that Spark had purged before this archive saw them.
+        self.gaps: list[Finding] = []
 
     def catch_up(self, checkpoint: Checkpoint) -> int:
         """Append the committed batches that are missing here; return how many.
@@ -164,7 +160,7 @@ class Archive:
 
     def _miss(self, first: int, reached: int) -> None:
         if first < reached:
-            self._gaps.append(
+            self.gaps.append(
                 Finding(
                     code="HR522",
                     where=Where(file=str(self.path)),

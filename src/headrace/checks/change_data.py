@@ -46,7 +46,10 @@ def _require_values(cdc: ChangeData, source: NamedSource) -> NamedSource:
     if not types or not isinstance(schema, str) or schema != source.connector.declared_schema():
         return source
     if source.connector.facts.change_data:
-        return source
+        # Keys that the function renames are not seen here.
+        return (
+            replace(source, connector=source.connector.with_keys(cdc.keys)) if types.keys() >= {*cdc.keys} else source
+        )
     # Rows that delete all older ones have no key.
     names = {cdc.sequence_by, *(cdc.keys if cdc.apply_as_truncates is None else ())} & types.keys()
     required = ddl.with_not_null(schema, {name for name in names if name is not None})

@@ -66,7 +66,7 @@ _ENDED_WELL = ("swapped", "rolled-back", "abandoned", "discarded")
 
 
 @dataclass(frozen=True)
-class ChangeOptions(ProjectOptions):
+class ChangeArguments(ProjectOptions):
     """What a command that begins a change was given as well: `--yes` and `--dry-run`."""
 
     yes: bool = False
@@ -83,7 +83,7 @@ class ChangeOptions(ProjectOptions):
 def ends(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options by which it ends a change."""
     asks = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
-    return asks(with_project(json_option(as_object(ChangeOptions, command))))
+    return asks(with_project(json_option(as_object(ChangeArguments, command))))
 
 
 def begin_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -92,7 +92,7 @@ def begin_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def apply_change(
-    change: AnyChange, show: Callable[[Any], None], options: ChangeOptions, say: Callable[[Any], int] | None = None
+    change: AnyChange, show: Callable[[Any], None], options: ChangeArguments, say: Callable[[Any], int] | None = None
 ) -> int:
     """Apply `change`, print what was done, and return the exit code.
 
@@ -132,7 +132,7 @@ def _say_held(held: Sequence[Held]) -> None:
 @click.option("--drop-result", is_flag=True, help="Set the rows of the sink aside too.")
 @click.option("--keep-result", is_flag=True, help="Keep the rows, which new ones then replace.")
 @begin_options
-def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeOptions) -> int:
+def reset(query: str, drop_result: bool, keep_result: bool, options: ChangeArguments) -> int:
     """Return QUERY to the beginning of its sources.
 
     The query must not be running. Its checkpoint, state and records, and with --drop-result what its sink holds, are
@@ -168,7 +168,7 @@ def _say_reset(plan: ResetPlan) -> None:
 @click.option("--to-batch", type=click.IntRange(min=0), metavar="N", help="The batch at whose end it is to be.")
 @click.option("--to-time", metavar="TIME", help="The last batch that was planned by then, as 2024-05-01T00:00:00Z.")
 @begin_options
-def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeOptions) -> int:
+def rewind(query: str, to_batch: int | None, to_time: str | None, options: ChangeArguments) -> int:
     """Return QUERY and its result to an earlier batch.
 
     The query must not be running. Checkpoint, state, records and what the sink holds go back together. What will be
@@ -229,7 +229,7 @@ def adopt(
     sources: Sequence[str],
     planned: PlannedIs | None,
     verifies: bool,
-    options: ChangeOptions,
+    options: ChangeArguments,
 ) -> int:
     """Continue a job of plain PySpark as QUERY.
 
@@ -250,7 +250,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, position
 
 
-def _say_adopted(project: Project, options: ChangeOptions, done: Adoption, *, verifies: bool = False) -> int:
+def _say_adopted(project: Project, options: ChangeArguments, done: Adoption, *, verifies: bool = False) -> int:
     verdict = api.verify(project, done.query) if verifies else None
     compared: list[object] = [f"compare the result with the batch answer: headrace verify {done.query}"]
     if verdict is not None:
@@ -297,7 +297,7 @@ def _say_adoption(plan: AdoptionPlan) -> None:
 @click.option("--wait", is_flag=True, help="Before the swap, wait until the query is stopped.")
 @begin_options
 def rebuild(
-    query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeOptions
+    query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeArguments
 ) -> int:
     """Recompute the result of QUERY, while the former one stays in use.
 
@@ -323,7 +323,7 @@ def rebuild(
 
 
 def _apply_rebuild(
-    change: Rebuild, options: ChangeOptions, *, no_swap: bool = False, wait: bool = False, asks: bool
+    change: Rebuild, options: ChangeArguments, *, no_swap: bool = False, wait: bool = False, asks: bool
 ) -> int:
     name = change.query.name
 
@@ -415,7 +415,7 @@ def _say_rebuild(status: RebuildStatus) -> None:
 @change.command(name="resume")
 @click.argument("query")
 @ends
-def change_resume(query: str, options: ChangeOptions) -> int:
+def change_resume(query: str, options: ChangeArguments) -> int:
     """End the change of QUERY that was stopped or cut off."""
     project, name = options.with_query(query)
     change = _require_change(project, name, "resume")
@@ -442,7 +442,7 @@ def change_undo(query: str, options: ProjectOptions) -> int:
 @change.command(name="discard")
 @click.argument("query")
 @ends
-def change_discard(query: str, options: ChangeOptions) -> int:
+def change_discard(query: str, options: ChangeArguments) -> int:
     """Delete for good what the last change of QUERY has set aside.
 
     For a rebuild that is not in place yet, delete its result.

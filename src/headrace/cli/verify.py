@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import api
-from headrace.cli.change import ChangeOptions, apply_change, begin_options, say_done
+from headrace.cli.change import ChangeArguments, apply_change, begin_options, say_done
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project
 from headrace.cli.output import amount, pairs, say_below, say_finding, say_json, say_table, show_waiting, table_of
 from headrace.cli.view.formatting import duration, instant, number
@@ -50,7 +50,7 @@ def verify(
     part: str | None,
     repair: bool,
     undo: bool,
-    options: ChangeOptions,
+    options: ChangeArguments,
 ) -> int:
     """Prove that results equal the batch query; 1 when one does not.
 
@@ -166,7 +166,7 @@ def figures(verdict: Verdict) -> str:
 def difference_table(verdict: Verdict) -> Table:
     """Return the first rows that differ, by key."""
     total, shown = verdict.missing + verdict.unexpected + verdict.different, verdict.differences
-    by = "another run" if verdict.rerun and verdict.exit_code else "the batch query"
+    by = "another run" if verdict.shown_by == "rerun" and verdict.exit_code else "the batch query"
     return table_of(
         ("row", "key", f"{by} says", "the sink holds", "its last input"),
         [
@@ -201,7 +201,6 @@ def _origin(difference: Difference) -> str:
     metavar="DIR",
     help="Write the rows into DIR as their sources gave them, each once.",
 )
-@click.option("--to", "former", type=click.Path(path_type=Path, file_okay=False), hidden=True)
 @click.option("--replay", is_flag=True, help="Bring the rows back into the result of QUERY, which must not be running.")
 @reads_project
 def late(
@@ -210,7 +209,6 @@ def late(
     limit: int,
     count: bool,
     export: Path | None,
-    former: Path | None,
     replay: bool,
     options: ProjectOptions,
 ) -> int:
@@ -220,7 +218,6 @@ def late(
     --export or --replay asks for it; both may be repeated, and resume where they were cut off. With --json each row is
     a line, and the counts are the last one.
     """
-    export = export or former  # --to is the word of earlier versions.
     if replay and (since or export is not None):
         raise click.UsageError("--replay brings every late row back, and takes neither --since nor --export")
     project, name = options.with_query(query, may_lack_variables=True)

@@ -32,6 +32,13 @@ def find_same_names(names: Sequence[str]) -> Iterator[str]:
             )
 
 
+def same_names(names: Sequence[str], query: str) -> Iterator[Finding]:
+    """Refuse columns of a result whose names differ only by case, or not at all."""
+    for fault in find_same_names(names):
+        problem = f"the result of query '{query}': {fault}"
+        yield Finding(code="HR404", what=problem, fix="rename one of the two in the query's last select")
+
+
 def missing_columns(option: str, names: Sequence[str], columns: Sequence[str], query: str) -> Iterator[Finding]:
     """Refuse an option that names columns which the result does not have."""
     missing = [name for name in names if name not in columns]

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
+from headrace.contract.sink_values import ChangeCounts
 from headrace.contract.source import Lag
+from headrace.errors import PlainData
 from headrace.units import FIRST, LAST
 
 _REPORTED_BY_WRITER = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
-_TIMES = ("at", "watermark", "event_min", "event_mean", "event_max")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -39,12 +40,6 @@ class SourceProgress:
     null_times_total: int | None = None
     newest_ms: int | None = None
     latest: str | None = field(default=None, compare=False, repr=False)
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> SourceProgress:
-        """Read the progress that `asdict` returned."""
-        facts = _known(cls, plain)
-        return cls(**{**facts, "lag": Lag(**_known(Lag, facts["lag"])) if facts.get("lag") else None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +76,7 @@ class OperatorProgress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchRecord:
+class BatchRecord(PlainData):
     """What one batch read, kept and took.
 
     rows: that its offsets hold, of every use of a source, quarantined ones among them; however often, or in part, they
@@ -103,6 +98,7 @@ class BatchRecord:
     event_min, event_mean, event_max: of the event times that the batch read; None without a watermark, or without rows.
     counters: the totals of the query's counters with this batch, by name.
     leap: what moved its watermark past the clock, as long as it is there.
+    changes: what its changes did to the result; None where rows are not applied as changes, or it is not known.
     """
 
     query: str
@@ -131,6 +127,7 @@ class BatchRecord:
     event_max: datetime | None = None
     counters: Mapping[str, Any] = field(default_factory=dict)
     leap: Leap | None = None
+    changes: ChangeCounts | None = None
 
     @property
     def quarantined(self) -> int:
@@ -190,30 +187,10 @@ class BatchRecord:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record as plain data, for `--json`; times in ISO 8601."""
-        plain = asdict(self)
-        for name in _TIMES:
-            plain[name] = plain[name].isoformat() if plain[name] else None
+        plain = super().as_dict()
         for source in plain["sources"]:
             del source["latest"]
         return plain
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> BatchRecord:
-        """Read the record that `as_dict` returned."""
-        facts = _known(cls, plain)
-        for name in _TIMES:
-            facts[name] = datetime.fromisoformat(facts[name]) if facts.get(name) else None
-        facts["sources"] = tuple(map(SourceProgress.from_dict, facts["sources"]))
-        facts["operators"] = tuple(OperatorProgress(**operator) for operator in facts.get("operators") or ())
-        facts["backlog"] = Lag(**_known(Lag, facts["backlog"])) if facts["backlog"] else None
-        facts["leap"] = Leap(**_known(Leap, facts["leap"])) if facts.get("leap") else None
-        return cls(**facts)
-
-
-def _known(cls: type, plain: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version knows of; a later one may have written more."""
-    names = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    return {name: value for name, value in plain.items() if name in names}
 
 
 def _operators(operators: Iterable[Mapping[str, Any]], *, rows_tracked: bool) -> Iterator[OperatorProgress]:

@@ -47,6 +47,8 @@ class ChangeOptions:
         or all but those that are not; other columns are changed in place. At most one of the two is given.
     ignore_null_updates: a NULL of an upsert leaves the column as it was.
     keep_deletes: the seconds for which a delete is remembered, so that an older upsert that arrives later is ignored.
+    order_column, older_column: with type 1, the columns that a sink adds to the result: the order of the row's newest
+        change as text, and as JSON the orders of those columns whose value is older; NULL where none is.
     start_column, end_column: with type 2, where the interval's two sequences are; the end of the current row is NULL.
     """
 
@@ -59,6 +61,8 @@ class ChangeOptions:
     keep_deletes: int = 7 * 24 * 3600
     start_column: str = "__START_AT"
     end_column: str = "__END_AT"
+    order_column: str = "__ORDER"
+    older_column: str = "__OLDER"
 
     def tracked_columns(self, columns: Sequence[str]) -> tuple[str, ...]:
         """Return those of the result's columns of which another value begins a new interval; keys never change."""

@@ -171,16 +171,6 @@ class QueryState(PlainData):
         message = f"query '{self.query}' has failed and starts again: {self.trouble}"
         return Finding(code="HR861", what=message, fix=self.cause.fix, where=self.cause.where)
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> QueryState:
-        """Read the state that `as_dict` returned; what a later version has added is left out."""
-        values = {name: plain[name] for name in cls.__dataclass_fields__ if name in plain}
-        for name in ("since", "next_attempt"):
-            values[name] = datetime.fromisoformat(values[name]) if values.get(name) else None
-        for name in ("cause", "waits"):
-            values[name] = Finding.from_dict(plain[name]) if plain.get(name) else None
-        return cls(**values)
-
 
 OutcomeState = Literal["finished", "stopped", "failed"]
 Columns: TypeAlias = Sequence[tuple[str, str]]

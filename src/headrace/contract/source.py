@@ -237,6 +237,10 @@ class Source(Connector):
         """
         return None
 
+    def with_keys(self, keys: tuple[str, ...]) -> Source:
+        """Return the same source of change data, which refuses a change whose key has other columns than `keys`."""
+        return self
+
     def since(self, spark: SparkSession, prefix: SourcePrefix) -> Source:
         """Return the same source, whose first batch begins where that of `prefix` began, as far as its rows are there.
 

@@ -112,12 +112,6 @@ class OrderAnswer(PlainData):
     def done(self) -> bool:
         return self.finding is None
 
-    @classmethod
-    def from_dict(cls, plain: dict[str, Any]) -> OrderAnswer:
-        """Return the answer that `as_dict` was taken of."""
-        finding = plain.get("finding")
-        return cls(said=str(plain.get("said", "")), finding=Finding.from_dict(finding) if finding else None)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Order:

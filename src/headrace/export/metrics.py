@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -49,6 +50,12 @@ class MetricsObserver(Observer):
             client.Counter(name, help_text, ("app", "query", _label(name)), registry=self.registry)
             for name, help_text in _ROW_COUNTERS.items()
         )
+        self._changes = client.Counter(
+            "headrace_changes",
+            "What batches of change data did to the result: inserts, updates, deletes, ignored, truncates.",
+            ("app", "query", "effect"),
+            registry=self.registry,
+        )
         self._durations = client.Histogram(
             "headrace_batch_duration_seconds",
             "Duration of batches.",
@@ -75,6 +82,8 @@ class MetricsObserver(Observer):
             self._quarantined.labels(self.app, record.query, source.name).inc(source.quarantined)
             if source.null_times is not None:
                 self._untimed.labels(self.app, record.query, source.name).inc(source.null_times)
+        for effect, count in asdict(record.changes).items() if record.changes is not None else ():
+            self._changes.labels(self.app, record.query, effect).inc(count)
         for operator in record.operators:
             self._late.labels(self.app, record.query, operator.name).inc(operator.late)
 

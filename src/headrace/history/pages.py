@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 from headrace.contract import BatchRecord
-from headrace.history.status import verdict_of
 from headrace.history.store import History
 from headrace.units import instant
 
@@ -130,7 +129,7 @@ def verdicts_of(history: History, query: str, limit: int = 100) -> list[dict[str
         rows = db.execute(
             "SELECT at, verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT ?", (query, limit)
         ).fetchall()
-    return [{"at": _text(row["at"]), **verdict_of(row["verdict"])} for row in reversed(rows)]
+    return [{"at": _text(row["at"]), **json.loads(row["verdict"])} for row in reversed(rows)]
 
 
 @dataclass(frozen=True, kw_only=True)

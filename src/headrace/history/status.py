@@ -164,19 +164,13 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         error=error,
         error_pid=None if error is None else run["pid"] if failed else error_pid,
         fenced=fenced,
-        verdict=verdict_of(verdict[0]) if verdict else None,
+        verdict=json.loads(verdict[0]) if verdict else None,
         started=instant(run["started"]),
         last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
         null_times=_null_times(last) if last else {},
         wrong_times=tuple(find_wrong_times([last])) if last else (),
     )
-
-
-def verdict_of(text: str) -> dict[str, Any]:
-    """Return a verdict as it was kept; an earlier version kept `rerun` alone of how it was shown."""
-    plain: dict[str, Any] = json.loads(text)
-    return {"shown_by": "rerun" if plain.get("rerun") else "batch", **plain}
 
 
 def _null_times(record: BatchRecord) -> dict[str, int]:

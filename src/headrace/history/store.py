@@ -18,7 +18,7 @@ from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
 from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer_history, no_history
-from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of, verdict_of
+from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of
 from headrace.queries.processes import birth
 from headrace.redaction import redacted
 from headrace.units import instant
@@ -225,7 +225,7 @@ class History:
             rows = db.execute(
                 "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
             ).fetchall()
-        return {query: verdict_of(text) for query, text in rows}
+        return {query: json.loads(text) for query, text in rows}
 
     def newest_batches(self) -> dict[str, int]:
         """Return the newest batch of each query in the generation of its newest run, of those that have one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from headrace.planner.change_data import compare_changes
 from headrace.planner.difference import Kind, PlanDifference, compare_functions
 from headrace.planner.ends import compare_ends, find_renamed_sources
 from headrace.queries.form import OperatorForm, QueryForm
@@ -24,15 +25,10 @@ _OPERATOR = re.compile(r"\boperator (\d+)\b")
 
 def compare_forms(before: QueryForm, now: QueryForm) -> tuple[PlanDifference, ...]:
     """Return all that differs between what ran and what is to run; nothing if both mean the same."""
-    older = before.format != now.format
-    if older:
-        before, now = before.without_code(), now.without_code()
-    differences = (*compare_ends(before, now), *_compare_packages(before, now))
+    differences = (*compare_ends(before, now), *compare_changes(before, now), *_compare_packages(before, now))
     if find_renamed_sources(before, now):
         return differences  # The expressions name the sources.
-    if older and before.shape and before.shape == now.shape:
-        return (*differences, *_compare_watermarks(before, now))
-    if before.spark != now.spark and (older or before.declared) and before.declared == now.declared:
+    if before.spark != now.spark and before.declared and before.declared == now.declared:
         # Another Spark plans the same code otherwise; only state in another order would be misread.
         return (
             *differences,

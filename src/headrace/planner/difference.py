@@ -132,7 +132,7 @@ def _place_of_end(project: Project, query: Query, about: str) -> Where:
             (query.sink_lines[key] for key in names if key in query.sink_lines),
             query.sink_where,
         )
-    if kind == "mode":
+    if kind in ("mode", "cdc"):
         return query.where
     return project.target.where if kind == "setting" else NOWHERE
 
@@ -144,7 +144,7 @@ def _place_in_code(project: Project, query: Query, was: QueryForm, is_: QueryFor
         if where is not None:
             return where
     changed = [name for name, digest in is_.pieces.items() if was.pieces.get(name) != digest]
-    changed = changed if was.pieces and was.format == is_.format else []
+    changed = changed if was.pieces else []
     tables = [thing for thing in project.upstream(query.transform) if isinstance(thing, Table)]
     if not changed and _TABLE.search(f"{difference.before} {difference.now}") and len(tables) == 1:
         return tables[0].where  # Its rows have changed.

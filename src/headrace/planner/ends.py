@@ -31,8 +31,8 @@ _BY_DEFAULT = {
     ("sep", ","),
 }
 _ALIASES = {"delimiter": "sep", "charset": "encoding"}
-# What a newer Headrace sets where an option is not given, and what that means for a query that ran without it.
-_NEW_DEFAULTS = {
+# What Headrace sets where an option is not given, and what that means for a query that ran with Spark's own default.
+_OUR_DEFAULTS = {
     ("options kafka.isolation.level", "read_committed"): "messages of aborted transactions are no longer read, and "
     "those that were read stay in the result: headrace rebuild leaves them out; to read them as before, set "
     "kafka.isolation.level to read_uncommitted in the source's options",
@@ -72,7 +72,7 @@ def sink_facts(project: Project, query: Query, kept: Kept) -> dict[str, Any]:
         "begins_anywhere": sink.facts.begins_anywhere,
     }
     described |= place_of(project, sink)
-    key = getattr(sink, "key", None)
+    key = getattr(sink, "key", None) if query.cdc is None else None
     if key:
         # A table's key is a set; of a message it is a text.
         described["key"] = list(key) if sink.facts.begins_anywhere else sorted(key)
@@ -211,10 +211,6 @@ def _show_facts(facts: Mapping[str, Any] | None) -> str:
     return "not read" if facts is None else ", ".join(f"{key} {text_of(value)}" for key, value in facts.items())
 
 
-# Earlier versions kept none of them.
-_OF_RATE = {"rows_per_second", "ramp_up_time", "advance_millis_per_batch"}
-
-
 def _compare_source(
     name: str, old: Mapping[str, Any], new: Mapping[str, Any], before: QueryForm
 ) -> Iterator[PlanDifference]:
@@ -222,11 +218,9 @@ def _compare_source(
         was, is_ = old.get(key), new.get(key)
         if was == is_ or (key in ("columns", "judged columns") and not _reads_differently(key, was, is_)):
             continue
-        if key in _OF_RATE and not _OF_RATE & old.keys():
-            continue
         verdict, why = verdict_on_mixing(before), "rows from now on are read otherwise than those before"
-        if was is None and (key, str(is_)) in _NEW_DEFAULTS:
-            verdict, why = "safe", _NEW_DEFAULTS[key, str(is_)]
+        if was is None and (key, str(is_)) in _OUR_DEFAULTS:
+            verdict, why = "safe", _OUR_DEFAULTS[key, str(is_)]
         elif key == "place" and _without_wildcard(str(was)) == _without_wildcard(str(is_)):
             verdict, why = "safe", "both name the same files of one directory"
         elif key == "place" and directory_of(str(was)) == directory_of(str(is_)):

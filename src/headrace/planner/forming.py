@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.model import Project, PythonTransform, Query, Table
+from headrace.planner.change_data import change_facts
 from headrace.planner.code.meaning import libraries_in, read_meaning
 from headrace.planner.code.objects import BY_SESSION
 from headrace.planner.code.values import digest_of
@@ -77,22 +78,21 @@ def form_of(
     plan = with_source_leaves(frame, streams, lambda use: source_of(names.now(use)))
     tree = plan_tree(frame.sparkSession, plan)
     code = _Code(project, plan, salt, tree)
-    static, complete = _Inputs(project, query, code, frame.sparkSession).text, query.mode == "complete"
-    form = normalise(tree, complete=complete, python=code.named, static=static)
-    shape = normalise(tree, complete=complete, python=lambda *_: "python", static=static)
+    static = _Inputs(project, query, code, frame.sparkSession).text
+    form = normalise(tree, complete=query.mode == "complete", python=code.named, static=static)
     pieces = code.pieces(query)
     return replace(
         form,
         python=code.found,
         sources={names.in_spark(source.name): source_facts(project, source, code.kept) for source in sources},
         sink=sink_facts(project, query, code.kept),
+        changes=change_facts(project, query),
         mode=query.mode,
         settings=read_settings(
             frame.sparkSession, (*_SETTINGS, *([TIME_ZONE] if any(map(_has_time, _all_nodes(tree.root))) else []))
         ),
         declared=hashlib.sha256("\n".join(pieces.values()).encode()).hexdigest()[:16],
         pieces=pieces,
-        shape=hashlib.sha256(repr((shape.operators, shape.feed, sorted(shape.columns))).encode()).hexdigest()[:16],
         spark=frame.sparkSession.version,
         packages=code.packages(),
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",

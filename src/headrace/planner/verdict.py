@@ -91,7 +91,7 @@ def judge(
         verdict=worst(differences),
         from_batch=now.from_batch,
         differences=differences,
-        notes=(*_report_older_form(query, before, was, now), *_report_not_compared(query, was, is_)),
+        notes=tuple(_report_not_compared(query, was, is_)),
     )
 
 
@@ -201,18 +201,6 @@ def _report_not_compared(query: Query, was: QueryForm, is_: QueryForm) -> Iterat
                 f"`headrace verify {query.name}` shows whether the result is that of the code as it is now",
                 where=query.where,
             )
-
-
-def _report_older_form(query: Query, before: QueryRevision, was: QueryForm, now: QueryRevision) -> Iterator[Finding]:
-    """Report that functions recorded in an older form cannot be compared this once."""
-    if was.format < FORMAT and was.python:
-        yield Finding(
-            code="HR664",
-            what=f"the Python functions of query '{query.name}' up to batch {now.from_batch - 1} were recorded by "
-            f"Headrace {before.headrace} in an older form: whether their code was changed was not compared this once",
-            fix=f"nothing, if it was not; {_verify_hint(query)}",
-            where=query.where,
-        )
 
 
 def _verify_hint(query: Query) -> str:

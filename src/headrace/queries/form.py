@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # One more with each change of how a plan is written down: forms of two formats differ without a change of the query.
-FORMAT = 3
-# Of this format the digests of Python code are of its bytecode, and comparable with nothing; the rest is as today's.
-BYTECODE = 2
-_PYTHON = re.compile(r"python [0-9a-f]{12}")
-_LONG = re.compile(r"\[[0-9a-f]{12}\]")
-# What a form of bytecode did not have.
-_CODE = re.compile(r" given \[.*?\] by python| holding [0-9a-f]{12}(?= by python)")
-_LONGEST = 20_000
+FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +34,10 @@ class QueryForm:
     column of the result. watermarks: milliseconds, by column.
     definitions: long expressions, which stand elsewhere by a digest. python: what each Python function means, by the
     digest that stands for it. tables: the rows of bounded inputs, by the table's name or the kind of the input.
+    changes: how its rows change the table of its sink; empty where they are rows of the result.
     sources, sink: what tells each from others. settings: those of Spark that change what an expression means.
     declared: a digest of the code as it is written, without layout and comments. pieces: the same of the query (its
-    name is empty), and of each view and table that feeds it. shape: a digest of all but what the Python functions do.
+    name is empty), and of each view and table that feeds it.
     python_version: which ran them. packages: the versions of the installed packages that they use.
     unreadable: why the plan could not be read, if so.
     """
@@ -57,11 +50,11 @@ class QueryForm:
     python: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     sink: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
     mode: str = "append"
     settings: Mapping[str, str] = field(default_factory=dict)
     declared: str = ""
     pieces: Mapping[str, str] = field(default_factory=dict)
-    shape: str = ""
     spark: str = ""
     python_version: str = ""
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -78,36 +71,13 @@ class QueryForm:
             self.watermarks,
             self.mode,
             self.settings,
+            *([self.changes] if self.changes else []),
         ]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
         """The form as plain data, for the manifest."""
         return asdict(self)
-
-    def without_code(self) -> QueryForm:
-        """This form without what tells of Python code, its long texts unfolded: comparable with one of `BYTECODE`."""
-        whole: dict[str, str] = {}
-
-        def bare(text: str) -> str:
-            return _LONG.sub(lambda found: unfolded(found.group()), _CODE.sub("", _PYTHON.sub("python", text)))
-
-        def unfolded(name: str) -> str:
-            if name not in whole and name in self.definitions:
-                whole[name] = name  # No text names itself.
-                text = bare(self.definitions[name])
-                whole[name] = text if len(text) < _LONGEST else hashlib.sha256(text.encode()).hexdigest()
-            return whole.get(name, name)
-
-        def told(value: Any) -> Any:
-            if isinstance(value, str):
-                return bare(value)
-            if isinstance(value, Mapping):
-                return {bare(str(key)): told(each) for key, each in value.items()}
-            return type(value)(map(told, value)) if isinstance(value, (list, tuple)) else value
-
-        facts = told({name: each for name, each in self.as_dict().items() if name not in ("definitions", "python")})
-        return QueryForm.of({**facts, "declared": "", "pieces": {}, "packages": {}})
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> QueryForm:
@@ -116,8 +86,6 @@ class QueryForm:
             raise ValueError("no form of it was kept")
         if int(data["format"]) > FORMAT:
             raise ValueError(f"its format is {data['format']}, and this version of Headrace knows {FORMAT}")
-        if int(data["format"]) < BYTECODE:
-            raise ValueError(f"its format is {data['format']}, which is older than the first that is read")
         told = dict(data)
         told["operators"] = tuple(
             OperatorForm(

@@ -238,7 +238,8 @@ class Account:
             self.reporter.progressed(record)
 
     def _with_counters(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
-        """The record of a committed batch with what the query's counters come to."""
+        """The record of a committed batch with what the query's counters come to, and what its changes did."""
+        record = replace(record, changes=watched.running.reports.changes.pop(record.batch, None))
         found: dict[str, Any] = {}
         self.notes.guarded(watched.query, lambda: found.update(watched.running.counters.committed(record.batch)))
         return replace(record, counters=found) if found else record

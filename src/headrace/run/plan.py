@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.build.change_frames import Result, build_result
+from headrace.build.change_frames import QueryResult, build_result
 from headrace.build.plan_builder import Reader, registered_tables
 from headrace.build.project_session import borrow
 from headrace.build.tables import Tables
@@ -233,7 +233,7 @@ def _refused(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def _build_over_last_tables(facts: StartFacts, spark: SparkSession, read: Reader) -> Result:
+def _build_over_last_tables(facts: StartFacts, spark: SparkSession, read: Reader) -> QueryResult:
     """Build the result of the query over the tables that it last had."""
     tables = Tables(facts.project, facts.query, facts.layout, spark)
     last = {name: number for name, number in tables.record.latest().items() if name in tables.declared}

@@ -18,7 +18,7 @@ from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.sources import SourceNames
-from headrace.contract import BatchRecord, BatchWork, Boundary, Connector, Lag, SinkContext
+from headrace.contract import BatchRecord, BatchWork, Boundary, ChangeCounts, Connector, Lag, SinkContext
 from headrace.contract.observer import State
 from headrace.control.board import Order
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
@@ -122,7 +122,7 @@ class Reports:
     faults: what ended a batch. news: other things that a user should know of. computed: for each batch, whether each
     time that its sink computed it came to the end. retried: the batches that were tried again, once for each time.
     retry_cause, retry_began: why the last of them was, and since when.
-    written: for each batch, how many seconds its sink took by itself.
+    written: for each batch, how many seconds its sink took by itself. changes: what it did to the result, of changes.
     """
 
     query: Query
@@ -134,6 +134,7 @@ class Reports:
     retry_cause: Finding | None = None
     retry_began: float = 0.0
     written: dict[int, float] = field(default_factory=dict)
+    changes: dict[int, ChangeCounts] = field(default_factory=dict)
 
     def note(self, finding: Finding) -> None:
         """Tell a finding, or keep it until it is taken."""

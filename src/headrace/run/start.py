@@ -302,6 +302,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
         on_computed=reports.count,
         on_retry=reports.retry,
         on_written=reports.written.__setitem__,
+        on_changes=reports.changes.__setitem__,
         empty_batches=facts.repartitions.batches(facts.checkpoint),
         restoring=request.restoring,
         **(context_facts(project, facts.register) if facts.lasting else {}),

@@ -91,7 +91,6 @@ def with_not_null(text: str, names: Collection[str]) -> str:
                 (before.end for before, word in zip(column, keywords[1:], strict=False) if word == "COMMENT"), end
             )
             written, starts = f"{written}{text[starts:at].rstrip()} NOT NULL", at
-            written += " " if at < end else ""
         written, starts = written + text[starts : end + 1], end + 1
     return written
 

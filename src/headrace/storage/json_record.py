@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-from headrace.errors import CheckpointError, Finding, HeadraceError, Where, reason
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where, build, reason
 from headrace.storage.durable import replace_file
 
 _Record = TypeVar("_Record")
@@ -46,32 +45,9 @@ def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], He
 
 def read_as(record: type[_Record], damaged: Damaged) -> _Record | None:
     """The dataclass `record` that `write` has kept in the file; None without the file."""
-    return read(damaged.file, lambda facts: _build(record, facts), damaged)
+    return read(damaged.file, lambda facts: build(record, facts), damaged)
 
 
 def write(file: Path, record: Any) -> None:
     """Keep a dataclass in a file. Raises OSError."""
     replace_file(file, json.dumps(asdict(record), default=str) + "\n")
-
-
-def _build(record: Any, facts: Any) -> Any:
-    hints = get_type_hints(record)
-    required = {field.name for field in fields(record) if field.default is field.default_factory is MISSING}
-    names = [field.name for field in fields(record) if field.name in {*facts, *required}]
-    return record(**{name: _value(hints[name], facts[name], name) for name in names})
-
-
-def _value(hint: Any, value: Any, name: str) -> Any:
-    """`value` as the type of the field `name`."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return None if value is None else _value(parts[0], value, name)
-    if origin is Literal:
-        if value not in parts:
-            raise ValueError(f"it names another {name}, '{value}'")
-        return value
-    if origin is tuple:
-        return tuple(_value(parts[0], item, name) for item in value)
-    if origin is not None and issubclass(origin, Mapping):
-        return dict(value)
-    return hint(value)

@@ -10,9 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from headrace import registry
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import Part, replace_file
-from headrace.contract import BatchRecord, Boundary, readable_back
+from headrace.checks.change_data import options_of
+from headrace.contract import BatchRecord, Boundary, Sink, readable_back
 from headrace.errors import ProjectError
 from headrace.model import Default, Project, Query, Target
 from headrace.queries.identity import sink_context
@@ -50,6 +52,15 @@ _Death: TypeAlias = Literal["planned", "idle", "by the clock"]
 _CLOCK_BEGINS = 1_704_067_200_000
 
 
+def _stand_in(project: Project, query: Query, home: Path, key: tuple[str, ...]) -> Sink:
+    """Return a table in memory; one in a file of SQLite, where changes are applied to it."""
+    if query.cdc is None:
+        return Kept(key=key)
+    table: Sink = registry.connector("sink", "sqlite")(path=str(home / "result.db"), table="result")
+    assert table.changes is not None, "SQLite applies changes"
+    return table.changes.bind(options_of(project, query, query.cdc))
+
+
 class TimelineDriver:
     """Starts the query, lets batches in one after the other, and dies at the given boundaries."""
 
@@ -72,7 +83,7 @@ class TimelineDriver:
             marked |= {name for name, event in step.events if isinstance(event, WatermarkEvent)}
         self.spark, self._root = spark, project.root
         self.inlets = make_inlets(project, query, batches, spark, home, marked=marked)
-        kept = query.sink if sink else Kept(key=key or key_of(query))
+        kept = query.sink if sink else _stand_in(project, query, home, key or key_of(query))
         self._holds = sink if callable(sink) else None
         if sink and self._holds is None and not readable_back(query.sink):
             problem = f"the sink '{query.sink_kind}' of query '{query.name}' cannot be read back"

@@ -16,7 +16,7 @@ from headrace.build.plan_builder import registered_tables
 from headrace.build.project_code import send_code
 from headrace.connectors.files.source import NO_AGE_LIMIT, Files
 from headrace.connectors.spark_files import prefix as file_prefix
-from headrace.contract import SourcePrefix
+from headrace.contract import CHANGE_COLUMN, SourceFacts, SourcePrefix
 from headrace.errors import ProjectError, nearest
 from headrace.model import NamedSource, Project, Query, SqlTransform, Table, View
 from headrace.storage.durable import move
@@ -36,6 +36,12 @@ class Given(Files):
     """JSON lines that a test has written, with the columns of the source in whose place they stand."""
 
     columns: str
+
+    @property
+    def facts(self) -> SourceFacts:  # type: ignore[override]
+        """Its rows are changes if those of the source are."""
+        columns = self._schema(None).names
+        return SourceFacts(replayable=True, rate_limited=True, change_data=CHANGE_COLUMN in columns)
 
     def stream(self, spark: SparkSession, name: str) -> DataFrame:
         reader = spark.readStream.name(name).format("json").option("maxFileAge", NO_AGE_LIMIT)

@@ -33,7 +33,7 @@ from headrace.spark.plans.operators import (
 from headrace.spark.plans.plan_rewrite import BATCH, LATE, MARK, ORIGIN, Tree
 from headrace.verifier import late_and_open
 from headrace.verifier.batch_ranges import OtherShapeError, VersionRange, VersionRanges, unite, version_ranges
-from headrace.verifier.changed_table import applied
+from headrace.verifier.changed_table import apply_changes
 from headrace.verifier.late_and_open import LateInput, Rewriting, latest_by_key, steps_of
 
 if TYPE_CHECKING:
@@ -220,7 +220,9 @@ class BatchQuery:
         query, prefix, spark = self.query, self.prefix, self.spark
         if query.cdc is not None:
             frame = build_result(self.project, query, spark, partial(prefix.read, spark, dated=False)).frame
-            return BatchAnswer(frame=applied(frame, options_of(self.project, query, query.cdc)), late=(), caveats=())
+            return BatchAnswer(
+                frame=apply_changes(frame, options_of(self.project, query, query.cdc)), late=(), caveats=()
+            )
         stream = build(
             self.project,
             query.transform,

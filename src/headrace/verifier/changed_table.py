@@ -15,7 +15,7 @@ _ORDER, _OPERATION, _LIFE, _NEXT, _NEWER = (
 )
 
 
-def applied(frame: DataFrame, options: ChangeOptions) -> DataFrame:
+def apply_changes(frame: DataFrame, options: ChangeOptions) -> DataFrame:
     """Return what all changes of a batch `frame` leave, in the order of their sequences, however they came.
 
     A delete or a truncate ends the life of a row; a value that a change leaves out is the last one of the row's life.
@@ -43,7 +43,7 @@ def applied(frame: DataFrame, options: ChangeOptions) -> DataFrame:
     rows = rows.withColumn(_NEWER, newer)
     rows = rows.withColumn(_LIFE, F.count_if(F.col(_OPERATION) == "delete").over(by_key.orderBy(_ORDER)))
     life = Window.partitionBy(*keys, _LIFE).orderBy(_ORDER)
-    values = {name: _filled(name, options, life) for name in columns if name not in options.keys}
+    values = {name: _fill(name, options, life) for name in columns if name not in options.keys}
     rows = rows.select(*keys, *[value.alias(name) for name, value in values.items()], _ORDER, _OPERATION, _LIFE, _NEWER)
     if options.scd_type == 1:
         newest = rows.where(F.col(_NEWER).isNull() & (F.col(_OPERATION) == "upsert"))
@@ -51,7 +51,7 @@ def applied(frame: DataFrame, options: ChangeOptions) -> DataFrame:
     return _history(rows.where(~F.col(_NEWER).eqNullSafe(F.col(_ORDER)["sequence"])), columns, options)
 
 
-def _filled(name: str, options: ChangeOptions, life: WindowSpec) -> Column:
+def _fill(name: str, options: ChangeOptions, life: WindowSpec) -> Column:
     """Return a column, in which what a change has left out is the row's last value."""
     from pyspark.sql import functions as F
 

@@ -102,7 +102,7 @@ def _shared_parts(project: Project, query: Query, verdict: Verdict) -> Iterator[
         yield f"how {' and '.join(repr(source.name) for source in project.sources_of(query))} are read"
         if verdict.rows_untimed:
             yield "what Spark makes of rows without an event time"
-        if verdict.rerun:
+        if verdict.shown_by == "rerun":
             yield "Spark's operators with state, and their order of rows"
 
 

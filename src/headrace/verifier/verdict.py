@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 State = Literal["equal", "open", "late", "mismatch", "undecided"]
 Kind = Literal["missing", "unexpected", "different"]
-# What 0.1.0 calls two of the states; `--json` has both words for one version.
-FORMER: Mapping[str, str] = {"open": "pending", "mismatch": "wrong"}
 _WORDS = {"missing": "missing in the sink", "unexpected": "unexpected in the sink", "different": "with other values"}
 ShownBy = Literal["batch", "rerun"]
 _EQUAL: Mapping[ShownBy, str] = {
@@ -113,8 +111,6 @@ class Verdict(PlainData):
     differences and late are the first of them; missing, unexpected and different count them all.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ("rerun",)
-
     query: str
     batch: int | None
     state: State
@@ -143,11 +139,6 @@ class Verdict(PlainData):
         return 1 if self.state in ("mismatch", "undecided") else 0
 
     @property
-    def rerun(self) -> bool:
-        """Whether `shown_by` is `rerun`; the word of earlier versions."""
-        return self.shown_by == "rerun"
-
-    @property
     def rate(self) -> float:
         """How many rows of the sources were verified in a second."""
         return self.rows_read / self.seconds if self.seconds > 0 else 0.0
@@ -157,10 +148,14 @@ class Verdict(PlainData):
         """The verdict in one line."""
         if self.state in ("mismatch", "undecided"):
             return f"{'wrong' if self.state == 'mismatch' else 'undecided'}: {self.why}"
+        open_unit = "row" if self.shown_by == "rerun" else "group"
         apart = (
             (self.rows_late, f"{count_text(self.rows_late, 'late row')} left out as Spark left them out"),
             (self.rows_replayed, f"{count_text(self.rows_replayed, 'late row')} brought back"),
-            (self.rows_open, f"{count_text(self.rows_open, 'row' if self.rerun else 'group')} still open"),
+            (
+                self.rows_open,
+                f"{count_text(self.rows_open, open_unit)} still open",
+            ),
             (self.missing, f"{count_text(self.missing, 'row')} of the batch query missing for good"),
             (self.unexpected, f"{count_text(self.unexpected, 'row')} more than the batch query gives"),
             (self.rows_untimed, f"{count_text(self.rows_untimed, 'row')} read without an event time"),
@@ -183,9 +178,7 @@ class Verdict(PlainData):
         return {
             **{"query": self.query, "batch": self.batch, "verdict": self.state},
             **super().as_dict(),
-            "state": FORMER.get(self.state, self.state),
             "sentence": self.sentence,
-            "rows_pending": self.rows_open,
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rate, 1),
         }

@@ -30,6 +30,7 @@ from services.pgbouncer import PgBouncerServer, PoolMode
 from tests.rounds import only_usual, rounds
 from tests.servers import home_of, unavailable
 
+from .changed import apply_feed
 from .databases import Database
 from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced, sqlite_file
 
@@ -62,6 +63,7 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     whole.write(writer, 1, LATER, staged=False)
     writer.store.disconnect()
     assert whole.held() == replaced(LATER)
+    apply_feed(database, home)
     for each in (fed, whole):
         each.sink.reset.archive(each.context, _no_session)
         each.sink.reset.discard(each.context, _no_session)

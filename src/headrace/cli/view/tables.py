@@ -26,8 +26,6 @@ NUMBERS = ("batch", "rows in", "rows/s", "duration", "state rows", "cache hits",
 # Narrower terminals get no columns at all.
 LEAST_WIDTH = 60
 GAP = "  "
-# The words of a verdict that 0.1.0 left in a history.
-_SINCE = {"wrong": "mismatch", "pending": "open"}
 
 
 class Fitting:
@@ -204,7 +202,6 @@ def _verdict(status: QueryStatus) -> str:
     if not status.verdict:
         return NOTHING
     batch = status.verdict.get("batch")
-    word = str(status.verdict.get("verdict") or status.verdict.get("state", ""))
     upto, rerun = "" if batch is None else f"batch {batch:,}", status.verdict.get("shown_by") == "rerun"
     of = ", ".join(filter(None, (upto, status.verdict.get("scope"), "by another run" if rerun else "")))
-    return _SINCE.get(word, word) + (of and f" ({of})")
+    return f"{status.verdict.get('verdict')}" + (of and f" ({of})")

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta.log import Commit
 from headrace.connectors.delta.table import DeltaPlace, LogCutError, State
-from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, plans
-from headrace.contract import SinkContext, SinkLedger
+from headrace.connectors.exactly_once import KeptLine, LinesLedger
+from headrace.connectors.exactly_once.acceptance import KEPT
+from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
 if TYPE_CHECKING:
@@ -240,21 +241,11 @@ def _follow_strangers(strangers: set[str], commits: Iterable[Commit], own: str, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeltaLedger(SinkLedger):
+class DeltaLedger(LinesLedger):
     """Which batches are in, by the table's own log; `seen` gives the table as it is, None where it cannot be seen."""
 
     seen: Callable[[], State | None]
 
-    def last_batch(self, context: SinkContext) -> int | None:
+    def lines(self, context: SinkContext, most: int = KEPT) -> list[KeptLine]:
         state = self.seen()
-        own = None if state is None else lines(state, context, 1)
-        return own[-1].batch if own and own[-1].checkpoint == Checkpoint(context.checkpoint).id else None
-
-    def checkpoint_id(self, context: SinkContext) -> str | None:
-        state = self.seen()
-        own = [] if state is None else lines(state, context, 1)
-        return own[-1].checkpoint if own else None
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        state = self.seen()
-        return {} if state is None else plans(context, lines(state, context), first)
+        return [] if state is None else lines(state, context, most)

@@ -18,7 +18,7 @@ from headrace.connectors.delta.source import FAILURES
 from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
-from headrace.connectors.result_findings import find_same_names, findings_of, missing_columns, partition_findings
+from headrace.connectors.result_findings import findings_of, missing_columns, partition_findings, same_names
 from headrace.connectors.spark_catalog import is_name, quote
 from headrace.connectors.spark_files import aside
 from headrace.errors import Finding, SinkError
@@ -125,9 +125,7 @@ class DeltaSink(contract.Sink):
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         names, query = frame.columns, context.query
-        for fault in find_same_names(names):
-            problem = f"the result of query '{query}': {fault}"
-            yield Finding(code="HR404", what=problem, fix="rename one of the two in the query's last select")
+        yield from same_names(names, query)
         for name in names:
             if _NO_COLUMN.search(name):
                 problem = f"the result of query '{query}' has a column '{name}': Delta takes no ,;{{}}()= nor blanks"

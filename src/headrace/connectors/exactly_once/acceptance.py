@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chain_digest, planned_batch
 from headrace.checkpoint.identity import differences
 from headrace.contract import SinkContext
-from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
+from headrace.errors import CheckpointBehind, CheckpointError, Finding, PlainData, SinkError
 from headrace.storage.remembered import remembering
 
 # What a ledger keeps to plan a batch again, by the batch's number; None: it keeps nothing.
@@ -19,7 +19,7 @@ Kept = Callable[[int], str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptLine:
+class KeptLine(PlainData):
     """What a ledger keeps of a batch that is in.
 
     checkpoint: the id of the checkpoint that it came from. digest, chain: of the batch, and of all up to it; None where
@@ -28,7 +28,7 @@ class KeptLine:
     """
 
     batch: int
-    checkpoint: str
+    checkpoint: str = ""
     digest: str | None = None
     chain: str | None = None
     planned: str | None = None
@@ -51,14 +51,6 @@ class KeptLine:
         if self.digest is None:
             return self
         return replace(self, chain=chain_digest(before.chain if before else None, self.digest))
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> KeptLine:
-        """Return the line that `as_dict` was taken of; other facts are left out."""
-        return cls(**{"checkpoint": "", **{name: facts[name] for name in cls.__dataclass_fields__ if name in facts}})
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,28 +5,29 @@ from __future__ import annotations
 import json
 import uuid
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, require_lines_fit, require_own_generation
+from headrace.checkpoint import Checkpoint
+from headrace.connectors.exactly_once.acceptance import (
+    KEPT,
+    KeptLine,
+    plans,
+    require_lines_fit,
+    require_own_generation,
+)
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
 from headrace.connectors.exactly_once.lake import no_result
-from headrace.contract import SinkContext
+from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def known_form(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a ledger; raises SinkError for those of version 0.1.0, which knew a query by its name alone."""
-    if "query_id" not in facts:
-        what = f"its ledger, of query '{facts.get('query')}', was written by version 0.1.0, whose form is not read"
-        raise SinkError(code="HR407", what=what, fix="write to another place; or drop this result, and start again")
-    return facts
-
-
+_Ledger = TypeVar("_Ledger", bound="TextLedger")
 Rows = TypeVar("Rows")
 Connection = TypeVar("Connection")
 
@@ -35,7 +36,7 @@ Connection = TypeVar("Connection")
 class TextLedger:
     """The owner of a table, the driver that may write it, and the batches that are in.
 
-    query: the name that the query had at its last start.
+    query, project: the names that the query and its project had at its last start.
     epoch: drawn again by each start. result: the schema, as Spark's JSON. lines: of the newest batches, oldest first.
     """
 
@@ -45,12 +46,18 @@ class TextLedger:
     application: str
     epoch: str
     result: str
+    project: str = ""
     lines: tuple[KeptLine, ...] = ()
 
     @classmethod
-    def loads(cls, text: str) -> TextLedger:
+    def loads(cls: type[_Ledger], text: str) -> _Ledger:
         """Return the ledger that `dumps` made the text of. Raises SinkError for one of version 0.1.0."""
-        facts = known_form(json.loads(text))
+        facts = json.loads(text)
+        if "query_id" not in facts:  # That version knew a query by its name alone.
+            fault = f"its ledger, of query '{facts.get('query')}', was written by version 0.1.0, whose form is not read"
+            raise SinkError(
+                code="HR407", what=fault, fix="write to another place; or drop this result, and start again"
+            )
         return cls(**{**facts, "lines": tuple(KeptLine.from_dict(line) for line in facts["lines"])})
 
     def dumps(self) -> str:
@@ -71,11 +78,17 @@ class TextLedger:
         if former is not None and json.loads(former.result) != json.loads(result):
             fault = f"{kind} '{table}' was made for a result with other columns"
             raise SinkError(code="HR406", what=fault, fix=f"change the query back, or write to another {kind}")
+        return cls.begin(context, result, lines)
+
+    @classmethod
+    def begin(cls: type[_Ledger], context: SinkContext, result: str, lines: tuple[KeptLine, ...] = ()) -> _Ledger:
+        """Return the ledger of the context's generation, with a new epoch."""
         return cls(
             query_id=context.query_id,
             query=context.query,
             generation=context.generation,
             application=context.application,
+            project=context.project,
             epoch=uuid.uuid4().hex,
             result=result,
             lines=lines,
@@ -87,14 +100,18 @@ class TextLedger:
         if text is None:
             raise no_result(f"{kind} '{table}'", context, kind=kind)
         ledger = cls.loads(text)
-        whose = (ledger.query_id, ledger.generation, ledger.application)
-        if whose != (context.query_id, context.generation, context.application):
+        if not ledger.is_of(context):
             if (ledger.query_id, ledger.application) == (context.query_id, context.application):
                 require_own_generation(f"{kind} '{table}'", context, ledger.generation, kind=kind)
             fault = f"{kind} '{table}' holds the result of query '{ledger.query}', generation {ledger.generation}"
             fault += "" if ledger.application == context.application else ", of another project"
             raise SinkError(code="HR407", what=fault, fix=f"write to another {kind}, or drop this one")
         return ledger
+
+    def is_of(self, context: SinkContext) -> bool:
+        """Whether the table holds the batches of this generation of a query."""
+        whose = (context.query_id, context.generation, context.application)
+        return (self.query_id, self.generation, self.application) == whose
 
     @property
     def schema(self) -> StructType:
@@ -119,9 +136,33 @@ class TextLedger:
         """Return the text to plan a batch again from."""
         return next((line.planned for line in self.lines if line.batch == batch), None)
 
-    def with_batch(self, line: KeptLine) -> TextLedger:
+    @property
+    def checkpoint(self) -> str:
+        """The id of the checkpoint that the newest batch came from."""
+        return self.lines[-1].checkpoint if self.lines else ""
+
+    def with_batch(self: _Ledger, line: KeptLine) -> _Ledger:
         """Return the ledger once the batch of `line` is in."""
         return replace(self, lines=(*self.lines, line)[-KEPT:])
+
+
+class LinesLedger(SinkLedger):
+    """Which batches are in, by the lines of the newest ones."""
+
+    @abstractmethod
+    def lines(self, context: SinkContext, most: int = KEPT) -> Sequence[KeptLine]:
+        """Read the lines, oldest first, the newest `most` at least; none where the ledger cannot be seen."""
+
+    def last_batch(self, context: SinkContext) -> int | None:
+        lines = self.lines(context, 1)
+        return lines[-1].batch if lines and lines[-1].checkpoint == Checkpoint(context.checkpoint).id else None
+
+    def checkpoint_id(self, context: SinkContext) -> str | None:
+        lines = self.lines(context, 1)
+        return lines[-1].checkpoint if lines else None
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        return plans(context, self.lines(context), first)
 
 
 class TextStore(BatchStore[Rows], Generic[Rows, Connection]):

@@ -5,21 +5,20 @@ Spark's workers write the data files, the driver brings them into the table once
 
 from __future__ import annotations
 
-import json
 import pickle
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint import Checkpoint
 from headrace.connectors import exactly_once
 from headrace.connectors.exactly_once import Conflict, KeptLine, Standing, TextLedger
+from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.iceberg.files import form_of, keep_nulls, live_entries
 from headrace.connectors.iceberg.table import TableRef, find_refused_values, parts_of
 from headrace.connectors.spark_files.formats import refuse_values
-from headrace.contract import SinkContext, SinkLedger
+from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, SinkError
 from headrace.spark.messages.refusals import is_from_spark
 
@@ -39,9 +38,7 @@ PROPERTY = "headrace.ledger"
 
 @dataclass(frozen=True, kw_only=True)
 class TableLedger(TextLedger):
-    """Whose table it is, which driver may write, and what is in; `project`: the name of that with the query."""
-
-    project: str = ""
+    """Whose table it is, which driver may write, and what is in."""
 
     @classmethod
     def of_table(cls, table: Table, context: SinkContext | None = None) -> TableLedger | None:
@@ -50,53 +47,10 @@ class TableLedger(TextLedger):
         ledger = None if text is None else cls.loads(text)
         return ledger if context is None or (ledger is not None and ledger.is_of(context)) else None
 
-    @classmethod
-    def loads(cls, text: str) -> TableLedger:
-        facts = exactly_once.known_form(json.loads(text))
-        batch, checkpoint = facts.pop("batch"), facts.pop("checkpoint")
-        facts["result"] = facts.pop("spark_schema")
-        lines = tuple(KeptLine.from_dict(line) for line in facts["lines"])
-        if not lines and batch >= 0:
-            # Of a table that was taken over: which batch is in is known, and no more of it.
-            lines = (KeptLine(batch=batch, checkpoint=checkpoint),)
-        return cls(**{**facts, "lines": lines})
-
-    def dumps(self) -> str:
-        facts = asdict(self)
-        facts["spark_schema"] = facts.pop("result")
-        return json.dumps({**facts, "batch": self.batch, "checkpoint": self.checkpoint})
-
-    @classmethod
-    def begin(cls, context: SinkContext, result: str, lines: tuple[KeptLine, ...] = ()) -> TableLedger:
-        """The ledger of the context's generation, with a new epoch."""
-        return cls(
-            query_id=context.query_id,
-            query=context.query,
-            generation=context.generation,
-            application=context.application,
-            project=context.project,
-            epoch=uuid.uuid4().hex,
-            result=result,
-            lines=lines,
-        )
-
     @property
     def batch(self) -> int:
         """The newest batch that is in; -1: none."""
         return self.lines[-1].batch if self.lines else -1
-
-    @property
-    def checkpoint(self) -> str:
-        """The id of the checkpoint that it came from."""
-        return self.lines[-1].checkpoint if self.lines else ""
-
-    def is_of(self, context: SinkContext) -> bool:
-        """Whether the table holds the batches of this generation of a query."""
-        whose = (context.query_id, context.generation, context.application)
-        return (self.query_id, self.generation, self.application) == whose
-
-    def with_batch(self, line: KeptLine) -> TableLedger:
-        return replace(self, lines=super().with_batch(line).lines)
 
     def with_new_epoch(self) -> TableLedger:
         """Return the ledger with a new epoch, so that an older driver writes nothing more."""
@@ -104,28 +58,16 @@ class TableLedger(TextLedger):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergLedger(SinkLedger):
+class IcebergLedger(exactly_once.LinesLedger):
     """Which batches are in, by the table's ledger; none where the catalog does not answer."""
 
     place: TableRef
 
-    def last_batch(self, context: SinkContext) -> int | None:
-        own = self._own(context)
-        return own.last if own is not None and own.checkpoint == Checkpoint(context.checkpoint).id else None
-
-    def checkpoint_id(self, context: SinkContext) -> str | None:
-        own = self._own(context)
-        return None if own is None else own.checkpoint
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        own = self._own(context)
-        return {} if own is None else exactly_once.plans(context, own.lines, first)
-
-    def _own(self, context: SinkContext) -> TableLedger | None:
+    def lines(self, context: SinkContext, most: int = KEPT) -> tuple[KeptLine, ...]:
         with suppress(SinkError), self.place.translate_errors():
             own = own_table(self.place, context)
-            return None if own is None else own[1]
-        return None
+            return () if own is None else own[1].lines
+        return ()
 
 
 def own_table(place: TableRef, context: SinkContext) -> tuple[Table, TableLedger] | None:

@@ -27,6 +27,15 @@ _OWN = {
     **{name.replace("_", ""): name for name in (*_WHICH, *_LIMITS, *_OTHERS)},
     **{"kafka.bootstrap.servers": "bootstrap_servers", "endingoffsets": "", "endingtimestamp": ""},
 }
+# What Debezium's connector says of how it writes values; needed where messages have no schema.
+DEBEZIUM_SETTINGS = {
+    "decimal.handling.mode": ("precise", "string", "double"),
+    "time.precision.mode": (
+        *("adaptive", "adaptive_time_microseconds", "connect"),
+        *("isostring", "microseconds", "nanoseconds"),
+    ),
+    "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
+}
 # Spark sets these itself and refuses them. Source: Kafka integration guide, "Kafka Specific Configurations".
 _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.interceptor.classes")
 _REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
@@ -35,6 +44,18 @@ _REFUSED_ENDS = (".key.deserializer", ".value.deserializer")
 _MESSAGE = r" `(?P<column>[^`]*)` (?:`(?P<type>[^`]+)` )?(?P<place>[\w.-]+/\d+/\d+)(?: `(?P<value>[^`]*)`)?"
 _QUARANTINE = "set on_bad_row to quarantine, and such messages are quarantined"
 VALUE_FAILURES = (
+    Failure(
+        code="HR363",
+        pattern=r"HEADRACE_UNREADABLE `(?P<fault>has no column [^`]*)` (?P<place>[\w.-]+/\d+/\d+)",
+        what="the table of the message {place} (topic/partition/offset) is not the one of the schema: it {fault}",
+        fix=f"leave the column out of the schema, or rename it there, and start again; {_QUARANTINE}",
+    ),
+    Failure(
+        code="HR362",
+        pattern=r"HEADRACE_UNREADABLE `(?P<fault>[^`]*)` (?P<place>[\w.-]+/\d+/\d+)",
+        what="the message {place} (topic/partition/offset) {fault}",
+        fix=f"correct what writes the topic, or the source's options; {_QUARANTINE}",
+    ),
     Failure(
         code="HR302",
         pattern=f"HEADRACE_(?:MALFORMED|ENCODING){_MESSAGE}",
@@ -83,8 +104,10 @@ class KafkaOptions:
     subscribe: str | tuple[str, ...] | None = None
     subscribe_pattern: str | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
-    value: Literal["raw", "text", "json", "avro"] = "raw"
+    value: Literal["raw", "text", "json", "avro", "debezium"] = "raw"
     schema: SchemaOrFile | None = None
+    debezium_settings: Mapping[str, str] = field(default_factory=dict)
+    change_keys: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     starting_offsets: str | Mapping[str, Mapping[int, int]] = "earliest"
     starting_timestamp: int | None = None
@@ -184,25 +207,50 @@ class KafkaOptions:
 
 
 def _values(source: KafkaOptions) -> Iterator[OptionError]:
-    if source.value in ("json", "avro") and source.schema is None:
-        example = "schema='id BIGINT, time TIMESTAMP'" if source.value == "json" else "schema='event.avsc'"
+    if source.value in ("json", "avro", "debezium") and source.schema is None:
+        example = "schema='event.avsc'" if source.value == "avro" else "schema='id BIGINT, time TIMESTAMP'"
         yield OptionError(what=f"value is {source.value} and there is no schema", fix=f"give {example}")
     if source.value == "avro" and source.schema is not None:
         yield from _avro(source.schema)
-    if source.value == "json" and source.schema is not None:
+    if source.value in ("json", "debezium") and source.schema is not None:
         yield from ddl.problems(source.schema)
+    yield from _debezium(source)
     if source.value in ("raw", "text") and source.schema is not None:
         yield OptionError(what=f"a schema has no meaning with value {source.value}", fix="leave it out")
     if source.value == "raw" and source.keep:
         yield OptionError(what="keep has no meaning with value raw", fix="leave it out: all columns are there")
     if source.value == "raw" and source.on_bad_row == "quarantine":
         yield OptionError(what="with value raw every message fits", fix="leave on_bad_row out")
-    if source.value != "json" and source.inexact != "bad-row":
+    if source.value not in ("json", "debezium") and source.inexact != "bad-row":
         yield OptionError(what=f"inexact has no meaning with value {source.value}", fix="leave it out")
     columns = COLUMNS if source.include_headers else COLUMNS[:-1]
     for name in source.keep:
         if name not in columns:
             yield OptionError(what=f"keep names '{name}'", fix=f"the columns are {', '.join(columns)}")
+
+
+def _debezium(source: KafkaOptions) -> Iterator[OptionError]:
+    if source.value != "debezium":
+        for option in ("debezium_settings", "change_keys"):
+            if getattr(source, option):
+                fault = f"{option} has no meaning with value {source.value}"
+                yield OptionError(what=fault, fix="leave it out, or write value: debezium")
+        return
+    for name, value in source.debezium_settings.items():
+        if name not in DEBEZIUM_SETTINGS:
+            fix = nearest(name, DEBEZIUM_SETTINGS)
+            yield OptionError(what=f"debezium_settings names '{name}', which decides about no value", fix=fix)
+        elif value not in DEBEZIUM_SETTINGS[name]:
+            fix = f"write one of {', '.join(DEBEZIUM_SETTINGS[name])}"
+            yield OptionError(what=f"debezium_settings gives {name} the value '{value}'", fix=fix)
+    if source.schema is not None and not list(ddl.problems(source.schema)):
+        for column in ddl.columns(source.schema):
+            if column["name"].startswith("__"):
+                fault = f"the schema declares '{column['name']}': names with '__' are Debezium's and Headrace's own"
+                yield OptionError(what=fault, fix="leave it out")
+            elif re.search("decimal|date|timestamp|binary", json.dumps(column["type"]).partition("{")[2]):
+                fault = f"column '{column['name']}' has a part of a type that Debezium writes in several ways"
+                yield OptionError(what=fault, fix="declare STRING, which holds the part of the message as it is")
 
 
 def _is_avro(text: str) -> bool:

@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 30.0
 _PREFIX = "kafka."
-# Options of Java's client whose place in librdkafka is another, or that it has none for.
+# Options of Java's client that librdkafka has none for.
 _JAVA_ONLY = ("ssl.truststore.", "ssl.keystore.type", "key.serializer", "value.serializer", "partitioner.class")
+# By the type of a store, the options of librdkafka that stand for one of Java's client. A file of type PEM has the key
+# and the certificates; librdkafka reads a keystore of type PKCS12 itself, and no JKS.
+_PEM = {
+    "ssl.truststore.location": ("ssl.ca.location",),
+    "ssl.truststore.certificates": ("ssl.ca.pem",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem",),
+    "ssl.keystore.key": ("ssl.key.pem",),
+}
 _ACCOUNT = re.compile(r'username="(?P<username>[^"]*)"[^;]*password="(?P<password>[^"]*)"')
 # _FATAL is what the client answers to every call once it has seen one of the others, or another end of its producer.
 _FENCED = ("_FATAL", "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
@@ -55,7 +64,13 @@ def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, 
     settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
     for name, value in options.items():
         short = name[len(_PREFIX) :]
-        if not name.lower().startswith(_PREFIX) or short.startswith(_JAVA_ONLY):
+        if not name.lower().startswith(_PREFIX):
+            continue
+        store = ".".join(short.split(".")[:2])
+        if short in _PEM and options.get(f"{_PREFIX}{store}.type") == "PEM":
+            settings.update(dict.fromkeys(_PEM[short], value))
+            continue
+        if short.startswith(_JAVA_ONLY):
             continue
         if short == "sasl.jaas.config":
             account = _ACCOUNT.search(value)

@@ -33,7 +33,12 @@ class Kafka(KafkaOptions, contract.Source):
     Source: Structured Streaming + Kafka integration guide. `value` says what a message's value holds: `raw` gives
     Spark's seven columns (key, value, topic, partition, offset, timestamp, timestampType; and headers with
     `include_headers`), `text`, `json` and `avro` decode it to columns, after those of Spark's that `keep` names. For
-    `json`, `schema` is a DDL text; for `avro`, Avro's JSON or the path of a file that holds it.
+    `json`, `schema` is a DDL text; for `avro`, Avro's JSON or the path of a file that holds it. `debezium` gives the
+    changes of a table for a query with `cdc`: `schema` declares the table's columns, in Spark's types.
+
+    debezium_settings: how Debezium's connector writes values, by its own names (`decimal.handling.mode`,
+        `time.precision.mode`, `binary.handling.mode`); needed where messages have no schema part.
+    change_keys: the columns that the key of a message must have; the `keys` of the query's `cdc`, if not given.
 
     starting_offsets: `earliest` (all that the topics still hold), `latest` (only what comes after the first start) or
         {topic: {partition: offset}}; for the first start only. A number in `starting_timestamp` (milliseconds since
@@ -61,6 +66,7 @@ class Kafka(KafkaOptions, contract.Source):
         "fail_on_data_loss",
         "include_headers",
         "keep",
+        "change_keys",
         "topic_ids",
         "on_bad_row",
         "options",
@@ -78,6 +84,7 @@ class Kafka(KafkaOptions, contract.Source):
             # Bad rows are counted by an operator that continuous processing has not.
             continuous=self.on_bad_row == "fail",
             real_time=True,
+            change_data=self.value == "debezium",
         )
 
     @property
@@ -124,12 +131,17 @@ class Kafka(KafkaOptions, contract.Source):
     def with_positions(self) -> tuple[Kafka, tuple[str, ...]] | None:
         if self.value == "raw":
             return self, ()
+        if self.value == "debezium":
+            return None  # Its column says the position itself.
         # A column of the schema that is called so is not the message's.
         declared = [column["name"].lower() for column in ddl.columns(self.schema or "")] if self.value == "json" else []
         if not set(declared).isdisjoint(_POSITION):
             return None
         added = tuple(name for name in _POSITION if name not in self.keep)
         return replace(self, keep=(*self.keep, *added)), added
+
+    def with_keys(self, keys: tuple[str, ...]) -> Kafka:
+        return self if self.value != "debezium" or self.change_keys else replace(self, change_keys=keys)
 
     def parallelism(self, spark: SparkSession) -> int:
         if self.assign is not None:
@@ -289,7 +301,16 @@ class Kafka(KafkaOptions, contract.Source):
         from headrace.connectors.kafka.values import decode
 
         exact = self.inexact == "bad-row"
-        return decode(frame, self.value, self._schema(), exact=exact, keep=self.keep, besides=besides)
+        return decode(
+            frame,
+            self.value,
+            self._schema(),
+            exact=exact,
+            keep=self.keep,
+            besides=besides,
+            settings=self.debezium_settings,
+            keys=self.change_keys,
+        )
 
     def _schema(self) -> str | None:
         if self.schema is None or self.value != "avro":

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.connectors.exactly_once import KeptLine, TextLedger, plans
+from headrace.connectors.exactly_once import KeptLine, LinesLedger, TextLedger
 from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer
 from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import ends, span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
-from headrace.contract import SinkContext, SinkLedger, Snapshot
+from headrace.contract import SinkContext, Snapshot
 from headrace.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ class TopicLedger:
 
     def head(self, context: SinkContext) -> dict[str, bytes]:
         """Key and value of the message that says whose the ledger is."""
-        names = ("query_id", "query", "generation", "application", "epoch", "result")
         facts = {
-            "ledger": {name: getattr(self.ledger, name) for name in names},
+            "ledger": {name: value for name, value in vars(self.ledger).items() if name != "lines"},
             "life": self.life,
             "begins": _rows(self.begins),
         }
@@ -286,22 +285,14 @@ def require_messages(target: TopicTarget, context: SinkContext, own: TopicLedger
 
 
 @dataclass(frozen=True, kw_only=True)
-class KafkaLedger(SinkLedger):
+class KafkaLedger(LinesLedger):
     """Which batches are in, by the ledger topic."""
 
     target: TopicTarget
 
-    def last_batch(self, context: SinkContext) -> int | None:
+    def lines(self, context: SinkContext, most: int = KEPT) -> Sequence[KeptLine]:
         own = ledger(self.target, context)
-        return None if own is None else own.ledger.last
-
-    def checkpoint_id(self, context: SinkContext) -> str | None:
-        own = ledger(self.target, context)
-        return own.ledger.lines[-1].checkpoint if own is not None and own.ledger.lines else None
-
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        own = ledger(self.target, context)
-        return {} if own is None else plans(context, own.ledger.lines, first)
+        return () if own is None else own.ledger.lines
 
 
 def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) -> Snapshot:

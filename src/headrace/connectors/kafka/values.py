@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import cast
@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headrace.connectors.kafka.debezium import decode_changes
 from headrace.connectors.values.exact import Judged
 from headrace.connectors.values.json_rows import read_json
 from headrace.connectors.values.rules import CORRUPT_RECORD, PLACE, RECORD, TextRules
@@ -28,17 +29,23 @@ def decode(
     exact: bool = True,
     keep: Sequence[str] = (),
     besides: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    keys: Sequence[str] = (),
 ) -> Judged:
     """The kept columns, those of the value and `besides`, to be judged: the place of a message is in PLACE.
 
     Args:
         exact: Whether a value of JSON that its type does not hold exactly is bad.
+        settings: Debezium's, by its names.
+        keys: The columns that the key of a message of Debezium's must have; none: any.
     """
     rules = TextRules(format=value, is_exact=exact, has_bytes=True)
     frame = frame.withColumn(PLACE, place())
     kept = [*keep, *besides, PLACE]
+    shape = cast(StructType, StructType.fromDDL(schema or "")) if value in ("json", "debezium") else StructType()
+    if value == "debezium":
+        return decode_changes(frame, shape, settings or {}, keys, exact=exact, keep=kept)
     if value == "json":
-        shape = cast(StructType, StructType.fromDDL(schema or ""))
         return Judged(rules, read_json(frame, F.col("value"), shape, rules, keep=kept), shape, (*keep, *besides))
     text = F.col("value").cast("string")
     bad, columns = F.lit(False), [text.alias("value")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.connectors.result_findings import find_same_names, partition_findings
+from headrace.connectors.result_findings import partition_findings, same_names
 from headrace.contract import OptionError, RefusedValue
 from headrace.errors import Finding, nearest
 from headrace.spark.jvm.hadoop_files import can_hold_column
@@ -215,9 +215,7 @@ def result_findings(frame: DataFrame, format: str, partition_by: Sequence[str], 
     """
     yield from partition_findings(partition_by, frame.columns, query)
     result = f"the result of query '{query}'"
-    for fault in find_same_names(frame.columns):
-        fix = "rename one of the two in the query's last select"
-        yield Finding(code="HR404", what=f"{result}: {fault}", fix=fix)
+    yield from same_names(frame.columns, query)
     fields = [field for field in frame.schema.fields if field.name not in partition_by]
     file_format = f"{format}.{'CSV' if format == 'csv' else format.capitalize()}FileFormat"
     for field in fields:

@@ -223,7 +223,7 @@ def _open_reader(dialect: Dialect, seconds: float = 0.0) -> Iterator[Connection]
         except MemoryError:
             raise _memory_fault() from None
         except dialect.errors as error:
-            if dialect.is_out_of_time(error):
+            if dialect.has_code(error, dialect.faults.out_of_time):
                 raise _time_fault(seconds) from None
             # The first line of what the database says; the others repeat the statement.
             sentence = next(

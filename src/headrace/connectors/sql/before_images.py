@@ -99,7 +99,7 @@ class BeforeImages(OwnLines):
             self.run(f"UPDATE {QUARANTINE} SET table_name = ? WHERE {MINE}", self.name, *self.mine)
         else:
             self.keep_content(step, content, is_new=mode == "append")
-        self._purge()
+        self.purge()
 
     def keep_content(self, step: int, content: Content, *, is_new: bool = False) -> None:
         """Keep the rows that have the keys of `content`. is_new: none has, or the table will refuse them."""
@@ -174,7 +174,7 @@ class BeforeImages(OwnLines):
         if steps:
             self.run(f"UPDATE {BEFORE} SET void = ? WHERE {MINE} AND {between('step', steps)}", by, *self.mine)
 
-    def _purge(self) -> None:
+    def purge(self) -> None:
         """Delete the oldest steps past the time to keep; at most as many as a few batches add."""
         limit = (datetime.now(timezone.utc) - timedelta(seconds=self.seconds)).isoformat(timespec="milliseconds")
         statement = f"SELECT step, batch, at FROM {BEFORE} WHERE {MINE} ORDER BY step LIMIT {_PURGED_AT_ONCE}"
@@ -218,8 +218,6 @@ class BeforeImages(OwnLines):
         there = self.describe_table(self.name)
         if there is not None:
             present = {column.name.lower() for column in there.columns}
-            if self.dialect.counter and _NUMBER not in present:
-                yield f"ALTER TABLE {self._images} ADD COLUMN {_NUMBER} {self.dialect.counter}"
             yield from self._add_columns(present)
 
     def _add_columns(self, present: set[str]) -> Iterator[str]:

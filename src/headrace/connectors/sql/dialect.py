@@ -114,6 +114,7 @@ class Dialect(ABC):
     lock_own_tables, unlock_own_tables, give_up_own_tables: the statements around changes of Headrace's own tables, so
     that of several drivers one makes them.
     errors: the exceptions of the client library. duplicates: those that can mean that two rows share a key.
+    barrier: the end of a subquery whose expressions are computed once for each row, however often they are read.
     check_now: the statement that lets constraints be checked with each statement, and not with the COMMIT.
     """
 
@@ -136,6 +137,7 @@ class Dialect(ABC):
     give_up_own_tables: ClassVar[tuple[str, ...]] = ("ROLLBACK",)
     errors: ClassVar[tuple[type[Exception], ...]]
     duplicates: ClassVar[tuple[type[Exception], ...]]
+    barrier: ClassVar[str] = ""
     check_now: ClassVar[str] = ""
     faults: ClassVar[Faults]
 
@@ -236,6 +238,10 @@ class Dialect(ABC):
         """
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} AS {source}"
 
+    def drop_temporary(self, table: str) -> str:
+        """Return the statement that drops a temporary table, or does nothing."""
+        return f"DROP TABLE IF EXISTS {table}"
+
     def rename(self, connection: Connection, table: str, name: str) -> None:
         """Give a table another name; views that read it by its old name do so still, where the database can do that."""
         run(connection, f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(name)}")
@@ -284,10 +290,33 @@ class Dialect(ABC):
         others = [self.quote(name) for name in columns if name not in key] or [self.quote(key[0])]
         return ", ".join(f"{name} = {value.format(name)}" for name in others)
 
+    def bytewise(self, text: str) -> str:
+        """Return the expression `text` so that it is compared by its bytes."""
+        return text
+
+    def same_value(self, one: str, other: str) -> str:
+        """Return the condition that two expressions have one value, or are both NULL."""
+        return f"{one} IS NOT DISTINCT FROM {other}"
+
+    @abstractmethod
+    def json_text(self, json: str, name: str) -> str:
+        """Return the expression of the text that a JSON object, an expression too, has for a name of ASCII letters."""
+
+    @abstractmethod
+    def json_object(self, values: Sequence[tuple[str, str]]) -> str:
+        """Return the expression of a JSON object, as text, of names and expressions; what is NULL is left out.
+
+        Where nothing is left, it is NULL.
+        """
+
     def insert_from(self, target: WriteTarget, source: str) -> str:
         """Return the statement that writes the rows that `source` gives, a SELECT or VALUES."""
         then = self.replace_clause(target.names, target.key) if target.replaces else ""
         return f"{self.insert_into(target.table, target.names)} {source}{then}"
+
+    def upsert_from(self, connection: Connection, target: WriteTarget, source: str) -> str:
+        """Return the fastest statement that writes the many rows that `source` gives, a SELECT."""
+        return self.insert_from(target, source)
 
     def insert(self, target: WriteTarget) -> str:
         """Return the statement that writes one row, given by its values."""
@@ -389,9 +418,6 @@ class Dialect(ABC):
         """Return why the database refuses a row, in its own words; "" if it refuses something else, or the moment."""
         return self.text(error) if self.has_code(error, self.faults.refusals) else ""
 
-    def is_out_of_time(self, error: Exception) -> bool:
-        return self.has_code(error, self.faults.out_of_time)
-
     def waits_for_lock(self, error: BaseException) -> bool:
         return self.has_code(error, self.faults.lock_wait)
 
@@ -400,9 +426,6 @@ class Dialect(ABC):
 
     def lacks_parent(self, error: Exception) -> bool:
         return self.has_code(error, self.faults.no_parent)
-
-    def is_contended(self, error: Exception) -> bool:
-        return self.has_code(error, self.faults.contended)
 
     def is_part_lost(self, error: Exception) -> bool:
         """Whether the fault is that a staging table is missing or damaged."""

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.connectors.exactly_once import Admitted, KeptLine, plans
 from headrace.connectors.sql.system_tables import (
     BEFORE,
+    CHANGES,
     EPOCHS,
     FORMS,
     LEDGER,
@@ -213,6 +214,9 @@ class Ledger(OwnLines):
                 for aside in (str(images), *aside_names(str(images))):
                     self.delete_lines(aside)
                 self.run(f"DROP TABLE IF EXISTS {self.quote(str(images))}")
+        if CHANGES in kept:
+            for (aside,) in self.select(f"SELECT DISTINCT aside FROM {CHANGES} WHERE {MINE}", *self.mine):
+                self.run(f"DROP TABLE IF EXISTS {self.quote(str(aside))}")
         for table in kept:
             self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine)
 
@@ -242,19 +246,19 @@ class Ledger(OwnLines):
         self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: OwnTable | None = None
     ) -> None:
         """Enter another name in the lines that have the name `former`, of all own tables or the one in `of`."""
-        for table in (LEDGER, QUARANTINE, REPLAYS):
+        for table in (LEDGER, QUARANTINE, REPLAYS, CHANGES):
             if table in self._tables() and of in (None, table):
                 moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
                 self.run(moved, name, *self.mine[:3], former, first, last)
 
     def delete_lines(self, name: str) -> None:
-        for table in (LEDGER, QUARANTINE, REPLAYS):
+        for table in (LEDGER, QUARANTINE, REPLAYS, CHANGES):
             if table in self._tables():
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
     def _tables(self) -> tuple[OwnTable, ...]:
-        """Headrace's own tables with lines of the query's batches; the last two are made when they are first needed."""
-        return (LEDGER, QUARANTINE, *filter(self.has_table, (REPLAYS, BEFORE)))
+        """Headrace's own tables with lines of the query's batches; the last three are made when first needed."""
+        return (LEDGER, QUARANTINE, *filter(self.has_table, (REPLAYS, BEFORE, CHANGES)))
 
     @property
     def _driver(self) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
 from headrace.connectors.result_findings import findings_of, warn_of_silent_sink
 from headrace.connectors.sql.before_images import BeforeImages
+from headrace.connectors.sql.change_memory import ChangeMemory
+from headrace.connectors.sql.change_rows import ChangeForm
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
@@ -56,6 +58,7 @@ def prepare(
     *,
     adds: bool = False,
     rewindable: bool = False,
+    form: ChangeForm | None = None,
 ) -> Ready:
     """Make the table and the ledger ready, and take the next epoch.
 
@@ -69,6 +72,8 @@ def prepare(
                 named = table.with_real_name(OwnLines(connection, dialect, context, table.name))
                 ledger = Ledger(connection, dialect, context, named.name)
                 ready = _make_ready(ledger, named, schema, adds=adds)
+                if form is not None:
+                    ChangeMemory.of(ledger).make(named, form)
                 if rewindable:
                     BeforeImages.of(ledger, named).make()
                 return ready
@@ -76,7 +81,7 @@ def prepare(
             continue
         except dialect.errors as error:
             # How long a lock is waited for is the caller's to say.
-            again = dialect.is_contended(error) and not dialect.waits_for_lock(error)
+            again = dialect.has_code(error, dialect.faults.contended) and not dialect.waits_for_lock(error)
             pause = next(pauses, None) if again else None
             if pause is None:
                 raise explain_failure(dialect, error, f"query '{context.query}'") from None

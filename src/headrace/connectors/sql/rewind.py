@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import STEP, THERE, BeforeImages, TableWrite, between
+from headrace.connectors.sql.change_memory import memory_of
 from headrace.connectors.sql.ledger import Ledger, aside_names
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.sink_table import SinkTable
@@ -179,6 +180,8 @@ class TableRewind(SinkTable, SinkRewind):
             rewinding.restore(steps, saved=saved)
             images.void([step.step for step in steps], saved)
             lines, before = aside_names(images.name)
+            if (memory := memory_of(ledger)) is not None:
+                memory.hide_after(batch)
             ledger.move_lines(ledger.table, lines, batch + 1)
             ledger.move_lines(images.name, before, batch + 1, of=QUARANTINE)
             ledger.move_lines(images.name, ledger.table, batch, batch, of=QUARANTINE)
@@ -200,6 +203,8 @@ class TableRewind(SinkTable, SinkRewind):
             lines, before = aside_names(images.name)
             if any(write.whole for write in rewinding.steps_after(batch)):
                 ledger.move_lines(ledger.table, images.name, batch, batch, of=QUARANTINE)
+            if (memory := memory_of(ledger)) is not None:
+                memory.show_hidden()
             ledger.move_lines(lines, ledger.table, batch + 1)
             ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)
 
@@ -215,3 +220,5 @@ def _forget(rewinding: Rewinding) -> None:
     images.forget_steps([step.step for step in images.steps() if step.void or step.kind == "rewind"])
     for name in aside_names(images.name):
         rewinding.ledger.delete_lines(name)
+    if (memory := memory_of(rewinding.ledger)) is not None:
+        memory.forget_hidden()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ssl
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,8 @@ from headrace import contract
 from headrace.connectors.exactly_once import BatchWriter, Retry
 from headrace.connectors.sql.answers import DatabaseAnswers
 from headrace.connectors.sql.batches import SqlStore
+from headrace.connectors.sql.change_rows import ChangeForm, table_schema
+from headrace.connectors.sql.changes import change_store
 from headrace.connectors.sql.corrections import TableCorrections
 from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
@@ -32,6 +35,7 @@ from headrace.units import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _Ability = TypeVar("_Ability", bound=SinkTable)
 
@@ -68,6 +72,8 @@ class DatabaseSink(contract.Sink):
     retry_seconds: float = 60.0
     silence_seconds: float = SILENCE_SECONDS
     rewindable: str | None = None
+    # How it applies change data; None: the rows of a batch are its rows.
+    applies: contract.ChangeOptions | None = field(default=None, init=False, repr=False, compare=False)
 
     @abstractmethod
     def dialect(self) -> Dialect:
@@ -149,23 +155,26 @@ class DatabaseSink(contract.Sink):
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         yield from self.long_names(frame.columns)
         try:
-            result_table(self.table, self.key, frame.schema, context)
+            result_table(self.table, self.key, self._table_schema(frame), context)
         except SinkError as error:
             yield from error.findings
 
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
         adds = self.on_schema_change == "add"
-        yield from incompatibilities(self.dialect(), self.table, self.key, frame.schema, context, adds=adds)
+        yield from incompatibilities(
+            self.dialect(), self.table, self.key, self._table_schema(frame), context, adds=adds
+        )
 
     def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[Content]:
         if long := list(self.long_names(frame.columns)):
             raise SinkError(long)
-        table = result_table(self.table, self.key, frame.schema, context)
+        schema, form = self._table_schema(frame), ChangeForm.of(self.applies, frame.schema) if self.applies else None
+        table = result_table(self.table, self.key, schema, context)
         adds = self.on_schema_change == "add"
         dialect = self.dialect()
         ready = wait_for_locks(
             lambda: prepare(
-                dialect, table, frame.schema.json(), context, adds=adds, rewindable=self.rewindable is not None
+                dialect, table, schema.json(), context, adds=adds, rewindable=self.rewindable is not None, form=form
             ),
             dialect,
             context,
@@ -194,17 +203,28 @@ class DatabaseSink(contract.Sink):
             widened=ready.widened,
             rewindable_seconds=self.rewindable_seconds,
         )
-        return BatchWriter(store=store)
+        return BatchWriter(store=store if form is None else change_store(store, form))
 
     def read_back(self, spark: SparkSession, context: contract.SinkContext) -> contract.Snapshot:
         return snapshot(self.dialect(), self.table, self.key, spark, context)
+
+    def _table_schema(self, frame: DataFrame) -> StructType:
+        """Return the columns of the table."""
+        return frame.schema if self.applies is None else table_schema(self.applies, frame.schema)
+
+    @property
+    def changes(self) -> TableChanges:
+        return TableChanges(sink=self)
 
     @property
     def ledger(self) -> DatabaseLedger:
         return self._of(DatabaseLedger)
 
     @property
-    def corrections(self) -> TableCorrections:
+    def corrections(self) -> TableCorrections | None:
+        if self.applies is not None:
+            # No change is late, and a row's order says from which change it comes.
+            return None
         quarantines, rewindable = self.on_bad_row == "quarantine", self.rewindable is not None
         return self._of(TableCorrections, quarantines=quarantines, rewindable=rewindable)
 
@@ -214,7 +234,7 @@ class DatabaseSink(contract.Sink):
 
     @property
     def rename(self) -> TableRename:
-        former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+        former = self._with_table(self.renamed_from) if self.renamed_from else None
         return self._of(TableRename, renamed_from=self.renamed_from, former=former)
 
     @property
@@ -231,7 +251,12 @@ class DatabaseSink(contract.Sink):
 
     @property
     def swap(self) -> TableSwap:
-        return self._of(TableSwap, beside=replace(self, table=name_beside(self.table), renamed_from=""))
+        return self._of(TableSwap, beside=self._with_table(name_beside(self.table)))
+
+    def _with_table(self, name: str) -> DatabaseSink:
+        """Return the same sink with another table."""
+        other = replace(self, table=name, renamed_from="")
+        return other if self.applies is None else other.changes.bind(self.applies)
 
     def dialect_to_ask(self) -> Dialect:
         """Return the dialect for questions of people."""
@@ -258,6 +283,20 @@ class DatabaseSink(contract.Sink):
     def _of(self, kind: type[_Ability], **more: Any) -> _Ability:
         facts: dict[str, Any] = {"key": self.key, "system": self.system(), "is_there": self.is_there(), **more}
         return kind(dialect=self.dialect, table=self.table, **facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableChanges(contract.SinkChanges):
+    """Applies change data to the table of `sink`."""
+
+    sink: DatabaseSink
+
+    def bind(self, options: contract.ChangeOptions) -> DatabaseSink:
+        bound = copy.copy(self.sink)
+        key = (*options.keys, options.start_column) if options.scd_type == 2 else options.keys
+        for name, value in (("applies", options), ("key", key)):
+            object.__setattr__(bound, name, value)
+        return bound
 
 
 # What leaves the choice of authorities to the client library.

@@ -8,36 +8,30 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import KeptLine
+from headrace.connectors.exactly_once import KeptLine, LinesLedger
 from headrace.connectors.exactly_once.lake import no_result
+from headrace.connectors.sql.change_rows import HIDDEN
 from headrace.connectors.sql.dialect import Dialect, run
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.transactions import open_reader
 from headrace.connectors.sql.types import ResultColumn, columns, restore
-from headrace.contract import SinkContext, SinkLedger, Snapshot
+from headrace.contract import SinkContext, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class DatabaseLedger(SinkTable, SinkLedger):
+class DatabaseLedger(SinkTable, LinesLedger):
     """The batches that are in, by the ledger next to the table; plans whose digest differs are ignored."""
 
-    def last_batch(self, context: SinkContext) -> int | None:
-        last = self._last(context)
-        return last.batch if last is not None and last.checkpoint == Checkpoint(context.checkpoint).id else None
-
-    def checkpoint_id(self, context: SinkContext) -> str | None:
-        last = self._last(context)
-        return None if last is None else last.checkpoint
-
-    def _last(self, context: SinkContext) -> KeptLine | None:
+    def lines(self, context: SinkContext, most: int = 1) -> list[KeptLine]:
         dialect = self.dialect()
         with suppress(*dialect.errors), closing(dialect.connect_to_read()) as connection:
-            return Ledger(connection, dialect, context, self.table).last()
-        return None
+            last = Ledger(connection, dialect, context, self.table).last()
+            return [] if last is None else [last]
+        return []
 
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         dialect = self.dialect()
@@ -57,6 +51,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
         if owner is None or not owner.is_of(context):
             raise no_result(f"table '{name}'", context)
         schema = StructType.fromJson(json.loads(owner.schema))
+        schema = StructType([field for field in schema.fields if HIDDEN not in field.metadata])
         result_columns, _ = columns(schema)
         shown = ", ".join(dialect.select_expression(column) for column in result_columns)
         rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
@@ -71,5 +66,5 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
 
 def _values(row: Mapping[str, Any], result_columns: Sequence[ResultColumn]) -> tuple[Any, ...]:
     """Return the values of a row that was kept as JSON."""
-    pairs = [(row[column.name], column.kind) for column in result_columns]
+    pairs = [(row.get(column.name), column.kind) for column in result_columns]
     return tuple(bytes.fromhex(value) if kind == "binary" and value is not None else value for value, kind in pairs)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
@@ -99,6 +99,20 @@ class Stage:
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
+    @property
+    def sorted_by(self) -> tuple[str, ...]:
+        """The columns by which a partition is sorted."""
+        return self.key
+
+    @property
+    def keeps_keys_whole(self) -> bool:
+        """Whether the rows of one key are held at once."""
+        return self.clustered
+
+    def flat(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with `columns` alone, nested values as JSON."""
+        return flatten(frame, self.columns)
+
     def reads_little(self, frame: DataFrame) -> bool:
         """Whether a batch is tiny, by the sizes of its files or of the shuffles before it."""
         if estimated_bytes(frame) <= TINY_BYTES:
@@ -114,14 +128,13 @@ class Stage:
         import pyarrow.compute as pc
 
         # In SQL, since each function called in Python is some calls into the JVM; a tiny batch has no time for them.
-        counted = flatten(frame, self.columns).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
+        counted = self.flat(frame).selectExpr("*", f"monotonically_increasing_id() & {_ROW_BITS}L AS {_AT}")
         table = counted.where(f"{_AT} <= {self.driver_rows}").toArrow()
         if table.num_rows and pc.max(table.column(_AT)).as_py() >= self.driver_rows:
             return None
         if self.widest is not None and table.nbytes > self.widest:
             return None
-        table, bad = self.sift(table.drop_columns([_AT]))
-        return Content(table=table, bad=tuple(bad))
+        return self.content(table.drop_columns([_AT]))
 
     def compute_large(self, frame: DataFrame) -> Content:
         """Let the executors write the batch; raises StageError or RowError."""
@@ -132,7 +145,7 @@ class Stage:
                 return whole
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        frame = flatten(frame, self.columns)
+        frame = self.flat(frame)
         empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         # Spark's mapInArrow takes no column with a dot in its name.
         frame = frame.toDF(*[f"c{at}" for at in range(len(self.columns))])
@@ -142,7 +155,7 @@ class Stage:
         if self.dialect.most_parts is not None:
             frame = frame.coalesce(self.dialect.most_parts)
         if self.key and (self.dialect.wants_sorted or self.clustered):
-            frame = frame.sortWithinPartitions(*[f"c{self.names.index(name)}" for name in self.key])
+            frame = frame.sortWithinPartitions(*[f"c{self.names.index(name)}" for name in self.sorted_by])
         # On this machine alone, no attempt outlives its batch.
         task = replace(self, turn=None) if local else self
         reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
@@ -155,6 +168,11 @@ class Stage:
         # Raised, an error would come as Spark's text.
         if (report := self._write(batches)) is not None:
             yield pa.record_batch([pa.array([pickle.dumps(report)], pa.binary())], names=["report"])
+
+    def content(self, table: pa.Table) -> Content:
+        """Return what of a whole batch is written by the driver; raises RowError."""
+        table, bad = self.sift(table)
+        return Content(table=table, bad=tuple(bad))
 
     def sift(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """Return the rows of a whole batch that the table takes, and those that it does not; raises RowError."""
@@ -182,19 +200,24 @@ class Stage:
         """Write one partition; None: it has no rows."""
         writing = _Writing(self, f"{self.prefix}{uuid.uuid4().hex[:12]}")
         try:
-            for table in self._chunks(batches):
-                good, bad = split_invalid(table, self.columns, self.limits)
-                if self.clustered:
-                    good, doubled = self._split_doubles(good)
-                    bad += doubled
-                if bad and not self.quarantines:
-                    return RowError(bad[0])
-                writing.add(good, bad)
+            for content in self.contents(self._chunks(batches)):
+                if content.bad and not self.quarantines:
+                    return RowError(content.bad[0])
+                writing.add(content)
             return writing.end()
         except self.dialect.errors as error:
             return StageError(self.dialect.explain(error), self.dialect.is_transient(error))
         finally:
             writing.give_up()
+
+    def contents(self, chunks: Iterator[pa.Table]) -> Iterator[Content]:
+        """Yield what of each chunk of a partition is written."""
+        for table in chunks:
+            good, bad = split_invalid(table, self.columns, self.limits)
+            if self.clustered:
+                good, doubled = self._split_doubles(good)
+                bad += doubled
+            yield Content(table=good, bad=tuple(bad))
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield the partition in tables of bounded size; rows of one key stay together where they must."""
@@ -210,7 +233,7 @@ class Stage:
                 continue
             table = pa.Table.from_batches(held)
             held, rows, size = [], 0, 0
-            if self.clustered:
+            if self.keeps_keys_whole:
                 first = _last_key_begins(table, self.key)
                 if first == 0:
                     held, rows, size = table.to_batches(), table.num_rows, 0
@@ -232,12 +255,15 @@ class _Writing:
         self.rows = self.bytes = self.bad_rows = 0
         self.held: list[pa.Table] = []
         self.held_bad: list[BadRow] = []
+        self.changes = GivenChanges()
         self.open: dict[str, Stager] = {}
 
-    def add(self, good: pa.Table, bad: Sequence[BadRow]) -> None:
+    def add(self, content: Content) -> None:
         import pyarrow as pa
         from pyspark.sql.types import StringType
 
+        good, bad = content.table, content.bad
+        self.changes += content.changes
         self.rows += good.num_rows
         self.bytes += good.nbytes
         self.bad_rows += len(bad)
@@ -271,7 +297,13 @@ class _Writing:
         self.open = {}
         if not self.held:
             return None
-        return Content(table=pa.concat_tables(self.held), parts=parts, bad=tuple(self.held_bad), bad_parts=bad_parts)
+        return Content(
+            table=pa.concat_tables(self.held),
+            parts=parts,
+            bad=tuple(self.held_bad),
+            bad_parts=bad_parts,
+            changes=self.changes,
+        )
 
     def _staged_tables(self, name: str, rows: int) -> tuple[StagedTable, ...]:
         return (StagedTable(name, rows),) if name in self.open else ()
@@ -307,6 +339,22 @@ def _last_key_begins(table: pa.Table, key: Sequence[str]) -> int:
     return first
 
 
+@dataclass(frozen=True)
+class GivenChanges:
+    """What of change data is in no row.
+
+    given: how many changes came. truncates: the order and the sequence of each truncate. has_gaps: a row lacks values.
+    """
+
+    given: int = 0
+    truncates: tuple[tuple[str, Any], ...] = ()
+    has_gaps: bool = False
+
+    def __add__(self, other: GivenChanges) -> GivenChanges:
+        truncates = (*self.truncates, *other.truncates)
+        return GivenChanges(self.given + other.given, truncates, self.has_gaps or other.has_gaps)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Content:
     """A batch's rows: those that came to the driver, the staging tables of the others, and the rows quarantined."""
@@ -315,6 +363,7 @@ class Content:
     parts: tuple[StagedTable, ...] = ()
     bad: tuple[BadRow, ...] = ()
     bad_parts: tuple[StagedTable, ...] = ()
+    changes: GivenChanges = GivenChanges()
 
     @property
     def rows(self) -> int:
@@ -347,6 +396,7 @@ def join_reports(reports: Iterable[bytes], empty: pa.Table) -> Content:
         parts=tuple(part for content in contents for part in content.parts),
         bad=tuple(row for content in contents for row in content.bad),
         bad_parts=tuple(part for content in contents for part in content.bad_parts),
+        changes=sum((content.changes for content in contents), GivenChanges()),
     )
 
 

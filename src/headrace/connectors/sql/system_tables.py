@@ -72,7 +72,7 @@ class OwnTable:
         return tuple(column for column in columns if column.name not in present)
 
     def make(self, connection: Connection, dialect: Dialect) -> None:
-        """Create the table, or add the columns that a later form has; raises SinkError where one has no default."""
+        """Create the table; raises SinkError where one of its name lacks columns."""
         missing, columns = self.missing_columns(connection, dialect), self.columns_in(dialect)
         if missing == columns:
             parts = [_declare(column, dialect) for column in columns]
@@ -80,13 +80,10 @@ class OwnTable:
                 parts.append(f"PRIMARY KEY ({', '.join(self.key)})")
             suffix = dialect.create_suffix((), ())
             run(connection, f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(parts)}){suffix}")
-        elif any(not column.nullable and column.kind != "counter" for column in missing):
+        elif missing:
             fault = f"Headrace's own table '{self.name}' lacks columns ({', '.join(column.name for column in missing)})"
             fix = "look which program made it; name another database or schema, or drop the table if nothing uses it"
             raise SinkError(code="HR407", what=fault, fix=fix)
-        else:
-            for column in missing:
-                run(connection, f"ALTER TABLE {self.name} ADD COLUMN {_declare(column, dialect)}")
 
 
 def _texts(*names: str) -> tuple[OwnColumn, ...]:
@@ -161,6 +158,16 @@ BEFORE = OwnTable(
         *(*_texts("kind"), *_numbers("whole", "void"), *_texts("at")),
     ),
     key=(*_LIFE_KEY, "step"),
+)
+# Made for the first sink of change data. aside: the table of what is remembered of the changes. has_gaps: whether a row
+# of the result may have values that are older than the row.
+CHANGES = OwnTable(
+    "_headrace_changes",
+    (
+        *(*_LIFE, *_texts("table_name", "aside"), *_numbers("batch", "has_gaps")),
+        *_numbers("inserts", "updates", "deletes", "ignored", "truncates"),
+    ),
+    key=(*_LIFE_KEY, "batch"),
 )
 # The epochs first: an older driver holds its epoch's lock before it wants the ledger, and would be crossed otherwise.
 FORMS = (EPOCHS, LEDGER, TABLES, QUARANTINE)

@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headrace.connectors.values import rows as row_faults
-from headrace.connectors.values.rows import INEXACT, MALFORMED, MISFIT
-from headrace.connectors.values.rules import CORRUPT_RECORD, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
+from headrace.connectors.values.rows import INEXACT, MALFORMED, MISFIT, UNREADABLE
+from headrace.connectors.values.rules import CORRUPT_RECORD, FAULT, OWN_COLUMNS, PLACE, RECORD, ROW_FORMATS, TextRules
 from headrace.spark.ddl import type_name
 
 # An option of the user's that leaves a type to Spark's reader.
@@ -192,6 +192,8 @@ class Judged:
         if CORRUPT_RECORD not in self.frame.columns:
             return self.frame
         shown = row_faults.compose_message(MALFORMED, "", F.col(PLACE), F.col(CORRUPT_RECORD))
+        if FAULT in self.frame.columns:
+            shown = row_faults.compose_message(UNREADABLE, F.col(FAULT), F.col(PLACE))
         fails = F.raise_error(shown).cast("boolean")
         return self.frame.where(F.when(F.col(CORRUPT_RECORD).isNotNull(), fails).otherwise(F.lit(True)))
 

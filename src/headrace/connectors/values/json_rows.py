@@ -39,10 +39,10 @@ def read_json(
 def split_texts(spark: SparkSession, lines: Column, encoding: str, rules: TextRules) -> Column:
     """An array of the JSON texts, in UTF-8, that each line or file holds: the elements of an array, or the whole."""
     kind = jvm_of(spark).org.apache.spark.sql.types.DataType.fromDDL("ARRAY<STRING>")
-    return call_java(spark, _SOURCES, "JsonTexts", [encoding, _options(spark, rules)], kind, lines.cast("binary"))
+    return call_java(spark, _SOURCES, "JsonTexts", [encoding, parser_options(spark, rules)], kind, lines.cast("binary"))
 
 
-def _options(spark: SparkSession, rules: TextRules) -> Any:
+def parser_options(spark: SparkSession, rules: TextRules) -> Any:
     """Spark's options of its JSON parser, as Scala has them."""
     options = {name: value for name, value in rules.options.items() if name.lower() not in ("encoding", "charset")}
     if rules.is_exact and not rules.is_named("allownonnumericnumbers"):
@@ -55,5 +55,5 @@ def _parse(spark: SparkSession, text: Column, schema: StructType, rules: TextRul
     jvm = jvm_of(spark)
     read = jvm.org.apache.spark.sql.types.DataType.fromJson(Exact(rules, zone).as_text(schema).json())
     shape = jvm.org.apache.spark.sql.catalyst.util.CharVarcharUtils.replaceCharVarcharWithString(read).asNullable()
-    given = [shape, _options(spark, rules), zone, strict]
+    given = [shape, parser_options(spark, rules), zone, strict]
     return call_java(spark, _SOURCES, "JsonRows", given, shape, text).alias(_ROW)

@@ -35,6 +35,7 @@ MISFIT = "HEADRACE_MISFIT"
 INEXACT = "HEADRACE_INEXACT"
 QUOTES = "HEADRACE_QUOTES"
 INFINITE = "HEADRACE_INFINITE"
+UNREADABLE = "HEADRACE_UNREADABLE"
 # Java puts it in the place of bytes that are no text.
 _REPLACEMENT = "\ufffd"
 _QUOTES_MEANT = ("escape", "quote")
@@ -95,9 +96,10 @@ def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterato
             yield field.name, (compose_message(ENCODING, field.name, F.col(PLACE)), fault)
 
 
-def compose_message(mark: str, name: str, place: Column, shown: Column | None = None) -> Column:
-    """Compose the message of a row that is refused: mark, column, place, and the text itself."""
-    parts = [F.lit(f"{mark} `{name}` "), place]
+def compose_message(mark: str, name: str | Column, place: Column, shown: Column | None = None) -> Column:
+    """Compose the message of a row that is refused: mark, column or fault, place, and the text itself."""
+    named = F.lit(name) if isinstance(name, str) else F.translate(name, "\r\n`", "  '")
+    parts = [F.lit(f"{mark} `"), named, F.lit("` "), place]
     return F.concat(*parts) if shown is None else F.concat(*parts, F.lit(" `"), excerpt(shown), F.lit("`"))
 
 

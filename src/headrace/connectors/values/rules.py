@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 ROW_FORMATS = ("csv", "json")
 # Columns that are not of the schema: the text of a row that could not be read, else NULL; the text of each row; where
-# it lies.
+# it lies; why it could not be read, where its reader says so.
 CORRUPT_RECORD, RECORD, PLACE = "_headrace_corrupt_record", "_headrace_record", "_headrace_place"
-OWN_COLUMNS = (CORRUPT_RECORD, RECORD, PLACE)
+FAULT = "_headrace_fault"
+OWN_COLUMNS = (CORRUPT_RECORD, RECORD, PLACE, FAULT)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,7 +207,9 @@ class _Tree:
         for name, value in ast.iter_fields(node):
             if name in _LEFT_OUT or value is None or value == []:
                 continue
-            if isinstance(value, list):
+            if name in ("name", "rest") and isinstance(value, str):  # Of an `except` or a pattern.
+                data.append([name, self._store(value)])
+            elif isinstance(value, list):
                 is_block = value and isinstance(value[0], ast.stmt)
                 data.append([name, self._block(value) if is_block else [self._part(element) for element in value]])
             else:
@@ -403,30 +405,8 @@ class _Tree:
             scope = scope._outer
         return ["Assign", scope._store(node.target.id), self.expression(node.value)]
 
-    def _excepthandler(self, node: ast.ExceptHandler) -> Any:
-        kind = None if node.type is None else self.expression(node.type)
-        name = None if node.name is None else self._store(node.name)
-        return ["ExceptHandler", kind, name, self._block(node.body)]
-
-    def _matchas(self, node: Any) -> Any:
-        pattern = None if getattr(node, "pattern", None) is None else self.expression(node.pattern)
-        return [type(node).__name__, pattern, None if node.name is None else self._store(node.name)]
-
-    _matchstar = _matchas
-
-    def _matchmapping(self, node: ast.MatchMapping) -> Any:
-        rest = None if node.rest is None else self._store(node.rest)
-        parts = [[self.expression(part) for part in (*node.keys, *node.patterns)]]
-        return ["MatchMapping", *parts, rest]
-
-    def _matchclass(self, node: ast.MatchClass) -> Any:
+    def _matchclass(self, node: ast.MatchClass) -> None:
         self._values.uses.add(*node.kwd_attrs)
-        parts = [self.expression(part) for part in (node.cls, *node.patterns, *node.kwd_patterns)]
-        return ["MatchClass", parts, node.kwd_attrs]
-
-    def _match_case(self, node: ast.match_case) -> Any:
-        guard = None if node.guard is None else self.expression(node.guard)
-        return ["case", self.expression(node.pattern), guard, self._block(node.body)]
 
     # ----------------------------------------------------------------------------- what is known before it runs
 

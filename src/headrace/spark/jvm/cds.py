@@ -31,7 +31,7 @@ SWITCH = "HEADRACE_CDS"
 # What masters, workers and executors would say in their logs of an archive that does not fit.
 QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 EXECUTOR_OPTIONS, EXECUTOR_CLASS_PATH = "spark.executor.extraJavaOptions", "spark.executor.extraClassPath"
-_RECIPE = 2  # counts up when the training run changes
+_RECIPE = 3  # counts up when the training run changes
 _MOST_SECONDS = 1800
 
 
@@ -217,7 +217,7 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
     try:
         written = place / "made.jsa"
         done = subprocess.run(
-            [sys.executable, "-m", "headrace.spark.cds_training", str(written)],
+            [sys.executable, "-m", "headrace.demo.training", str(written)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -138,8 +138,8 @@ def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     for folder in (folder_of(connector, place) for place in places(root)):
         with suppress(FileNotFoundError, NotADirectoryError):
             is_whole = (folder / CONTENT).read_text().split() == content(connector).split()
-            if is_whole and (jars := _verified_jars(connector, folder)) is not None:
-                return jars
+            if is_whole:
+                return _verified_jars(connector, folder)
     return None
 
 
@@ -152,10 +152,10 @@ def installed() -> tuple[str, ...]:
     )
 
 
-def _verified_jars(connector: Jars, folder: Path) -> list[Path] | None:
-    """Those jars of a folder that have their sums; None where an older version kept no sums of jars that it fetched."""
-    recorded, jars = folder / SUMS, sorted(folder.glob("*.jar"))
-    sums = {**(read_sums(recorded.read_text()) if recorded.exists() else {}), **known_sums()}
+def _verified_jars(connector: Jars, folder: Path) -> list[Path]:
+    """Those jars of a folder that have their sums. Raises FileNotFoundError for a folder without sums."""
+    jars = sorted(folder.glob("*.jar"))
+    sums = {**read_sums((folder / SUMS).read_text()), **known_sums()}
     if other := changed_jars(jars, sums):
         named = ", ".join(other)
         raise PlatformError(
@@ -163,11 +163,7 @@ def _verified_jars(connector: Jars, folder: Path) -> list[Path] | None:
             what=f"of the connector '{connector.name}' in {folder}, {named} is not the jar that was installed there",
             fix="find out who changed it; then remove that directory: the next start fetches its jars",
         )
-    compiled = () if recorded.exists() else {jar_name(source) for source in connector.sources}
-    unknown = [jar.name for jar in jars if jar.name not in sums and jar.name not in compiled]
-    if unknown and not recorded.exists():
-        return None
-    if unknown:
+    if unknown := [jar.name for jar in jars if jar.name not in sums]:
         message = f"in {folder}, {', '.join(unknown)} was not installed by Headrace, and is left out of the class path"
         fix = "remove it; jars of your own belong into spark.jars"
         print(Finding(code="HR140", what=message, fix=fix), file=sys.stderr)
@@ -279,19 +275,20 @@ def main(source: str, target: str) -> int:
     from headrace.spark.jvm.gateway import without_session
 
     with without_session() as gateway:
-        write_classes(gateway, source, target)
+        write_classes(gateway, target, source)
     return 0
 
 
-def write_classes(gateway: Any, source: str, target: str) -> None:
-    """Compile `source` in the JVM of a gateway."""
+def write_classes(gateway: Any, target: str, *sources: str) -> None:
+    """Compile `sources`, which may use one another, in the JVM of a gateway."""
     jvm = gateway.jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     compiler = jvm.org.codehaus.janino.Compiler()
     compiler.setIClassLoader(jvm.org.codehaus.janino.ClassLoaderIClassLoader(loader))
     compiler.setDestinationDirectory(jvm.java.io.File(target), False)
-    given = gateway.new_array(jvm.java.io.File, 1)
-    given[0] = jvm.java.io.File(source)
+    given = gateway.new_array(jvm.java.io.File, len(sources))
+    for at, source in enumerate(sources):
+        given[at] = jvm.java.io.File(source)
     compiler.compile(given)
 
 

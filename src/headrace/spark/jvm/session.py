@@ -240,8 +240,8 @@ def end_unfit_jvm(purpose: Purpose, settings: Mapping[str, str]) -> None:
         _started_for = wanted
 
 
-def end(gateway: Any) -> None:
-    """End the JVM that PySpark has started behind `gateway`, if it has."""
+def end(gateway: Any, seconds: float = _SECONDS_TO_END) -> None:
+    """End the JVM that PySpark has started behind `gateway`, if it has; after so many `seconds` it is killed."""
     from pyspark import SparkContext
 
     process = getattr(gateway, "proc", None)
@@ -250,7 +250,7 @@ def end(gateway: Any) -> None:
     gateway.shutdown()
     process.stdin.close()
     try:
-        process.wait(_SECONDS_TO_END)
+        process.wait(seconds)
     except TimeoutExpired:
         process.kill()
         process.wait()

@@ -130,6 +130,21 @@ KNOWN = (
         lines=lambda parts: bad_records.undecoded(parts["place"]),
     ),
     Known(
+        "HR299",
+        r"HEADRACE_NO_SEQUENCE `(?P<column>[^`]+)`",
+        "a change has no place in the order: its sequence_by '{column}' is NULL",
+        "let each change have a sequence; or declare the column NOT NULL in the source's schema and set on_bad_row to "
+        "quarantine, and such rows are quarantined",
+    ),
+    Known(
+        "HR297",
+        r"HEADRACE_UNAVAILABLE_IN_FILTER `(?P<column>[^`]+)`",
+        "a change does not say the value of '{column}', which the query filters by: the source leaves out large values "
+        "that did not change",
+        "let the source send whole rows (PostgreSQL: ALTER TABLE ... REPLICA IDENTITY FULL) and start again, or filter "
+        "by another column",
+    ),
+    Known(
         "HR308",
         r"CSV header does not conform to the schema|Number of column in CSV header is not equal",
         "the header of a csv file is not that of the schema{at}",

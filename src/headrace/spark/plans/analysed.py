@@ -275,7 +275,7 @@ def _has_watermark(expression: Any) -> bool:
 def _innermost(expression: Any) -> Iterator[str]:
     """The smallest parts of an expression, or itself, that are not deterministic."""
     # What parses JSON for connectors gives the same row for the same text; see connectors/values/json_rows.py.
-    if expression.deterministic() or str(expression.toString()).startswith("invoke(Json"):
+    if expression.deterministic() or str(expression.toString()).startswith(("invoke(Json", "invoke(Debezium")):
         return
     below = [child for child in sequence(expression.children()) if not child.deterministic()]
     yield from chain.from_iterable(map(_innermost, below)) if below else [in_words(expression)]

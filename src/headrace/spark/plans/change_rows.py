@@ -159,7 +159,7 @@ def _project(spark: SparkSession, node: Any, carried: _Carried) -> _Carried:
         is_renamed = inside.nodeName() == "AttributeReference"
         is_plain = is_renamed and carried.origins[identity(inside)].is_plain
         origins[identity(column)] = Origin(needed, is_plain)
-        columns.append(column if is_renamed or inside.foldable() else _guarded(spark, column, carried.change))
+        columns.append(column if is_renamed or inside.foldable() else _guard(spark, column, carried.change))
     same = with_parts(spark, node, {0: scala_seq(spark, columns)})
     return _Carried(with_columns(spark, same, [carried.change], carried.plan), carried.change, origins)
 
@@ -169,7 +169,7 @@ def _columns_of(expression: Any, origins: Mapping[int, Origin]) -> frozenset[str
     return frozenset(name for reference in references for name in origins[identity(reference)].columns)
 
 
-def _guarded(spark: SparkSession, alias: Any, change: Any) -> Any:
+def _guard(spark: SparkSession, alias: Any, change: Any) -> Any:
     """A computed column that is NULL in rows which are not written, without being computed there."""
     jvm = jvm_of(spark)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions

@@ -66,8 +66,7 @@ def _compile(spark: SparkSession, sources: Sequence[str]) -> Path:
     """A jar of the classes, in a directory that is removed with Spark's own."""
     jvm, home = jvm_of(spark), Path(tempfile.mkdtemp(prefix="headrace-classes-"))
     jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(jvm.java.io.File(str(home)))
-    for source in sources:
-        write_classes(gateway_of(spark), str(files("headrace.spark") / source), str(home))
+    write_classes(gateway_of(spark), str(home), *(str(files("headrace.spark") / source) for source in sources))
     jar = home / "headrace-functions.jar"
     with zipfile.ZipFile(jar, "w") as packed:
         for made in sorted(home.rglob("*.class")):

@@ -46,7 +46,6 @@ class KeptState:
 
     kind: StateKind
     by: tuple[str, ...] = ()
-    event_time: str | None = None
     delay: int | None = None
     window: int | None = None
     timeout: Timeout = "none"
@@ -89,7 +88,6 @@ def _state_by(kind: StateKind, keys: list[Any], times: list[Any], behind: bool, 
     return KeptState(
         kind=kind,
         by=tuple(map(analysed.name_of, keys)),
-        event_time=analysed.name_of(times[0]) if times else None,
         delay=analysed.delay_of(times[0]) if times else None,
         behind=behind,
         **further,

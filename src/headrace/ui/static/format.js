@@ -53,7 +53,7 @@ export const asOf = (found) => (found?.at_ms ? ` as of ${clock(found.at_ms / 100
 export const lag = (found) => (found ? `${counted(found.count, found.unit, compact)}${asOf(found)}` : NOTHING);
 
 // A history of 0.1.0 has other words for two of them.
-export const verdictOf = (found) => found.verdict ?? { pending: "open", wrong: "mismatch" }[found.state] ?? found.state;
+export const verdictOf = (found) => found.verdict;
 const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", undecided: "warning" };
 export const levelOf = (found) => {
   const level = VERDICTS[verdictOf(found)] ?? "idle";

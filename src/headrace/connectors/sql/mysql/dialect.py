@@ -183,6 +183,26 @@ class MySqlDialect(Dialect):
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
         return f" ON DUPLICATE KEY UPDATE {self.assignments(columns, key, 'VALUES({})')}"
 
+    def drop_temporary(self, table: str) -> str:
+        # Without the word, it would end the transaction.
+        return f"DROP TEMPORARY TABLE IF EXISTS {table}"
+
+    def same_value(self, one: str, other: str) -> str:
+        return f"{one} <=> {other}"
+
+    def json_text(self, json: str, name: str) -> str:
+        return self._text(f"JSON_UNQUOTE(JSON_EXTRACT({json}, '$.{name}'))")
+
+    def json_object(self, values: Sequence[tuple[str, str]]) -> str:
+        pairs = ", ".join(f"'{name}', {value}" for name, value in values)
+        # A patch leaves out what is NULL.
+        patched = self._text(f"JSON_MERGE_PATCH('{{}}', JSON_OBJECT({pairs}))")
+        return f"NULLIF({patched}, '{{}}')"
+
+    def _text(self, expression: str) -> str:
+        """Return an expression with the collation of the columns."""
+        return f"CONVERT({expression} USING utf8mb4) COLLATE {self._collation.rpartition(' ')[2]}"
+
     def widest(self, connection: Connection) -> int | None:
         [(size,)] = rows_of(connection, "SELECT @@max_allowed_packet")
         # Written out in a statement, a byte can take two.

@@ -81,6 +81,7 @@ class PostgresDialect(Dialect):
         psycopg.errors.UniqueViolation,
         psycopg.errors.CardinalityViolation,
     )
+    barrier: ClassVar[str] = " OFFSET 0"
     check_now: ClassVar[str] = "SET CONSTRAINTS ALL IMMEDIATE"
     faults: ClassVar[Faults] = FAULTS
     url: str = field(repr=False)
@@ -158,6 +159,21 @@ class PostgresDialect(Dialect):
         cursor = connection.cursor().execute(self.insert_from(target, source), values)
         require_all_in(target.table, len(values[0]), cursor.rowcount)
 
+    def bytewise(self, text: str) -> str:
+        return f'({text}) COLLATE "C"'
+
+    def json_text(self, json: str, name: str) -> str:
+        return f"(({json})::jsonb ->> '{name}')"
+
+    def json_object(self, values: Sequence[tuple[str, str]]) -> str:
+        # A function takes 100 arguments.
+        parts = [
+            ", ".join(f"'{name}', {value}" for name, value in values[first : first + 50])
+            for first in range(0, len(values), 50)
+        ]
+        whole = " || ".join(f"jsonb_build_object({part})" for part in parts)
+        return f"NULLIF(jsonb_strip_nulls({whole})::text, '{{}}')"
+
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         return CopyStager(self, name, columns)
 
@@ -167,15 +183,17 @@ class PostgresDialect(Dialect):
         # Sorted by the key, rows go into neighbouring pages of the index: three times as fast as in any order.
         order = f" ORDER BY {self.identifiers(target.key)}" if target.key else ""
         source = f"SELECT {names} FROM ({union}) AS parts{order}"
-        merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
-        statement = self._merge(target, source) if merges else self.insert_from(target, source)
-        written = connection.cursor().execute(statement, ()).rowcount
+        written = connection.cursor().execute(self.upsert_from(connection, target, source), ()).rowcount
         expected = sum(part.rows for part in parts)
         if written != expected:
             [(staged,)] = rows_of(connection, f"SELECT count(*) FROM ({union}) AS parts")
             if staged != expected:
                 raise PartLost(f"{expected} rows were staged, and {staged} were found")
             require_all_in(target.table, expected, written)
+
+    def upsert_from(self, connection: Connection, target: WriteTarget, source: str) -> str:
+        merges = target.replaces and cast(psycopg.Connection[Any], connection).info.server_version >= MERGE_SINCE
+        return self._merge(target, source) if merges else self.insert_from(target, source)
 
     def _merge(self, target: WriteTarget, source: str) -> str:
         same = " AND ".join(f"there.{self.quote(name)} = given.{self.quote(name)}" for name in target.key)

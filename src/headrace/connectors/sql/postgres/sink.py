@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.connectors.sql.postgres.dialect import PostgresDialect
 from headrace.connectors.sql.sink import ServerSink
 from headrace.contract import Identity, OptionError
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)

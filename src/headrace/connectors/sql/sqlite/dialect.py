@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -28,7 +27,7 @@ from headrace.connectors.sql.dialect import (
 from headrace.connectors.sql.faults import REFUSED_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
-from headrace.connectors.sql.types import ISO, Forms, ResultColumn, arrays, rows
+from headrace.connectors.sql.types import ISO, Forms, ResultColumn, rows
 from headrace.contract import (
     OptionError,
 )
@@ -73,33 +72,6 @@ class FileStager:
         self.connection.close()
         with suppress(FileNotFoundError):
             os.unlink(self.path)
-
-
-class ArrowStager(FileStager):
-    """Rows on their way into a SQLite file, as Arrow columns."""
-
-    def __init__(self, path: str, columns: Sequence[ResultColumn], forms: Forms, encoding: str) -> None:
-        from adbc_driver_sqlite import dbapi
-
-        super().__init__(path, columns, forms, encoding)
-        super().finish()
-        self.arrow = dbapi.connect(path)
-        self.names = [column.name for column in columns]
-
-    def add(self, table: pa.Table) -> None:
-        import pyarrow as pa
-
-        plain = pa.table(arrays(table, self.columns, self.forms), names=self.names)
-        with self.arrow.cursor() as cursor:
-            cursor.adbc_ingest(STAGED, plain, mode="append")
-
-    def finish(self) -> None:
-        self.arrow.commit()
-        self.arrow.close()
-
-    def give_up(self) -> None:
-        self.arrow.close()
-        super().give_up()
 
 
 class ReadConnection(sqlite3.Connection):
@@ -270,13 +242,24 @@ class SqliteDialect(Dialect):
         # A constraint may be declared ON CONFLICT IGNORE or REPLACE; a statement's own way has precedence.
         return f"INSERT OR ABORT INTO {self.quote(table)} ({self.identifiers(columns)})"
 
+    def same_value(self, one: str, other: str) -> str:
+        return f"{one} IS {other}"
+
+    def json_text(self, json: str, name: str) -> str:
+        return f"json_extract({json}, '$.{name}')"
+
+    def json_object(self, values: Sequence[tuple[str, str]]) -> str:
+        # A function takes 127 arguments; a patch leaves out what is NULL.
+        whole = "'{}'"
+        for first in range(0, len(values), 60):
+            pairs = ", ".join(f"'{name}', {value}" for name, value in values[first : first + 60])
+            whole = f"json_patch({whole}, json_object({pairs}))"
+        return f"NULLIF({whole}, '{{}}')"
+
     def stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
-        # The package `adbc-driver-sqlite` takes Arrow columns as they are, in a third of the time, but NaN for NULL.
-        inexact = any(column.kind in ("float", "double") for column in columns)
-        kind = FileStager if inexact or not find_spec("adbc_driver_sqlite") else ArrowStager
         with closing(self.connect_to_read()) as connection:
             [(encoding,)] = rows_of(connection, "PRAGMA encoding")
-        return kind(f"{self.path}.{name}", columns, self.forms, str(encoding))
+        return FileStager(f"{self.path}.{name}", columns, self.forms, str(encoding))
 
     def attach(self, connection: Connection, parts: Sequence[StagedTable]) -> None:
         for part in parts:

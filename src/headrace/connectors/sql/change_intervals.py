@@ -1,0 +1,134 @@
+"""Intervals of a table's history: every change is remembered, and the history of a key that changed is made again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.connectors.sql.change_memory import AT, BATCH
+from headrace.connectors.sql.change_merge import ACTION, CHANGE, DELETE, INSERT, UPDATE, ChangeMerge
+from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+
+_KEYS, _CHANGES, _INTERVALS, _GONE = (f"{OWN_PREFIX}{name}" for name in ("touched", "history", "intervals", "gone"))
+_SAME = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervalMerge(ChangeMerge):
+    """Keeps, for each key, the rows that it had, each with the sequences from and to which it was so."""
+
+    def write(self, sources: Sequence[str]) -> Counter[int]:
+        memory, dialect = self.memory, self.dialect
+        new = sum(self._remember(source) for source in sources)
+        key = dialect.identifiers(self.form.key)
+        touched = [f"SELECT {key} FROM {source}" for source in sources]
+        if self.content.changes.truncates:
+            touched.append(f"SELECT {key} FROM {memory.quoted} WHERE {AT} IS NULL AND {BATCH} >= 0")
+        if not touched:
+            return Counter()
+        self.make_temporary(_KEYS, f"SELECT DISTINCT {key} FROM ({' UNION ALL '.join(touched)}) AS given")
+        own = f"{OPERATION}, {ORDER}, {OLDER}, {SEQUENCE}"
+        values = self.names([column.name for column in self.form.others], "v")
+        self.make_temporary(
+            _CHANGES,
+            f"SELECT {self.names(self.form.key, 'v')}{values and f', {values}'}, {own} "
+            f"FROM {_KEYS} AS k JOIN {memory.quoted} AS v ON {self.same('k', 'v')} "
+            f"WHERE v.{AT} IS NULL AND v.{BATCH} >= 0",
+        )
+        # A truncate is a delete of every key.
+        memory.run(
+            f"INSERT INTO {_CHANGES} ({key}, {OPERATION}, {ORDER}, {SEQUENCE}) "
+            f"SELECT {self.names(self.form.key, 'k')}, 'delete', {ORDER}, {SEQUENCE} "
+            f"FROM {_KEYS} AS k CROSS JOIN {memory.quoted} AS v WHERE {memory.truncates}"
+        )
+        self._make_intervals()
+        return self._replace(new)
+
+    def _remember(self, source: str) -> int:
+        """Remember the changes that are new; returns how many."""
+        memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
+        [(before,)] = memory.select(f"SELECT COUNT(*) FROM {source}")
+        is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
+        orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]
+        is_there += f"AND d.{BATCH} >= 0 AND {orders[0]} = {orders[1]})"
+        [(known,)] = memory.select(f"SELECT COUNT(*) FROM {source} AS g WHERE {is_there}")
+        memory.run(
+            f"INSERT INTO {memory.quoted} ({names}, {BATCH}) SELECT {names}, ? FROM {source} AS g WHERE NOT {is_there}",
+            self.batch,
+        )
+        return int(before) - int(known)
+
+    def _make_intervals(self) -> None:
+        """Make the intervals of the keys that were touched, each with whether the result has it as it is."""
+        dialect, quote = self.dialect, self.dialect.quote
+        key, others = dialect.identifiers(self.form.key), [quote(column.name) for column in self.form.others]
+        names = ", ".join([key, *others, OPERATION, ORDER, SEQUENCE])
+        order = f"ORDER BY {dialect.bytewise(ORDER)}"
+        window, so_far = f"(PARTITION BY {key} {order})", "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
+        running = f"(PARTITION BY {key} {order} {so_far})"
+        source, following = _CHANGES, f"LEAD({SEQUENCE}) OVER {window} AS following"
+        if self.has_gaps:
+            # A gap takes the value of the change that began its run of gaps.
+            counted = "".join(
+                f", SUM(CASE WHEN {OPERATION} = 'upsert' AND {self.older_order(OLDER, column)} IS NOT NULL "
+                f"THEN 0 ELSE 1 END) OVER {running} AS n{at}"
+                for at, column in enumerate(self.form.others)
+            )
+            filled = [
+                f"CASE WHEN n{at} > 0 THEN FIRST_VALUE({name}) OVER (PARTITION BY {key}, n{at} {order}) END AS {name}"
+                for at, name in enumerate(others)
+            ]
+            source = f"(SELECT {names}{counted} FROM {_CHANGES}) AS counted"
+            source = f"(SELECT {', '.join([key, *filled, OPERATION, ORDER, SEQUENCE])} FROM {source}) AS filled"
+        # Of the changes with one sequence the newest counts.
+        last = (
+            f"SELECT {names} FROM (SELECT {names}, {following} FROM {source}) AS followed "
+            f"WHERE following IS NULL OR NOT ({dialect.same_value('following', SEQUENCE)})"
+        )
+        tracked = [quote(name) for name in self.form.options.tracked_columns(self.table.names) if quote(name) in others]
+        same = " AND ".join(dialect.same_value(f"was{at}", name) for at, name in enumerate(tracked)) or "1 = 1"
+        before = "".join(f", LAG({name}) OVER {window} AS was{at}" for at, name in enumerate(tracked))
+        compared = f"SELECT {names}, LAG({OPERATION}) OVER {window} AS former{before} FROM ({last}) AS last_ones"
+        begins = f"CASE WHEN former IS NULL OR former <> {OPERATION} OR ({OPERATION} = 'upsert' AND NOT ({same})) "
+        begins = f"SELECT {names}, {begins} THEN 1 ELSE 0 END AS begins FROM ({compared}) AS compared"
+        numbered = f"SELECT {names}, SUM(begins) OVER {running} AS turn FROM ({begins}) AS begun"
+        within = f"PARTITION BY {key}, turn {order}"
+        ended = (
+            f"SELECT {names}, turn, ROW_NUMBER() OVER ({within} DESC) AS place, "
+            f"FIRST_VALUE({SEQUENCE}) OVER ({within}) AS begun FROM ({numbered}) AS numbered"
+        )
+        whole = f"SELECT {names}, begun, LEAD(begun) OVER (PARTITION BY {key} ORDER BY turn) AS ended "
+        whole += f"FROM ({ended}) AS ended_ones WHERE place = 1"
+        start, end = map(quote, (self.form.options.start_column, self.form.options.end_column))
+        pairs = [(f"n.{name}", f"r.{name}") for name in others] + [("n.ended", f"r.{end}")]
+        unchanged = " AND ".join(dialect.same_value(*pair) for pair in pairs)
+        values = "".join(f", n.{name}" for name in others)
+        self.make_temporary(
+            _INTERVALS,
+            f"SELECT {self.names(self.form.key, 'n')}{values}, n.begun AS {start}, n.ended AS {end}, "
+            f"CASE WHEN r.{start} IS NULL THEN {INSERT} WHEN {unchanged} THEN {_SAME} ELSE {UPDATE} END AS {ACTION} "
+            f"FROM ({whole}) AS n LEFT JOIN {self.result} AS r ON {self.same('r', 'n')} AND r.{start} = n.begun "
+            f"WHERE n.{OPERATION} = 'upsert'",
+        )
+
+    def _replace(self, new: int) -> Counter[int]:
+        """Bring the intervals into the result, and take those out that are there no more."""
+        memory, dialect = self.memory, self.dialect
+        key = dialect.identifiers(self.table.key)
+        self.make_temporary(
+            _GONE,
+            f"SELECT {key} FROM (SELECT {self.names(self.table.key, 'r')}, 1 AS held FROM {_KEYS} AS k "
+            f"JOIN {self.result} AS r ON {self.same('k', 'r')} UNION ALL SELECT {key}, 2 AS held FROM {_INTERVALS}) "
+            f"AS both_of GROUP BY {key} HAVING SUM(held) = 1",
+        )
+        [(gone,)] = memory.select(f"SELECT COUNT(*) FROM {_GONE}")
+        counted = self.count_actions(_INTERVALS)
+        self.keep(_GONE)
+        self.keep(f"(SELECT {key} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME})")
+        memory.run(dialect.delete_from(self.table.name, self.table.key, f"SELECT {key} FROM {_GONE}"))
+        names = dialect.identifiers(self.table.names)
+        source = f"SELECT {names} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME}"
+        memory.run(dialect.upsert_from(memory.connection, self.table.target(replaces=True), source))
+        return counted + Counter({DELETE: int(gone), CHANGE: new})

@@ -1,0 +1,269 @@
+"""The changes of a batch merged into a table, in the batch's own transaction and in SQL alone."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.connectors.sql.before_images import BeforeImages
+from headrace.connectors.sql.change_memory import AT, BATCH, ChangeMemory
+from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, ChangeForm, column_mark
+from headrace.connectors.sql.dialect import Dialect, WriteTarget
+from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.staging import Content
+from headrace.connectors.sql.system_tables import OWN_PREFIX
+from headrace.connectors.sql.types import ResultColumn
+from headrace.contract import ChangeCounts
+
+_GIVEN, _MERGED = f"{OWN_PREFIX}given", f"{OWN_PREFIX}merged"
+ACTION = f"{OWN_PREFIX}action"
+# What is done with a row of the result, and with a change that is neither older nor the same as one before.
+INSERT, UPDATE, DELETE, CHANGE = range(4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeMerge(ABC):
+    """The changes of one batch on their way into a table.
+
+    images: keeps the rows that are replaced, as the step `step`; None: nothing does.
+    """
+
+    table: ResultTable
+    form: ChangeForm
+    memory: ChangeMemory
+    batch: int
+    content: Content
+    images: BeforeImages | None = None
+    step: int = 0
+
+    @abstractmethod
+    def write(self, sources: Sequence[str]) -> Counter[int]:
+        """Write the changes of `sources`, tables; returns how often each was done. Of one key all are in one table."""
+
+    def merge(self) -> ChangeCounts:
+        """Write the batch; returns what it did."""
+        truncates = self.content.changes.truncates
+        self.memory.add_truncates(self.batch, truncates, self.form)
+        done = self.write(list(self._sources()))
+        bad = len(self.content.bad) + sum(part.rows for part in self.content.bad_parts)
+        counts = ChangeCounts(
+            inserts=done[INSERT],
+            updates=done[UPDATE],
+            deletes=done[DELETE],
+            ignored=self.content.changes.given - len(truncates) - bad - done[CHANGE],
+            truncates=len(truncates),
+        )
+        self.memory.enter_batch(self.batch, counts, has_gaps=self.has_gaps)
+        return counts
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.memory.dialect
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a change, or a row of the table, may have values that are older than it."""
+        return self.memory.has_gaps or self.content.changes.has_gaps
+
+    @property
+    def result(self) -> str:
+        """The result's table in SQL."""
+        return self.dialect.quote(self.table.name)
+
+    def _sources(self) -> Iterator[str]:
+        dialect = self.dialect
+        if self.content.table.num_rows:
+            target = WriteTarget(table=_GIVEN, columns=self.form.columns, key=(), replaces=False)
+            values = [f"held.{dialect.quote(column.name)}" for column in self.form.values]
+            own = [f"own.{column.name}" for column in self.form.own]
+            self.make_temporary(
+                _GIVEN,
+                f"SELECT {', '.join([*values, *own])} FROM {self.memory.quoted} AS own "
+                f"LEFT JOIN {self.result} AS held ON 1 = 0 WHERE 1 = 0",
+            )
+            dialect.write(self.memory.connection, target, self.content.table)
+            yield _GIVEN
+        for part in self.content.parts:
+            dialect.require_whole(self.memory.connection, part)
+            yield dialect.part_source(part)
+
+    def make_temporary(self, name: str, source: str) -> None:
+        """Make a temporary table, in the place of an earlier one."""
+        self.memory.run(self.dialect.drop_temporary(name))
+        self.memory.run(self.dialect.create_temporary(name, source))
+
+    def count_actions(self, table: str) -> Counter[int]:
+        """Count the rows of a table by what is done with them."""
+        counted = self.memory.select(f"SELECT {ACTION}, COUNT(*) FROM {table} GROUP BY {ACTION}")
+        return Counter({int(action): int(count) for action, count in counted})
+
+    def keep(self, source: str) -> None:
+        """Keep the rows that have the keys of `source`, for a rewind."""
+        if self.images is not None:
+            self.images.keep_from(self.step, source)
+
+    def names(self, columns: Sequence[str], alias: str = "") -> str:
+        """Return columns in SQL, of the table with an alias."""
+        prefix = f"{alias}." if alias else ""
+        return ", ".join(f"{prefix}{self.dialect.quote(name)}" for name in columns)
+
+    def same(self, one: str, other: str, columns: Sequence[str] = ()) -> str:
+        """Return the condition that rows of two aliases have one key."""
+        pairs = (self.dialect.quote(name) for name in columns or self.form.key)
+        return " AND ".join(f"{one}.{name} = {other}.{name}" for name in pairs)
+
+    def is_newer(self, one: str, other: str) -> str:
+        """Return the condition that one order is newer than another."""
+        return f"{self.dialect.bytewise(one)} > {self.dialect.bytewise(other)}"
+
+    def older_order(self, older: str, column: ResultColumn) -> str:
+        """Return the order of a column's value, where it is older than its row."""
+        return self.dialect.json_text(older, column_mark(column.name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowMerge(ChangeMerge):
+    """Keeps the newest row of each key; deletes are remembered for `seconds`."""
+
+    seconds: float
+
+    def write(self, sources: Sequence[str]) -> Counter[int]:
+        memory, options = self.memory, self.form.options
+        # The text of an order has letters and digits alone.
+        truncate, done = f"'{memory.newest_truncate()}'", Counter[int]()
+        for source in sources:
+            merged = self._select_with_gaps if self.has_gaps else self._select_merged
+            self.make_temporary(_MERGED, merged(source, truncate))
+            done += self._write_merged()
+        if self.content.changes.truncates:
+            order = self.dialect.quote(options.order_column)
+            done += self._truncate(self.is_newer(truncate, order), truncate)
+        memory.purge(self.seconds)
+        return done
+
+    @property
+    def _order(self) -> str:
+        return f"t.{self.dialect.quote(self.form.options.order_column)}"
+
+    @property
+    def _older(self) -> str:
+        return f"t.{self.dialect.quote(self.form.options.older_column)}"
+
+    def _write_merged(self) -> Counter[int]:
+        memory, dialect = self.memory, self.dialect
+        counted = self.count_actions(_MERGED)
+        self.keep(_MERGED)
+        if counted[DELETE]:
+            key = dialect.identifiers(self.form.key)
+            gone = f"FROM {_MERGED} WHERE {ACTION} = {DELETE}"
+            order = dialect.quote(self.form.options.order_column)
+            memory.run(
+                f"INSERT INTO {memory.quoted} ({key}, {OPERATION}, {ORDER}, {BATCH}, {AT}) "
+                f"SELECT {key}, 'delete', {order}, ?, ? {gone}",
+                self.batch,
+                int(time.time()),
+            )
+            memory.run(dialect.delete_from(self.table.name, self.form.key, f"SELECT {key} {gone}"))
+        names = dialect.identifiers(self.table.names)
+        for action, replaces in ((INSERT, False), (UPDATE, True)):
+            if counted[action]:
+                source = f"SELECT {names} FROM {_MERGED} WHERE {ACTION} = {action}"
+                target = self.table.target(replaces=replaces)
+                memory.run(dialect.upsert_from(memory.connection, target, source))
+        return counted + Counter({CHANGE: counted.total()})
+
+    def _select_merged(self, source: str, truncate: str) -> str:
+        """Return a SELECT of the rows after the changes of `source`, of which each has all values."""
+        remembered = f"EXISTS (SELECT 1 FROM {self.memory.quoted} AS d WHERE {self.same('d', 'g')} "
+        remembered += f"AND d.{AT} >= 0 AND d.{BATCH} >= 0 AND NOT {self.is_newer(f'g.{ORDER}', f'd.{ORDER}')})"
+        key = f"t.{self.dialect.quote(self.form.key[0])}"
+        order, older = map(self.dialect.quote, (self.form.options.order_column, self.form.options.older_column))
+        return (
+            f"SELECT {self.names([column.name for column in self.form.values], 'g')}, "
+            f"g.{ORDER} AS {order}, g.{OLDER} AS {older}, CASE WHEN g.{OPERATION} = 'delete' THEN {DELETE} "
+            f"WHEN {key} IS NULL THEN {INSERT} ELSE {UPDATE} END AS {ACTION} "
+            f"FROM {source} AS g LEFT JOIN {self.result} AS t ON {self.same('t', 'g')} "
+            f"WHERE ({self._order} IS NULL OR {self.is_newer(f'g.{ORDER}', self._order)}) "
+            f"AND {self.is_newer(f'g.{ORDER}', truncate)} AND NOT {remembered}"
+        )
+
+    def _select_with_gaps(self, source: str, truncate: str) -> str:
+        """Return the same where a column may be older than its row; the newest value of each column is taken.
+
+        The newest delete or truncate before a row, its floor, is a NULL of that order in every column.
+        """
+        dialect, is_newer, bytewise = self.dialect, self.is_newer, self.dialect.bytewise
+        others, key = self.form.others, self.form.key
+        floor = f"(SELECT MAX({bytewise(f'd.{ORDER}')}) FROM {self.memory.quoted} AS d "
+        floor += f"WHERE {self.same('d', 'g')} AND d.{AT} >= 0 AND d.{BATCH} >= 0)"
+        values = "".join(
+            f", g.{dialect.quote(column.name)} AS g{at}, t.{dialect.quote(column.name)} AS t{at}"
+            for at, column in enumerate(others)
+        )
+        joined = (
+            f"SELECT {self.names(key, 'g')}{values}, g.{OPERATION} AS op, g.{ORDER} AS ord, g.{OLDER} AS older, "
+            f"{self._order} AS held_ord, {self._older} AS held_older, "
+            f"CASE WHEN t.{dialect.quote(key[0])} IS NULL THEN {INSERT} ELSE {UPDATE} END AS act, "
+            f"COALESCE({floor}, '') AS deleted FROM {source} AS g LEFT JOIN {self.result} AS t "
+            f"ON {self.same('t', 'g')} WHERE {self._order} IS NULL OR {is_newer(f'g.{ORDER}', self._order)} "
+            f"OR {self._older} IS NOT NULL{dialect.barrier}"
+        )
+        orders = "".join(
+            f", COALESCE({self.older_order('older', column)}, ord) AS go{at}"
+            f", COALESCE({self.older_order('held_older', column)}, held_ord, '') AS ho{at}"
+            for at, column in enumerate(others)
+        )
+        carried = "".join(f", g{at}, t{at}" for at in range(len(others)))
+        floored = (
+            f"SELECT {self.names(key)}{carried}{orders}, op, ord, act, held_ord, CASE WHEN held_ord IS NULL OR "
+            f"{is_newer('ord', 'held_ord')} THEN 1 ELSE 0 END AS is_newest, "
+            f"CASE WHEN {is_newer(truncate, 'deleted')} THEN {truncate} ELSE deleted END AS floor "
+            f"FROM ({joined}) AS joined{dialect.barrier}"
+        )
+        newest = f"CASE WHEN is_newest = 1 THEN {bytewise('ord')} ELSE {bytewise('held_ord')} END"
+        chosen, ages = "", []
+        for at, column in enumerate(others):
+            given = f"NOT {is_newer(f'ho{at}', f'go{at}')} AND NOT {is_newer('floor', f'go{at}')}"
+            held = f"NOT {is_newer('floor', f'ho{at}')}"
+            value = f"CASE WHEN {given} THEN g{at} WHEN {held} THEN t{at} END"
+            value = bytewise(value) if column.kind == "text" else value
+            chosen += f", {value} AS {dialect.quote(column.name)}"
+            age = f"CASE WHEN {given} THEN {bytewise(f'go{at}')} WHEN {held} THEN {bytewise(f'ho{at}')} "
+            age += f"ELSE {bytewise('floor')} END"
+            ages.append((column_mark(column.name), f"CASE WHEN {is_newer(newest, age)} THEN {age} END"))
+        order, older = map(dialect.quote, (self.form.options.order_column, self.form.options.older_column))
+        gaps = dialect.json_object(ages) if ages else "NULL"
+        return (
+            f"SELECT {self.names(key)}{chosen}, {bytewise(newest)} AS {order}, {gaps} AS {older}, "
+            f"CASE WHEN op = 'delete' AND is_newest = 1 THEN {DELETE} ELSE act END AS {ACTION} "
+            f"FROM ({floored}) AS floored WHERE {is_newer('ord', 'floor')}"
+        )
+
+    def _truncate(self, is_older: str, truncate: str) -> Counter[int]:
+        """Delete the rows that are older than a truncate, and of newer ones the values that are."""
+        memory, dialect = self.memory, self.dialect
+        key, older = dialect.identifiers(self.form.key), dialect.quote(self.form.options.older_column)
+        if self.has_gaps and self.form.others:
+            ages = {column: self.older_order(older, column) for column in self.form.others}
+            stale = {column: self.is_newer(truncate, age) for column, age in ages.items()}
+            has_stale = f"{older} IS NOT NULL AND NOT {is_older} AND ({' OR '.join(stale.values())})"
+            self.keep(f"(SELECT {key} FROM {self.result} WHERE {has_stale})")
+            values = [
+                f"{dialect.quote(column.name)} = CASE WHEN {stale[column]} THEN NULL "
+                f"ELSE {dialect.quote(column.name)} END"
+                for column in self.form.others
+            ]
+            marks = [
+                (column_mark(column.name), f"CASE WHEN {stale[column]} THEN {truncate} ELSE {age} END")
+                for column, age in ages.items()
+            ]
+            # MySQL sets one column after another: `older` comes last, as the others read it.
+            sets = ", ".join([*values, f"{older} = {dialect.json_object(marks)}"])
+            memory.run(f"UPDATE {self.result} SET {sets} WHERE {has_stale}")
+        self.keep(f"(SELECT {key} FROM {self.result} WHERE {is_older})")
+        [(count,)] = memory.select(f"SELECT COUNT(*) FROM {self.result} WHERE {is_older}")
+        memory.run(f"DELETE FROM {self.result} WHERE {is_older}")
+        return Counter({DELETE: int(count)})

@@ -1,0 +1,75 @@
+"""The batches of one start of a query that applies changes to a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+from headrace.connectors.exactly_once import Admission
+from headrace.connectors.sql.batches import SqlStore
+from headrace.connectors.sql.change_intervals import IntervalMerge
+from headrace.connectors.sql.change_memory import ChangeMemory
+from headrace.connectors.sql.change_merge import ChangeMerge, RowMerge
+from headrace.connectors.sql.change_rows import ChangeForm, ChangeStage
+from headrace.connectors.sql.dialect import Connection
+from headrace.connectors.sql.faults import REFUSED_FIX
+from headrace.connectors.sql.quarantine import QuarantineTable
+from headrace.connectors.sql.staging import Content
+from headrace.contract import ChangeCounts
+from headrace.errors import SinkError
+
+
+@dataclass(kw_only=True)
+class ChangeStore(SqlStore):
+    """A table of a database as one start of a query applies changes to it."""
+
+    form: ChangeForm
+    _counts: ChangeCounts | None = field(default=None, init=False, repr=False)
+
+    def commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        self._counts = None
+        super().commit(rows, batch, admit)
+        if self._counts is not None:
+            self.context.on_changes(batch, self._counts)
+
+    def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
+        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
+        try:
+            self._transact(rows, batch, admit)
+        except self.dialect.errors as error:
+            if self.dialect.lacks_parent(error) or not (reason := self.dialect.refusal(error)):
+                raise
+            fault = f"{self.dialect.name} refuses a row: {reason}"
+            raise SinkError(self._finding("HR408", batch, fault, REFUSED_FIX)) from error
+
+    def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
+        ledger = self._ledger()
+        quarantine = QuarantineTable.beside(ledger)
+        bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        images = self._before() if self.rewindable_seconds else None
+        merge = self._merge(content, batch)
+        if images is not None:
+            merge = replace(merge, images=images, step=images.begin(batch, "batch"))
+        self._counts = merge.merge()
+        if images is not None:
+            images.purge()
+        return content.changes.given - bad, bad
+
+    def _merge(self, content: Content, batch: int) -> ChangeMerge:
+        memory = ChangeMemory.of(self._ledger())
+        if self.form.has_intervals:
+            return IntervalMerge(table=self.table, form=self.form, memory=memory, batch=batch, content=content)
+        # What a rewind brings back may have come as late after its delete as any other change.
+        seconds = self.form.options.keep_deletes + self.rewindable_seconds
+        return RowMerge(table=self.table, form=self.form, memory=memory, batch=batch, content=content, seconds=seconds)
+
+
+def change_store(store: SqlStore, form: ChangeForm) -> ChangeStore:
+    """Return the store of a table for changes."""
+    limits = {
+        name: replace(limit, required=limit.required and name in form.key) for name, limit in store.stage.limits.items()
+    }
+    given = {item.name: getattr(store.stage, item.name) for item in fields(store.stage)}
+    changed = {"columns": form.columns, "key": form.key, "limits": limits, "clustered": True, "form": form}
+    stage = ChangeStage(**{**given, **changed})
+    kept = {item.name: getattr(store, item.name) for item in fields(store) if item.init}
+    return ChangeStore(**{**kept, "stage": stage, "form": form})
