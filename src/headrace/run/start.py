@@ -268,13 +268,13 @@ def _prepare_tables(request: Request, facts: StartFacts) -> StoredVersions:
 
 
 def _enter_name(facts: StartFacts) -> Iterator[Finding]:
-    """Rename the query if it has another name now: nothing is left that could keep it from starting but its sink."""
-    project, query, register = facts.project, facts.query, facts.register
+    """Rename the query if it has another name now: nothing is left that could keep it from starting but its sink.
+
+    The register is read once more: another process may have lost it, or given the name away.
+    """
     if facts.lasting:
-        if register is None or facts.layout.query_id != getattr(register.queries.get(query.name), "id", None):
-            yield from enter_name(project, query, facts.layout)
-            register = read_register(project.storage)
-        yield from rename_history(project, query, register)
+        yield from enter_name(facts.project, facts.query, facts.layout)
+        yield from rename_history(facts.project, facts.query, read_register(facts.project.storage))
 
 
 def _enter_started(facts: StartFacts, revision: QueryRevision, handle: StreamingQuery) -> None:
