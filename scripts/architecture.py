@@ -27,7 +27,7 @@ class Data(NamedTuple):
 
 
 DATA = (
-    Data("headrace.yml, SQL, .env", "load", "read by", '"headrace.yml"'),
+    Data("headrace.yml, SQL, .env", "loader", "read by", '"headrace.yml"'),
     Data("the user's Python", "declare", "calls", "class DeclaredQuery"),
     Data("Spark", "spark", "started and asked by", "SparkSession"),
     Data("Spark's checkpoint", "checkpoint", "read and rewritten by", '"offsets"'),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 # Rooms that are not entered, by their names of today and of before.
-CLOSED = ("storage", "spark", "planner", "plan", "checks", "check", "frames", "build", "errors")
+CLOSED = ("storage", "spark", "planner", "plan", "checks", "check", "frames", "errors")
 # The first of each that the source has.
 ENTRIES = {
     "start": ("starter.start.start", "run.start.start"),

@@ -120,6 +120,10 @@ class ConnectServer(JarServer):
                 return []
             raise
 
+    def recover(self, name: str) -> None:
+        """Start a connector's task again where it has failed, as when its database was away for too long."""
+        self.request("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=true")
+
     def delete(self, name: str) -> None:
         self.request("DELETE", f"/connectors/{name}")
 

@@ -31,7 +31,7 @@ TIERS = tuple(SECONDS)
 DURATIONS = json.loads((ROOT / "tests" / "durations.json").read_text())
 # Files of tier `spark` whose tests take half a second, as many as two minutes have room for.
 QUICK = (
-    *("tests/checks/", "tests/load/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
+    *("tests/checks/", "tests/loader/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
     "tests/verifier/test_comparison.py",
 )
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,

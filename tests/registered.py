@@ -6,12 +6,13 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.queries.layout import QueryLayout, layout_named
+from headrace.queries.layout import QueryLayout, layout_named, newest_of
+from headrace.queries.log import Directory, begin
 from headrace.queries.register import Entry, Register, append, enter_directory, read_register
 
 
 def layout_in(storage: Path, query: str, generation: int = 1) -> QueryLayout:
-    """The places of a generation of the query of this name."""
+    """The places of a generation of the query of this name, as the newest record of its log knows it."""
     found = layout_named(storage, query)
     if not found.query_id:
         register = read_register(storage) or Register(application=str(uuid.uuid4()), project="", roots=())
@@ -20,4 +21,12 @@ def layout_in(storage: Path, query: str, generation: int = 1) -> QueryLayout:
         enter_directory(storage, entry, register, query)
         assert append(storage, replace(register, queries={**register.queries, query: entry}))
         found = layout_named(storage, query)
-    return replace(found, generation=generation)
+    record = begin(found.folder)
+    places = (record.live, *([record.building] if record.building else []), *reversed(record.kept))
+    own = next((place for place in places if place.generation == generation), Directory(generation=generation))
+    return replace(found.at(own), head=record.mark("start"))
+
+
+def latest_generation(layout: QueryLayout) -> int:
+    """The generation that the query runs as."""
+    return newest_of(layout).generation

@@ -33,6 +33,7 @@ NAMES = [
     "load",
     "once",
     "plan",
+    "preview",
     "query",
     "real_time",
     "rebuild",

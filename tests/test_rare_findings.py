@@ -54,14 +54,14 @@ def no_directory(root: Path) -> Seen:
 
 
 def no_starter(root: Path) -> Seen:
-    from headrace.declare import declarations
+    from headrace.declare.declarations import DeclaredQuery
 
     query = project(root) and headrace.query(sink=headrace.sink.console())(lambda ticks: ticks)
-    before, declarations.starters[:] = list(declarations.starters), []
+    before, DeclaredQuery.starter = DeclaredQuery.starter, None
     try:
         return raised(lambda: query.start(None))
     finally:
-        declarations.starters[:] = before
+        DeclaredQuery.starter = before
 
 
 def no_session(root: Path) -> Seen:
@@ -119,8 +119,8 @@ def no_archive(root: Path) -> Seen:
 
 
 def no_input(root: Path) -> Seen:
-    from headrace.build import plan_builder
     from headrace.errors import NOWHERE
+    from headrace.frames import plan_builder
 
     builder = plan_builder._Builder(project(root), None, None, {})  # type: ignore[arg-type]
     return raised(lambda: builder.resolve("tick", NOWHERE))

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from headrace import change as _change
 from headrace import inspect
-from headrace import load as _load
 from headrace import run as _run
 from headrace.api import (
     adopt,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         view,
     )
     from headrace.model import Project
+    from headrace.sampling import preview
 
 __version__ = "0.2.0"
 
@@ -66,6 +66,7 @@ __all__ = [
     "load",
     "once",
     "plan",
+    "preview",
     "query",
     "real_time",
     "rebuild",
@@ -84,16 +85,15 @@ __all__ = [
     "view",
 ]
 
-# Three functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
+# Two functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
 # function, for its `checks`: so each function has the attributes of its package, and keeps its signature.
 for _function, _package in (
     (change, _change),
-    (load, _load),
     (run, _run),
 ):
     vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
     _function.__dict__ = vars(_package)
-del _change, _load, _run, _function, _package
+del _change, _run, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.
@@ -102,6 +102,8 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
         """Import what only projects need when it is first asked for, so that a command starts quickly."""
         if name == "Project":
             return import_module("headrace.model").Project
+        if name == "preview":
+            return import_module("headrace.sampling").preview
         if name in __all__:
             import_module("headrace.declare.assembly").set_starter(start_query)
             room = "connectors" if name in ("sink", "source") else "decorators"
@@ -110,4 +112,4 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

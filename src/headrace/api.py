@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
 from headrace.errors import HeadraceError
+from headrace.markup import Listing
 from headrace.model import Project, Query, Trigger
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def load(
         CheckFailed: An argument has a wrong form.
         ProjectError: The files or declarations are wrong; it has a finding for each fault.
     """
-    from headrace.load import load as load_project
+    from headrace.loader import load as load_project
 
     return load_project(os.fspath(path), target=target, environ=environ, may_lack_variables=may_lack_variables)
 
@@ -196,7 +197,7 @@ def plan(
     from headrace.queries.identity import register_project
     from headrace.run.plan import plan as plan_project
 
-    judgements = plan_project(project, queries, spark=spark, connect=connect)
+    judgements = Listing(plan_project(project, queries, spark=spark, connect=connect))
     if save is not None:
         save_plan(Path(save), project, register_project(project).application, judgements)
     return judgements
@@ -593,7 +594,7 @@ def status(project: Project) -> list[results.QueryStatus]:
     """
     from headrace.history.lag import SourceLags
 
-    return SourceLags(project).statuses()
+    return Listing(SourceLags(project).statuses())
 
 
 @judge_arguments
@@ -692,7 +693,7 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
     if not file.exists():
         return []
     with History.open(file, read_only=True) as history:
-        return history.events(limit, query=query)
+        return Listing(history.events(limit, query=query))
 
 
 @judge_arguments

@@ -34,6 +34,7 @@ from types import MappingProxyType, UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from headrace.findings import Severity, objection, passes, passes_soon, refuses, severity_of
+from headrace.markup import page
 from headrace.redaction import redacted
 
 EXIT_BROKEN = 2
@@ -81,6 +82,10 @@ class PlainData:
         """Return it, and all that is in it, as plain data."""
         values = _by_name(self, self.derived)
         return {name: value for name, value in values.items() if value is not None or name not in self.optional}
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        return page(self.as_dict(), title=getattr(self, "sentence", "") or type(self).__name__)
 
     @classmethod
     def from_dict(cls: type[_Plain], plain: Mapping[str, Any]) -> _Plain:

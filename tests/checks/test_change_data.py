@@ -13,8 +13,8 @@ from headrace.checks.structure import check_structure
 from headrace.contract import ChangeOptions
 from headrace.declare.decorators import cdc
 from headrace.errors import ProjectError
-from headrace.load import load
-from headrace.load.schema import schema
+from headrace.loader import load
+from headrace.loader.schema import schema
 from headrace.spark.ddl import with_not_null
 
 pytestmark = pytest.mark.plain

@@ -21,7 +21,7 @@ from headrace.connectors.sql.mysql import MySql
 from headrace.connectors.sql.postgres import Postgres
 from headrace.connectors.sql.sqlite import Sqlite
 from headrace.contract import Sink, same_place
-from headrace.load import load
+from headrace.loader import load
 
 pytestmark = pytest.mark.plain
 

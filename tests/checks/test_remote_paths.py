@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.build.project_session import jars_of, listing_settings
 from headrace.checks.structure import check_structure
 from headrace.errors import Finding
+from headrace.frames.project_session import jars_of, listing_settings
 from headrace.storage import hdfs, s3
 from headrace.storage.store import forget
 from tests.checks.test_remote_storage import bucket_that

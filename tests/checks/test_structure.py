@@ -10,7 +10,7 @@ from subprocess import run
 import pytest
 
 from headrace.checks.structure import check_structure, columns_of
-from headrace.load import load
+from headrace.loader import load
 
 pytestmark = pytest.mark.plain
 
@@ -121,7 +121,7 @@ def test_a_schemas_columns_are_its_top_level_names(schema, columns):
 def test_no_jvm_and_no_pyspark_is_needed(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE)
     program = (
-        "import sys; from headrace.load import load; from headrace.checks.structure import check_structure\n"
+        "import sys; from headrace.loader import load; from headrace.checks.structure import check_structure\n"
         "print(list(check_structure(load('.'))), {'pyspark', 'pandas'} & set(sys.modules))"
     )
     done = run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)

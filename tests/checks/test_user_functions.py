@@ -15,7 +15,7 @@ import headrace
 from headrace.checks.closures import check_side_effects, watch_building
 from headrace.checks.user_functions import find_calls, is_users
 from headrace.connectors.console.sink import Console
-from headrace.load import load
+from headrace.loader import load
 from headrace.model import PythonTransform, Query
 
 pytestmark = pytest.mark.plain

@@ -277,7 +277,7 @@ def test_no_option_of_any_command_takes_a_value_by_a_crash(
     def refuse(*_: object, **__: object) -> None:
         raise ProjectError(code="HR003", what="Spark would be started", fix="nothing")
 
-    monkeypatch.setattr("headrace.build.project_session.start", refuse)
+    monkeypatch.setattr("headrace.frames.project_session.start", refuse)
     monkeypatch.chdir(tmp_path)
     for command, path in commands_of(headrace, ()):
         for option in command.params:

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from headrace.api import load
-from headrace.build.project_session import session
 from headrace.cluster import pack
 from headrace.errors import PlatformError
+from headrace.frames.project_session import session
 
 from ..run.projects import write_project
 

@@ -70,7 +70,7 @@ def test_a_storage_that_workers_do_not_see_is_told(spark: SparkSession, tmp_path
 
 @pytest.mark.plain
 def test_each_connector_names_what_its_tasks_import(tmp_path: Path) -> None:
-    from headrace.build.project_session import worker_packages
+    from headrace.frames.project_session import worker_packages
 
     sinks = {
         "hr.sink.postgres('postgresql://u@h/d', table='t', key=['name'])": {"psycopg"},

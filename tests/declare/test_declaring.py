@@ -132,7 +132,7 @@ def test_the_project_of_a_query_tells_all_faults(tmp_path):
 
 
 def test_start_gives_the_project_the_query_and_the_session_to_the_starter(monkeypatch, tmp_path):
-    monkeypatch.setattr(things, "starters", [])
+    monkeypatch.setattr(things.DeclaredQuery, "starter", None)
     counts = hr.query(sink=hr.sink.console(), name="counts")(lambda: 1)
     set_starter(lambda project, query, spark, trigger: (project.root, query.name, spark, trigger))
     session = object()

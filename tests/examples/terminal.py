@@ -154,7 +154,9 @@ class Terminal:
             self.kafka.server.create_topic(topic)
             return ""
         if program == "kafka-console-producer.sh":
-            self.kafka.send(topic, *(self.root / words[-1]).read_text().splitlines())
+            for line in (self.root / words[-1]).read_text().splitlines():
+                key, _, value = line.rpartition("\t")
+                self.kafka.send(topic, value, key=key if "parse.key=true" in words else None)
             return ""
         return "".join(f"{value}\n" for _, value in self.kafka.read(topic))
 

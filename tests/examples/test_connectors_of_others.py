@@ -152,8 +152,8 @@ def test_jars_and_failures_are_the_connectors_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(tmp_path)
     from importlib import import_module
 
-    from headrace.build.project_session import jars_of
     from headrace.errors import NOWHERE
+    from headrace.frames.project_session import jars_of
     from headrace.model import NamedSource, Project
     from headrace.spark.messages.failures import finding_of_message
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, verify
-from headrace.build.plan_builder import build
+from headrace.frames.plan_builder import build
 
 from .scenes import land, play, project, query, refused, source
 

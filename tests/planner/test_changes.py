@@ -12,8 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace import model
-from headrace.build.plan_builder import build, registered_tables
 from headrace.checkpoint.sources import SourceNames
+from headrace.frames.plan_builder import build, registered_tables
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.forming import form_of

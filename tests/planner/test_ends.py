@@ -99,18 +99,3 @@ def test_a_query_that_read_uncommitted_messages_by_default_gets_a_sentence(
     assert (difference.verdict, difference.now) == ("safe", "read_committed")
     assert "messages of aborted transactions are no longer read" in difference.why
     assert list(compare_forms(before, form(replace(TOPICS, options=UNCOMMITTED)))) == []
-
-
-@pytest.mark.parametrize(
-    ("connector", "later"),
-    [(Rate(ramp_up_time="5s"), ("rows_per_second", "ramp_up_time")), (STEPS, ("advance_millis_per_batch",))],
-    ids=["rate", "rate_micro_batch"],
-)
-def test_what_earlier_versions_kept_no_record_of_is_no_change(
-    tmp_path: Path, connector: Any, later: tuple[str, ...]
-) -> None:
-    source = NamedSource(name="events", kind="source", connector=connector)
-    facts = dict(source_facts(hr.Project(name="p", root=tmp_path), source, str))
-    kept = {name: value for name, value in facts.items() if name not in later}
-    assert len(kept) == len(facts) - len(later)
-    assert worst(compare_forms(QueryForm(sources={"events": kept}), QueryForm(sources={"events": facts}))) == "same"

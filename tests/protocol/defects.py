@@ -10,13 +10,12 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from headrace.change import adopt, change, rebuild, reset, rewind_copy, shadow
+from headrace.change import adopt, change, rebuild, reset, rewind_copy
 from headrace.change.rewind import Rewind
 from headrace.checkpoint import handover, restore
 from headrace.checkpoint.archive import Archive
@@ -25,6 +24,7 @@ from headrace.connectors.exactly_once.acceptance import Ahead, Behind, KeptLine,
 from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.transactions import KafkaStore
 from headrace.connectors.sql import generations, preparation, sink_table, takeover
+from headrace.connectors.sql import ledger as sql_ledger
 from headrace.connectors.sql import rewind as sql_rewind
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.before_images import BeforeImages
@@ -36,13 +36,10 @@ from headrace.connectors.sql.takeover import TableAdoption
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, PlatformError
-from headrace.model import Project
 from headrace.planner import verdict
-from headrace.queries import identity, inspect_checkpoint, layout, lease, register
-from headrace.queries.changes import AdoptionRecord, ChangeRecord, RebuildRecord, ResetRecord, RewindRecord
-from headrace.queries.layout import QueryLayout, layout_named
+from headrace.queries import identity, inspect_checkpoint, layout, lease, log, register
 from headrace.run import plan, rename, start
-from headrace.storage import durable, numbered
+from headrace.storage import numbered
 from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3
 
@@ -326,10 +323,6 @@ def _gone_table_is_made_anew(let: Let) -> None:
     let(preparation, "_require_lines", lambda ledger, table, is_there, **more: lines(ledger, table, True, **more))
 
 
-def _change_not_recorded(kind: type[ChangeRecord]) -> Callable[[Let], None]:
-    return lambda let: let(kind, "enter", lambda self, layout: self)
-
-
 class _Unfenced(Ledger):
     def enter_epoch(self, epoch: int) -> None:
         return None
@@ -371,14 +364,6 @@ def _rewind_leaves_the_lines(let: Let) -> None:
 
 def _rewind_leaves_the_rows(let: Let) -> None:
     let(sql_rewind.Rewinding, "restore", lambda self, steps, *, saved=0: None)
-
-
-def _rewind_exchanges_nothing(let: Let) -> None:
-    let(rewind_copy, "exchange_in", lambda layout, record: None)
-
-
-def _moves_are_in_the_way_of_undo(let: Let) -> None:
-    let(reset, "end_move", lambda new: None)
 
 
 def _generation_not_compared(let: Let) -> None:
@@ -576,85 +561,6 @@ def _rewind_copies_later_batches(let: Let) -> None:
     let(restore, "_is_later", lambda inside, root, batch: False)
 
 
-def _cut_off_moves_not_ended(let: Let) -> None:
-    for module in (rewind_copy, shadow):
-        let(module, "end_move", lambda new: None)
-
-
-def _move_deletes_as_it_copies(let: Let) -> None:
-    copy, move = S3._copy, S3.move
-
-    def moved(self: S3, path: str, new: str, last: Any = ()) -> None:
-        old = path.strip("/") + "/"
-        self.__dict__.setdefault("moving", []).append(old)
-        try:
-            move(self, path, new, last)
-        finally:
-            self.__dict__["moving"].remove(old)
-
-    def copied(self: S3, key: str, new: str, ask: Any = None) -> None:
-        copy(self, key, new, ask)
-        if any(key.startswith(old) for old in self.__dict__.get("moving", ())):
-            self._ask("delete_object", Key=key)
-
-    let(S3, "move", moved)
-    let(S3, "_copy", copied)
-
-
-def _reset_moves_first(let: Let) -> None:
-    """The directory is set aside before the sink."""
-
-    def applied(self: reset.Reset, reached: Any) -> Any:
-        plan = self._preview()
-        live, aside = self.live, self.live.set_aside
-        if not plan.continues:
-            ResetRecord(result=plan.result, way="reset").enter(live)
-        aside.home.parent.mkdir(exist_ok=True, mode=0o700)
-        reset.move(live.home, aside.home, reset._LAST)
-        self._move(live, plan)
-        return self._result("reset", plan)
-
-    let(reset.Reset, "_applied", applied)
-
-
-def _undone_reset_not_recorded(let: Let) -> None:
-    """That a reset is being undone is not entered before the sink comes back."""
-    on = ResetRecord.on
-
-    class _Silent:
-        def enter(self, layout: Any) -> None:
-            return None
-
-    let(ResetRecord, "on", lambda self, way: _Silent() if way == "undo" else on(self, way))
-
-
-def _rewind_exchanges_first(let: Let) -> None:
-    """The directories change places before the sink goes back, of which the record is taken away with them."""
-    sink = Rewind._sink
-
-    def early(self: Rewind, record: Any, plan: Any) -> None:
-        rewind_copy.exchange_in(self.live, record)
-        RewindRecord.remove(self.live)
-        sink(self, record, plan)
-
-    let(Rewind, "_sink", early)
-
-
-def _undone_rewind_exchanges_first(let: Let) -> None:
-    """The former directory is in its place, and the record gone, before the sink is what it was."""
-    undo = sql_rewind.TableRewind.undo
-
-    def late(self: Any, context: SinkContext, batch: int, session: Any) -> None:
-        layout = layout_named(context.checkpoint.parents[3], context.query)
-        record = RewindRecord.of(layout)
-        if record is not None:
-            rewind_copy.exchange_back(record.layout(layout), record)
-            RewindRecord.remove(layout)
-        undo(self, context, batch, session)
-
-    let(sql_rewind.TableRewind, "undo", late)
-
-
 def _rewind_undone_after_a_new_start(let: Let) -> None:
     let(Rewind, "_require_unchanged", lambda self, record: None)
     let(sql_rewind.Rewinding, "is_ahead", lambda self, batch: False)
@@ -684,23 +590,6 @@ def _discard_forgets_the_live(let: Let) -> None:
         discard(self, replace(context, generation=context.generation + 1), session)
 
     let(generations.TableReset, "discard", more)
-
-
-def _swap_moves_first(let: Let) -> None:
-    """The rebuilt directory is in its place before the sink's table, and the record says that all is done."""
-
-    def early(work: Any, record: Any, reached: Any) -> Any:
-        before, made = shadow._layouts(work, record)
-        place = replace(before, generation=record.generation)
-        shadow._move(made, place)
-        record = record.at_phase("swapped").enter(before)
-        rebuilt = replace(work.context(made), rebuilds=True)
-        shadow.exchange(work.query).swap_in(work.context(before), rebuilt, work.session)
-        shadow._bring_along(work, work.query, made, place, work.query.sink)
-        shadow.remove(work.project, work.query)
-        return record
-
-    let(shadow, "swap_in", early)
 
 
 def _swap_beside_a_driver(let: Let) -> None:
@@ -797,16 +686,6 @@ def _topic_line_of_its_own(let: Let) -> None:
     let(KafkaStore, "_send", apart)
 
 
-def _change_looks_once(let: Let) -> None:
-    """What begins has looked before its record is there, and does not look again."""
-
-    def begin(self: ChangeRecord, layout: QueryLayout, require_alone: Callable[[], None]) -> ChangeRecord:
-        require_alone()
-        return self.enter(layout)
-
-    let(ChangeRecord, "begin", begin)
-
-
 def _change_goes_on_without_its_lease(let: Let) -> None:
     let(change.Change, "_require_locked", lambda self: None)
 
@@ -815,51 +694,88 @@ def _discard_of_the_result_in_use(let: Let) -> None:
     let(generations, "_require_set_aside", lambda ledger, name: None)
 
 
-def _taken_back_without_its_lease(let: Let) -> None:
-    """A rewind that the sink has refused removes its record, whoever has continued from it since."""
-    sink = Rewind._sink
-
-    def taken_back(self: Rewind, record: Any, plan: Any) -> None:
-        require = self._require_locked
-        self._require_locked = lambda: None  # type: ignore[method-assign]
-        try:
-            sink(self, record, plan)
-        finally:
-            self._require_locked = require  # type: ignore[method-assign]
-
-    let(Rewind, "_sink", taken_back)
-
-
-class _Ours(dict[str, Any]):
-    """The record of a move that is taken for one's own, whoever has entered it."""
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-
 def _restored_over_half_a_change(let: Let) -> None:
     """A start makes lost batches again in a directory of which a change that was cut off has moved a part away."""
     let(start, "cut_off", lambda *_: iter(()))
 
 
-def _move_goes_on_beside_another(let: Let) -> None:
-    move = S3.move
-
-    def moved(self: S3, path: str, new: str, last: Any = ()) -> None:
-        looks, blind = [0], copy(self)
-
-        def begun(record: str) -> Any:
-            looks[0] += 1
-            return self._begun(record) if looks[0] == 1 else _Ours()
-
-        blind.__dict__["_begun"] = begun
-        move(blind, path, new, last)
-
-    let(S3, "move", moved)
+# -------------------------------------------------------------------------------------------- the log and the mark
 
 
-def _rebuild_goes_on_as_another(let: Let) -> None:
-    let(Project, "is_rebuild", False)
+def _log_takes_the_next_free_number(let: Let) -> None:
+    append = log.append
+
+    def free(folder: Any, query: str, record: log.LogRecord) -> log.LogRecord:
+        newest = log.read_log(folder)
+        return append(folder, query, record if newest is None else replace(record, number=newest.number))
+
+    let(change, "append", free)
+
+
+def _not_written(*kinds: str, again: bool = False) -> Callable[[Let], None]:
+    """Records of these kinds are not written; again: those alone that continue what was begun."""
+
+    def make(let: Let) -> None:
+        append = log.append
+
+        def silent(folder: Any, query: str, record: log.LogRecord) -> log.LogRecord:
+            if record.kind in kinds and (record.of or not again):
+                return replace(record, of=record.of or record.number + 1)
+            return append(folder, query, record)
+
+        let(change, "append", silent)
+
+    return make
+
+
+def _done_before_the_sink(let: Let) -> None:
+    move = reset.Reset._move
+
+    def late(self: reset.Reset, context: SinkContext, result: Any) -> None:
+        self._complete()
+        move(self, context, result)
+
+    let(reset.Reset, "_move", late)
+
+
+def _sink_keeps_no_mark(let: Let) -> None:
+    begin = Ledger.begin_change
+    let(Ledger, "begin_change", lambda self: begin(replace(self, context=replace(self.context, mark=None))))
+
+
+def _change_ignores_the_mark(let: Let) -> None:
+    let(sql_ledger, "is_applied", lambda context, kept: False)
+
+
+def _start_ignores_the_mark(let: Let) -> None:
+    let(preparation, "is_applied", lambda context, kept: False)
+
+
+def _rewound_in_place(let: Let) -> None:
+    let(Rewind, "_next", lambda self, generation: self.record.live)
+
+
+def _generation_used_again(let: Let) -> None:
+    after = change.Change._next
+    let(change.Change, "_next", lambda self, generation: after(self, min(generation, self.record.live.generation + 1)))
+
+
+def _part_of_a_directory_taken_as_whole(let: Let) -> None:
+    let(layout.QueryLayout, "made_by", property(lambda self: self.checkpoint / "metadata"))
+    let(rewind_copy, "enter_made", lambda *_: None)
+
+
+def _live_directory_deleted_late(let: Let) -> None:
+    reachable = log.LogRecord.is_reachable
+    let(
+        log.LogRecord,
+        "is_reachable",
+        lambda self, directory: directory.made <= self.number and reachable(self, directory),
+    )
+
+
+def _undone_without_the_sink(let: Let) -> None:
+    let(change.Change, "_undo_fails", change.Change._end_undoing)
 
 
 # --------------------------------------------------------------------------------------------------- the register
@@ -1019,18 +935,15 @@ def _adoption_without_its_line(let: Let) -> None:
     let(TableAdoption, "take_over", lambda self, frame, context, batch: take(self, frame, context, None))
 
 
-def _adoption_moves_first(let: Let) -> None:
-    """The copy is in its place before the sink is told whose its rows are."""
-    take = TableAdoption.take_over
+def _adoption_is_done_first(let: Let) -> None:
+    """The copy is live before the sink is told whose its rows are."""
+    make = adopt.Adopt._make
 
-    def late(self: Any, frame: Any, context: SinkContext, batch: int | None) -> None:
-        place = context.checkpoint.with_name("checkpoint")
-        durable.publish(context.checkpoint, place)
-        take(self, frame, replace(context, checkpoint=place), batch)
+    def early(self: adopt.Adopt, *given: Any) -> None:
+        make(self, *given)
+        self._complete()
 
-    let(TableAdoption, "take_over", late)
-    let(adopt, "publish", lambda made, place: durable.publish(made, place) if made.exists() else None)
-    let(adopt, "enter", lambda layout, revision: None)
+    let(adopt.Adopt, "_make", early)
 
 
 def _planned_batch_is_written(let: Let) -> None:
@@ -1081,7 +994,6 @@ DEFECTS = (
     Defect("lost batches are planned anew", _lost_batches_planned_anew, 198),
     Defect("a batch is restored without its entry of the source's log", _restored_without_its_source_log, 198),
     Defect("a table that is gone is made anew", _gone_table_is_made_anew, 0),
-    Defect("a reset keeps no record", _change_not_recorded(ResetRecord), 3),
     Defect("a change fences nobody off", _change_fences_nobody, 1476, "changes"),
     Defect("a change takes no lock", _change_takes_no_lock, 144, "stops"),
     Defect("a reset leaves the result", _sink_not_reset, 40),
@@ -1090,8 +1002,6 @@ DEFECTS = (
     Defect("a rewind leaves the result", _sink_not_rewound, 94),
     Defect("a rewind leaves the ledger's lines", _rewind_leaves_the_lines, 94),
     Defect("a rewind leaves the rows", _rewind_leaves_the_rows, 94),
-    Defect("a rewind leaves the checkpoint", _rewind_exchanges_nothing, 94),
-    Defect("a reset's move that was cut off is in the way of its undo", _moves_are_in_the_way_of_undo, 1554),
     Defect("a table of another generation is accepted", _generation_not_compared, 38, "stops"),
     Defect("nothing is archived", _archive_forgets, 0),
     Defect("the digests of a batch are compared neither at a start nor at the batch", _digests_not_compared, 1877),
@@ -1113,21 +1023,25 @@ DEFECTS = (
     Defect("batches are restored over their commits", _restored_over_its_commits, None),
     Defect("the archive keeps what was rewound", _archive_keeps_what_was_rewound, 86),
     Defect("the archive keeps the first plan of a batch", _archive_keeps_what_was_lost, 2980, "losses"),
-    Defect("a rewind keeps no record", _change_not_recorded(RewindRecord), 26, "stops"),
     Defect("a rewind copies later batches", _rewind_copies_later_batches, None),
-    Defect("moves of a change that were cut off are not ended", _cut_off_moves_not_ended, 710, "changes"),
-    Defect("a move deletes as it copies", _move_deletes_as_it_copies, 94, "stops"),
-    Defect("a reset moves the directory first", _reset_moves_first, 3),
-    Defect("the undoing of a reset is not recorded", _undone_reset_not_recorded, 267, "changes"),
-    Defect("a rewind exchanges the directories first", _rewind_exchanges_first, 1520),
-    Defect("an undone rewind exchanges the directories first", _undone_rewind_exchanges_first, 182, "changes"),
     Defect("a rewind is undone after a new start", _rewind_undone_after_a_new_start, 94),
     Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 57, "changes"),
     Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, 260, "changes"),
     Defect("a discard forgets the generation in use", _discard_forgets_the_live, None),
+    Defect("a writer of the log takes the next free number", _log_takes_the_next_free_number, None),
+    Defect("a change enters no intent", _not_written("intent"), None),
+    Defect("an undoing is not entered", _not_written("undoing"), None),
+    Defect("who continues a change enters no record", _not_written("intent", "undoing", again=True), None),
+    Defect("a reset is done before the sink", _done_before_the_sink, None),
+    Defect("the sink keeps no mark", _sink_keeps_no_mark, None),
+    Defect("a change ignores the mark", _change_ignores_the_mark, None),
+    Defect("a start ignores the mark", _start_ignores_the_mark, None),
+    Defect("a query is rewound in its live directory", _rewound_in_place, None),
+    Defect("the number of a generation is used again", _generation_used_again, None),
+    Defect("a part of a directory is taken as whole", _part_of_a_directory_taken_as_whole, None),
+    Defect("a late process deletes the live directory", _live_directory_deleted_late, None),
+    Defect("an undoing that the sink refuses is done", _undone_without_the_sink, None),
     Defect("a renamed query gets another id", _rename_gives_a_new_id, 1, "renames"),
-    Defect("a rebuild keeps no record", _change_not_recorded(RebuildRecord), 261),
-    Defect("a rebuild exchanges the directories first", _swap_moves_first, 285, "changes"),
     Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, 2761, "changes"),
     Defect("a rebuild leaves the ledger's lines", _swap_leaves_the_lines, 2),
     Defect("an undone rebuild leaves the table", _swap_back_leaves_the_table, 174),
@@ -1139,18 +1053,9 @@ DEFECTS = (
     Defect("Kafka: a doubt is never told", _no_topic_doubt, 180),
     Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 1),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
-    Defect("a change that begins does not look once more", _change_looks_once, 3832, "changes"),
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 53, "stops"),
     Defect("a discard deletes the result in use", _discard_of_the_result_in_use, 69, "stops"),
-    Defect("a refused rewind is taken back without its lease", _taken_back_without_its_lease, 5000, "changes"),
-    Defect("a move goes on beside another", _move_goes_on_beside_another, 14, "stops"),
     Defect("lost batches are made again over half a change", _restored_over_half_a_change, 67, "stops"),
-    Defect(
-        "a rebuild that was discarded goes on as an application of its own",
-        _rebuild_goes_on_as_another,
-        None,
-        "changes",
-    ),
     Defect("a record of the register is overwritten", _register_overwritten, None, "registers"),
     Defect("the next free number of the register is taken", _next_free_number, None, "registers"),
     Defect("an unreadable record of the register is passed over", _unreadable_record_passed_over, None, "registers"),
@@ -1166,10 +1071,9 @@ DEFECTS = (
     Defect("a lease is held for ever", _lease_held_for_ever, None, "stops"),
     Defect("the lease of another is given back", _lease_of_another_given_back, None, "stops"),
     Defect("the holder of a lease counts as ended", _holder_counts_as_ended, None),
-    Defect("an adoption keeps no record", _change_not_recorded(AdoptionRecord), None, "adoptions"),
     Defect("an adoption takes over nothing", _adoption_takes_over_nothing, None, "adoptions"),
     Defect("an adoption enters no line", _adoption_without_its_line, None, "adoptions"),
-    Defect("an adoption moves the directory first", _adoption_moves_first, None, "adoptions"),
+    Defect("an adoption is done before the sink", _adoption_is_done_first, None, "adoptions"),
     Defect("a former job's planned batch is taken as written", _planned_batch_is_written, None, "adoptions"),
     Defect("a former job's planned batch is taken as not written", _planned_batch_is_not_written, None, "adoptions"),
     Defect("an adoption leaves the source's log out", _adoption_begins_with_its_sources, None, "adoptions"),

@@ -234,7 +234,8 @@ class Producer:
             fate = scheduler.random.choice(("done", "lost", "late"))
             scheduler.trace.append(f"  the answer is lost: {fate}")
         if fate != "lost":
-            lines = [one.value for one in transaction.messages if one.topic == LEDGER and "/head" not in str(one.key)]
+            kept = [one for one in transaction.messages if one.topic == LEDGER]
+            lines = [one.value for one in kept if not str(one.key).endswith(("/head", "/change"))]
             sent = broker.sent.setdefault(process, [])
             batches = [int(json.loads(line)["line"]["batch"]) for line in lines if line]
             sent += batches

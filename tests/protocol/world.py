@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.build import change_frames
 from headrace.change import adopt, pending, rebuild, shadow
 from headrace.change.adopt import Adopt
 from headrace.change.comparison import RebuildReport
@@ -30,14 +29,14 @@ from headrace.connectors.sql import preparation, silence
 from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames import change_frames
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
-from headrace.queries import changes, driver_lock, lease, manifest
-from headrace.queries.changes import AdoptionRecord, RewindRecord
+from headrace.queries import driver_lock, lease, log, manifest
 from headrace.queries.form import QueryForm
 from headrace.queries.identity import register_project, register_query
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import QueryLayout, layout_of, log_of
 from headrace.queries.lease import LEASE_SECONDS
 from headrace.queries.register import rebuild_register
 from headrace.run import plan as planning
@@ -45,7 +44,7 @@ from headrace.run import start as starting
 from headrace.run.query_run import Request
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.storage import remembered, s3, store
+from headrace.storage import remembered, store
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copied
@@ -68,8 +67,8 @@ _OF_RESULT = (
     "FROM _headrace_ledger JOIN _headrace_tables USING (table_name, generation) WHERE table_name = 'result' "
     "ORDER BY batch"
 )
-_PLANNED = re.compile(r"/queries/q-[0-9a-f]{8}/g1/checkpoint/offsets/\d")
-_LOGS = re.compile(r"/g\d+/checkpoint/(offsets|commits)/\d+$")
+_PLANNED = re.compile(r"/queries/q-[0-9a-f]{8}/g1\.\d+/checkpoint/offsets/\d")
+_LOGS = re.compile(r"/g\d+\.\d+/checkpoint/(offsets|commits)/\d+$")
 _LINES, _PLANS = f"SELECT batch {_OF_RESULT}", f"SELECT batch, planned {_OF_RESULT}"
 
 
@@ -488,7 +487,8 @@ class World:
         except BaseException:
             is_alone = self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far
             with self.scheduler.aside():
-                is_told = AdoptionRecord.of(layout_of(project, query)) is not None
+                newest = log_of(layout_of(project, query))
+                is_told = newest is not None and newest.change == "adopt"
             if is_alone and not is_told:
                 self._require_told(process, bucket, change, before, "" if status is None else at)
             raise
@@ -874,7 +874,7 @@ class World:
         """The result, and what the checkpoint in use has of its batches."""
         with self.scheduler.aside():
             layout = layout_of(*self.declared(bucket))
-        below = f"/queries/{layout.directory}/g{layout.generation}/"
+        below = f"/queries/{layout.directory}/{layout.place}/"
         objects = self.buckets[bucket].objects
         logs = {key: objects[key].data for key in objects if below in key and _LOGS.search(key)}
         return set(self._rows()), logs
@@ -1047,14 +1047,14 @@ class World:
         if isinstance(change, Rewind) and status is not None and status.phase == "done":
             with self.scheduler.aside():
                 layout = layout_of(change.project, change.query)
-                record = RewindRecord.of(layout)
-                assert record is not None
-                if record.generation != layout.generation:
-                    return  # A reset came after it.
+                newest = log_of(layout)
+                assert newest is not None
+                assert newest.settled is not None
+                to_batch = int(newest.settled.facts["batch"])
                 archive = Archive(layout.archive)
                 later = max(archive.entries(), default=-1)
-            expected = {(name, batch) for name, batch in before if batch <= record.batch}
-            if later > record.batch:
+            expected = {(name, batch) for name, batch in before if batch <= to_batch}
+            if later > to_batch:
                 self._broken(f"{process.name}: the archive has batch {later}, which was taken back")
         if verb == "undo" and status is None and len(self._before) == 1:
             expected = before
@@ -1134,10 +1134,10 @@ class World:
             setattr(owner, name, value)
 
         try:
-            for module in (exactly_once, preparation, silence, rebuild, transactions, s3, adopt):
+            for module in (exactly_once, preparation, silence, rebuild, transactions, adopt):
                 let(module, "time", clock)
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
-            let(changes, "datetime", SimpleNamespace(now=lambda _: self._now()))
+            let(log, "datetime", SimpleNamespace(now=lambda _: self._now()))
             let(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
             let(lease, "threading", threads)
             let(lease, "os", SimpleNamespace(getpid=lambda: scheduler.process.pid))
@@ -1291,19 +1291,15 @@ STOPS = (
     ("reset", "half a rewind"),
     ("rewind", "start"),
     ("rebuild", "start"),
+    ("reset", "undo"),
+    ("reset", "undo, start"),
+    ("rewind", "undo"),
+    ("rewind", "undo, start"),
+    ("rebuild", "undo"),
+    ("rebuild", "undo, start"),
+    ("rebuild", "discard"),
 )
-# Those after which not all is as it should be, and why; they are in no world until it is.
-_LATE = "who is stopped in front of the sink's transaction makes it, whatever others have done since"
-HOLES = {
-    ("reset", "undo"): _LATE,
-    ("reset", "undo, start"): _LATE,
-    ("rewind", "undo"): _LATE,
-    ("rewind", "undo, start"): _LATE,
-    ("rebuild", "undo"): _LATE,
-    ("rebuild", "undo, start"): _LATE,
-    ("rebuild", "discard"): "who takes a lease in a directory that was deleted meanwhile fails by an error of Python's",
-}
-# Of a query into Kafka: a reset fences nobody off, so that these are.
+# Of a query into Kafka.
 TOPIC_STOPS = (
     ("start", "reset, start"),
     ("start", "undo, start"),

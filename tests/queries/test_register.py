@@ -17,6 +17,7 @@ from headrace.queries import identity, register
 from headrace.queries.identity import context_facts, enter_name, register_project, register_query
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from headrace.queries.layout import layout_of
+from headrace.queries.log import begin
 from headrace.queries.register import FOLDER, QUERIES, QUERY_FILE, Register, read_register, rebuild_register
 from headrace.storage.durable import create_file
 from tests.run.projects import write_project
@@ -37,6 +38,7 @@ def called(root: Path, name: str, former: object = ()) -> Project:
 
 def has_run(project: Project, name: str) -> None:
     register_query(project, project.queries[name])
+    begin(layout_of(project, project.queries[name]).folder)
     (layout_of(project, project.queries[name]).checkpoint / "offsets").mkdir(parents=True)
     (layout_of(project, project.queries[name]).checkpoint / "offsets" / "0").write_text("v1\n{}\n-")
 

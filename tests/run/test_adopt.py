@@ -8,7 +8,7 @@ import sqlite3
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from headrace.connectors.sql.takeover import TableAdoption
 from headrace.contract import Sink, SinkContext, SinkFacts
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.model import Project
+from headrace.queries import log
 from headrace.queries.changes import AdoptionRecord
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
 from tests.registered import layout_in
@@ -109,9 +110,7 @@ def continued_since(project: Project, old: Path) -> None:
 
 
 def damaged_record(project: Project, old: Path) -> None:
-    layout = layout_in(project.storage, "totals")
-    layout.home.mkdir(parents=True)
-    layout.adoption.write_text("{")
+    (layout_in(project.storage, "totals").folder / "log" / "000002.json").write_text("{")
 
 
 def empty(project: Project, old: Path) -> None:
@@ -120,9 +119,9 @@ def empty(project: Project, old: Path) -> None:
 
 
 def record(project: Project, old: Checkpoint) -> None:
-    layout = layout_in(project.storage, "totals")
-    layout.home.mkdir(parents=True)
-    AdoptionRecord.begun(old, 2, {"events": "events"}).enter(layout)
+    folder = layout_in(project.storage, "totals").folder
+    facts = {**asdict(AdoptionRecord.begun(old, 2, {"events": "events"})), "former": "g1.1"}
+    log.append(folder, "totals", replace(log.begin(folder), kind="intent", change="adopt", of=0, facts=facts))
 
 
 def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:

@@ -14,13 +14,12 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import latest_generation
 from headrace.storage.durable import files_below
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import Store
 from services import HdfsServer, S3Server
 from tests.change.rebuild.scenes import Killed, killed_at
-from tests.registered import layout_in
+from tests.registered import latest_generation, layout_in
 from tests.rounds import rounds
 from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
 from tests.run.test_adopt_run import EXPECTED

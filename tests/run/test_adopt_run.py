@@ -15,10 +15,9 @@ import headrace as hr
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import latest_generation
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.registered import layout_in
+from tests.registered import latest_generation, layout_in
 from tests.run.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpacked
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ import pytest
 from pyarrow import parquet
 
 from headrace.api import load, run, status, verify
-from headrace.build import project_session
 from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
+from headrace.frames import project_session
 from headrace.queries.layout import history_file
 from headrace.run import batch_records, query_run, supervision
 from headrace.spark.jvm import session_conf

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run, verify
-from headrace.build.plan_builder import build
 from headrace.contract import BatchRecord
+from headrace.frames.plan_builder import build
 from headrace.model import Once
 from headrace.run.stop import StopRequest
 

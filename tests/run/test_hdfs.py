@@ -13,11 +13,10 @@ from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.cli.entry import main
 from headrace.errors import CheckFailed
-from headrace.queries.layout import latest_generation
 from headrace.run.supervise import run
 from services import HdfsServer
 from tests.connectors.sql.databases import Database
-from tests.registered import layout_in
+from tests.registered import latest_generation, layout_in
 from tests.run.projects import land
 from tests.run.test_driver_lock import holder
 

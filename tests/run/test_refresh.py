@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import check, load, run, start_query, status, verify
-from headrace.build.tables import TableVersions
 from headrace.contract import BatchRecord
 from headrace.control.board import RunResult
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.tables import TableVersions
 from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
 from headrace.queries.layout import history_file

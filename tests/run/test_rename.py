@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from headrace.errors import CheckpointError, HeadraceError
 from headrace.history import History
 from headrace.model import Project
 from headrace.queries import driver_lock
-from headrace.queries.changes import RebuildRecord
 from headrace.queries.facts import StartFacts
 from headrace.queries.identity import enter_name, nothing_kept, register_query, sink_context
 from headrace.queries.layout import history_file, layout_of
 from headrace.queries.location import waiting_renames
+from headrace.queries.log import Directory, append, begin
 from headrace.queries.register import read_register
 from headrace.run.rename import apply_renames, rename_history, rename_table
 from tests.registered import layout_in
@@ -181,7 +182,10 @@ def test_what_a_change_keeps_stays_with_a_query_that_is_renamed(root: Path, chan
     if change == "reset":
         hr.reset(called(root, "old"), "old", result="keep").apply()
     else:
-        RebuildRecord.begun(1, ()).enter(layout_in(project.storage, "old"))
+        folder, made = layout_in(project.storage, "old").folder, Directory(generation=2, made=2)
+        facts = {"former": "g1.1", "made": "g2.2", "since": "", "notes": []}
+        begun_now = replace(begin(folder), kind="building", change="rebuild", building=made, facts=facts, of=0)
+        append(folder, "old", begun_now)
     renamed(project, "new")
     (begun,) = changes(called(root, "new"), "new")
     assert begun.name == change

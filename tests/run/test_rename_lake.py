@@ -12,10 +12,9 @@ import headrace as hr
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
 from headrace.queries.identity import sink_context
-from headrace.queries.layout import latest_generation
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
-from tests.registered import layout_in
+from tests.registered import latest_generation, layout_in
 from tests.run.projects import land, write_project
 
 if TYPE_CHECKING:

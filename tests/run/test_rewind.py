@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,8 @@ from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.queries.identity import sink_context
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
+from headrace.queries.layout import kept_of
 from headrace.storage import json_lines
-from headrace.storage.disk import Disk
 from tests.registered import layout_in
 from tests.run.projects import rows, write_project
 from tests.run.test_reset import Killed, held, killed_at, running
@@ -227,8 +226,9 @@ def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode
     assert rows(project.root / "out.db", "SELECT epoch FROM _headrace_epochs") > epoch
     # The batch that comes again has another row, and can be taken back as well.
     again = Driver(project, mode)
+    (former,) = kept_of(again.layout)
     for planned in ("offsets/1", "sources/events/1"):
-        shutil.copy(again.layout.before_rewind.checkpoint / planned, again.layout.checkpoint / planned)
+        shutil.copy(former.checkpoint / planned, again.layout.checkpoint / planned)
     again.write(1, {"z": 7})
     assert state(project)["rows"] == ({"z": 7} if mode == "complete" else {**AFTER[mode][0], "z": 7})
     with pytest.raises(HeadraceError, match="HR583"):
@@ -236,11 +236,12 @@ def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode
     hr.rewind(project, "totals", to_batch=0).apply()
     assert state(project) == at(0, mode)
     hr.rewind(project, "totals").discard()
-    assert not [*(layout_in(project.storage, "totals").folder / "rewind").iterdir()]
+    live = layout_in(project.storage, "totals")
+    assert [place.name for place in live.folder.glob("g*")] == [live.home.name]
     assert rows(project.root / "out.db", "SELECT COUNT(*) FROM _headrace_before WHERE void > 0") == [(0,)]
 
 
-STEPS = ["recorded", "made", "sink", "exchanged", "history"]
+STEPS = ["recorded", "made", "sink", "history"]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -267,7 +268,7 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
     assert state(project) == at(2)
 
 
-@pytest.mark.parametrize("step", ["recorded", "sink", "history", "exchanged"])
+@pytest.mark.parametrize("step", ["recorded", "sink", "history"])
 def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str) -> None:
     hr.rewind(project, "totals", to_batch=1).apply()
     with pytest.raises(Killed):
@@ -277,44 +278,6 @@ def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str)
         hr.rewind(project, "totals", to_batch=1).apply()
     assert hr.rewind(project, "totals").undo().batch == 2
     assert (state(project), codes(project)) == (at(2), [])
-
-
-@pytest.mark.parametrize("after", [0, 1])
-def test_where_directories_change_places_in_two_steps_a_kill_between_them_is_ended(
-    project: Project, after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, rename = layout_in(project.storage, "totals").home, Disk.move
-
-    def refused(*_: object) -> None:
-        raise OSError(errno.ENOTSUP, "no such step")
-
-    def killed(command: Callable[[], object]) -> None:
-        done: list[str] = []
-
-        def counted(disk: Disk, old: str, new: str, last: Sequence[str] = ()) -> None:
-            if len(done) == after:
-                raise Killed
-            done.append(old)
-            rename(disk, old, new, last)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Disk, "move", counted)
-            with pytest.raises(Killed):
-                command()
-        # A start in between makes the directory that it does not find, and is refused.
-        home.mkdir(exist_ok=True)
-        assert codes(project) == ["HR581"]
-
-    monkeypatch.setattr(Disk, "exchange", refused)
-    killed(lambda: hr.rewind(project, "totals", to_batch=1).apply())
-    hr.rewind(project, "totals").undo()
-    assert state(project) == at(2)
-    killed(lambda: hr.rewind(project, "totals", to_batch=1).apply())
-    hr.rewind(project, "totals", to_batch=1).apply()
-    assert state(project) == at(1)
-    killed(lambda: hr.rewind(project, "totals").undo())
-    hr.rewind(project, "totals").undo()
-    assert state(project) == at(2)
 
 
 def test_it_says_what_it_takes_back_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,17 +319,20 @@ def cut_off(project: Project) -> None:
 
 
 def damaged_record(project: Project) -> None:
-    (layout_in(project.storage, "totals").folder / "rewind.json").write_text("{")
+    (layout_in(project.storage, "totals").folder / "log" / "000002.json").write_text("{")
 
 
 def record_of_a_later_version(project: Project) -> None:
-    record = {"generation": 1, "batch": 1, "newest": 2, "way": "rewind", "at": "", "form": 2}
-    (layout_in(project.storage, "totals").folder / "rewind.json").write_text(json.dumps(record))
+    log = layout_in(project.storage, "totals").folder / "log"
+    record = json.loads((log / "000001.json").read_text())
+    (log / "000002.json").write_text(json.dumps({**record, "number": 2, "form": 2}))
 
 
-def record_without_a_form(project: Project) -> None:
-    record = {"generation": 1, "batch": 1, "newest": 2, "way": "rewind", "at": "2026-01-01T00:00:00+00:00"}
-    (layout_in(project.storage, "totals").folder / "rewind.json").write_text(json.dumps(record))
+def record_that_lacks_a_fact(project: Project) -> None:
+    log = layout_in(project.storage, "totals").folder / "log"
+    record = json.loads((log / "000001.json").read_text())
+    del record["live"]
+    (log / "000002.json").write_text(json.dumps(record))
 
 
 def no_database(project: Project) -> None:
@@ -388,8 +354,8 @@ def no_database(project: Project) -> None:
         (cut_off, "totals --to-batch 0", "HR580", "headrace rewind totals --to-batch 1; or take it back"),
         (cut_off, "discard", "HR580", "cut off"),
         (damaged_record, "totals --to-batch 1", "HR584", "cannot be read"),
-        (record_of_a_later_version, "totals --to-batch 1", "HR584", "it names another form, '2'"),
-        (record_without_a_form, "totals --to-batch 0", "HR580", "a rewind to batch 1 was begun and cut off"),
+        (record_of_a_later_version, "totals --to-batch 1", "HR584", "it has form 2"),
+        (record_that_lacks_a_fact, "totals --to-batch 0", "HR584", "'live'"),
         (no_database, "totals --to-batch 1", "HR425", "out.db"),
         (running, "totals --to-batch 1", "HR526", "already running"),
     ],
@@ -559,7 +525,7 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
     repair = project.queries["totals"].sink.corrections.repair
     assert repair is not None
     with pytest.raises(HeadraceError, match="no repair"):
-        repair.undo(driver.context)
+        repair.undo(Driver(project).context)
 
 
 def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: Project) -> None:

@@ -19,14 +19,13 @@ from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.cli.entry import main
-from headrace.queries.layout import latest_generation
 from headrace.run.supervise import run
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, find, known_connectors
 from services import S3Server, connectors
 from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
-from tests.registered import layout_in
+from tests.registered import latest_generation, layout_in
 from tests.run.projects import rows
 from tests.run.test_driver_lock import holder
 from tests.run.test_hdfs import land_next, stored

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.build.project_session import jars_of
 from headrace.cli.entry import main
 from headrace.contract import Jars
 from headrace.errors import PlatformError
-from headrace.load import load
+from headrace.frames.project_session import jars_of
+from headrace.loader import load
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm import maven, settings
 from headrace.spark.jvm.jars import CONTENT, DIRECTORIES_VARIABLE, SUMS

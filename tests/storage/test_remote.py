@@ -17,7 +17,7 @@ import requests
 
 from headrace.checkpoint.archive import close, segments
 from headrace.checkpoint.logs import numbered_files
-from headrace.errors import LeaseLost, PlatformError
+from headrace.errors import PlatformError
 from headrace.queries import lease
 from headrace.storage import hdfs, json_lines, location, remote, s3
 from headrace.storage.durable import copy_file, create_file, move, publish, remove_tree, replace_file, size_of, swap
@@ -424,68 +424,33 @@ def test_s3_refuses_with_a_sentence_and_finds_an_answer_that_was_lost(
 
 
 @pytest.mark.services
-def test_a_directory_of_s3_that_was_half_moved_is_moved_by_the_same_call(
+def test_a_directory_of_s3_whose_move_is_cut_off_lacks_what_comes_last(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = new_bucket(s3_server)
     made = S3.of(bucket.name, bucket.settings())
-    for name in ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata"):
-        made.put(f"/g1/{name}", name.encode())
-    made.make_directory("/g1/checkpoint")
-    asked, left = made._ask, [0]
+    names = ("_version.json", "b.json", "part/0", "part/1")
+    for name in names:
+        made.put(f"/.1/{name}", name.encode())
+    asked, left = made._ask, [3]
 
     def cut_off(verb: str, **options: Any) -> Any:
-        if verb in ("copy_object", "delete_object"):
+        if verb == "copy_object":
             left[0] -= 1
             if left[0] < 0:
                 raise ConnectionError("the process dies here")
         return asked(verb, **options)
 
-    for steps, tells in ((2, True), (5, True), (4, True), (3, True), (3, True), (2, False)):
-        with monkeypatch.context() as patch:
-            patch.setattr(made, "_ask", cut_off)
-            left[0] = steps
-            with pytest.raises(ConnectionError):
-                made.move("/g1", "/aside", last=("a.json",))
-        assert made._is_there("/g1/a.json") is tells
-        with pytest.raises(FileExistsError):
-            made.move("/g2", "/aside")
-    made.move("/g1", "/aside", last=("a.json",))
-    assert [each.name for each in made.listing("/")] == ["aside"]
-    for name in ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata"):
-        assert made.read(f"/aside/{name}") == name.encode()
-
-
-@pytest.mark.services
-@pytest.mark.parametrize("asked_before", [1, 4, 7, 9], ids=["copies", "copied", "deletes", "last"])
-def test_who_is_stopped_in_a_move_of_s3_does_nothing_more_once_another_has_ended_it(
-    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, asked_before: int
-) -> None:
-    bucket = new_bucket(s3_server)
-    made, other = (S3.of(bucket.name, bucket.settings()) for _ in range(2))
-    names = ("a.json", "b.json", "checkpoint/offsets/0", "checkpoint/metadata")
-    for name in names:
-        made.put(f"/g1/{name}", name.encode())
-    made.make_directory("/g1/checkpoint")
-    asked, left = made._ask, [asked_before]
-
-    def stopped(verb: str, **options: Any) -> Any:
-        answer = asked(verb, **options)
-        if verb in ("copy_object", "delete_object"):
-            left[0] -= 1
-            if left[0] == 0:
-                # Another one ends the move, and takes it back.
-                other.end_move("/aside")
-                other.move("/aside", "/g1")
-                time.sleep(s3._LOOK_SECONDS)
-        return answer
-
-    monkeypatch.setattr(s3, "_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(made, "_ask", stopped)
-    with pytest.raises(LeaseLost, match="another one has taken the move"):
-        made.move("/g1", "/aside", last=("a.json",))
-    assert {name: other.read(f"/g1/{name}") for name in names} == {name: name.encode() for name in names}
-    assert not other._is_there("/aside")
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "_ask", cut_off)
+        with pytest.raises(ConnectionError):
+            made.move("/.1", "/1", last=("_version.json",))
+    assert not made._is_there("/1/_version.json")
+    with pytest.raises(FileExistsError):
+        made.move("/.1", "/1")
+    made.move("/.1", "/2", last=("_version.json",))
+    assert {name: made.read(f"/2/{name}") for name in names} == {name: name.encode() for name in names}
+    assert not made._is_there("/.1")
 
 
 @pytest.mark.plain

@@ -36,7 +36,7 @@ import sys
 import pytest
 
 from headrace.api import load
-from headrace.build.project_session import session
+from headrace.frames.project_session import session
 from headrace.cli import main
 from tests.in_session import lend
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.api import check, load, run, verify
-from headrace.build import tables
-from headrace.build.tables import TableVersions
+from headrace.frames import tables
+from headrace.frames.tables import TableVersions
 from headrace.model import Project
 from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project

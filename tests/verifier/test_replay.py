@@ -124,7 +124,7 @@ KILLED = """
 import os, signal, sys
 from headrace.api import load
 from headrace.queries.layout import layout_named as layout_in
-from headrace.build.project_session import session
+from headrace.frames.project_session import session
 from headrace.verifier.late_rows import apply_late_rows
 
 def die(boundary, batch):

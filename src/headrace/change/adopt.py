@@ -1,21 +1,19 @@
 """A query that ran in plain PySpark taken over with its checkpoint and the result that it has written.
 
-The former job's directory is only read, and compared with the query first. A copy of it is made ready beside the
-query's place; then the sink is told whose its rows are; the one step that ends it is the renaming of the copy.
+The former job's directory is only read, and compared with the query first. A copy of it is made in a directory of its
+own; then the sink enters whose its rows are; the record that it is done makes the copy the live one.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.build.change_frames import build_result
-from headrace.build.plan_builder import build, registered_tables
-from headrace.build.project_session import borrow
 from headrace.change.adopt_sources import AdoptedSource, matched, shown
 from headrace.change.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
@@ -27,12 +25,16 @@ from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.structure import check_structure_of
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, PlainData, Where
+from headrace.frames.change_frames import build_result
+from headrace.frames.plan_builder import build, registered_tables
+from headrace.frames.project_session import borrow
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus
 from headrace.queries.facts import StartFacts
-from headrace.queries.layout import layout_of
+from headrace.queries.layout import QueryLayout, enter_made, layout_of, log_of
 from headrace.queries.location import enter_sink
+from headrace.queries.log import LogRecord
 from headrace.queries.manifest import enter
 from headrace.queries.register import read_register
 from headrace.run.plan import current_revision, reader
@@ -42,7 +44,7 @@ from headrace.spark.jvm.settings import is_local
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.state import placeholder, probe
-from headrace.storage.durable import publish, remove_tree, size_of
+from headrace.storage.durable import remove_tree, replace_file, size_of
 from headrace.storage.location import is_known, place, reach
 from headrace.storage.private import make_private, scratch, writing_to
 
@@ -127,22 +129,23 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         self.sources, self.planned = sources or {}, planned
 
     def _look(self) -> None:
-        self.layout = layout_of(self.project, self.query)
+        self.live = layout_of(self.project, self.query)
+        self.record = log_of(self.live) or LogRecord()
         self.old = self._named()
 
     @property
     def status(self) -> ChangeStatus | None:
-        layout, name = layout_of(self.project, self.query), self.query.name
-        record = AdoptionRecord.of(layout)
-        if record is None or not record.is_cut_off(layout):
+        live, name = layout_of(self.project, self.query), self.query.name
+        record = log_of(live)
+        if record is None or record.change != self.name or not record.is_between:
             return None
         return ChangeStatus(
             query=name,
             change="adopt",
             phase="adopt",
-            begun=record.at,
+            begun=record.begun,
             is_cut_off=True,
-            sentence=f"the adoption of {record.checkpoint} by query '{name}' was cut off; end it: "
+            sentence=f"the adoption of {record.facts['checkpoint']} by query '{name}' was cut off; end it: "
             f"{self._then('resume')}; or take it back: {reset_command(self.query)}",
         )
 
@@ -157,35 +160,49 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             return self._adopted(built, reached)
 
     def _adopted(self, built: Built, reached: Callable[[str], None]) -> Adoption:
-        project, query, layout, plan = self.project, self.query, self.layout, built.plan
-        with writing_to(layout.home):
-            make_private(layout.storage)
-            layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # What a start has left that planned no batch.
-            remove_tree(layout.checkpoint)
+        query, plan, own = self.query, built.plan, self._next(self.live.generation)
+        with writing_to(self.live.folder):
+            make_private(self.live.storage)
         if not plan.continues:
             keys = {use: key for key, uses in built.names.items() for use in uses}
-            AdoptionRecord.begun(self.old, plan.batch, keys).begin(layout, self._require_alone)
+            self._require_alone()
+            self._begin(own, **asdict(AdoptionRecord.begun(self.old, plan.batch, keys)))
+        else:
+            # By a record of its own, so that whoever began it can do nothing more.
+            is_made = self.record.target is not None and self.live.at(self.record.target).made_by.exists()
+            self._enter("intent", target=self.record.target if is_made else own)
         reached("recorded")
-        with writing_to(layout.home):
-            made = copy_checkpoint(self.old, layout.staged.checkpoint, layout.checkpoint, built.names)
+        assert self.record.target is not None
+        new = self.live.at(self.record.target)
+        if not new.made_by.exists():
+            self._make(new, built, reached)
+        with self.named():
+            query.sink.adoption.take_over(built.frame, self._mark("there", new), plan.batch)
+        reached("sink")
+        self._complete()
+        reached("done")
+        return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
+
+    def _make(self, new: QueryLayout, built: Built, reached: Callable[[str], None]) -> None:
+        """Make the directory of the generation, with a copy of the former job's checkpoint."""
+        project, query, record = self.project, self.query, self.record
+        with writing_to(new.home):
+            remove_tree(new.home)
+            new.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            facts = {name: record.facts[name] for name in AdoptionRecord.__dataclass_fields__}
+            replace_file(new.adoption, json.dumps(facts) + "\n")
+            made = copy_checkpoint(self.old, new.checkpoint, new.checkpoint, built.names)
         if errors := [problem for problem in made.problems() if problem.severity == "error"]:
             raise CheckpointError(errors)
         reached("copied")
-        with self.named():
-            query.sink.adoption.take_over(built.frame, self.context(layout.staged), plan.batch)
-        reached("sink")
-        enter_sink(project, query, layout)
+        enter_sink(project, query, new)
         if not project.refreshed_tables_of(query):
-            facts = StartFacts(
-                project=project, query=query, register=read_register(project.storage), layout=layout.staged
-            )
-            enter(layout, current_revision(facts, built.frame, built.streams))
+            register = read_register(project.storage)
+            made_facts = StartFacts(project=project, query=query, register=register, layout=new)
+            enter(new, current_revision(made_facts, built.frame, built.streams))
+        with writing_to(new.home):
+            enter_made(new, self.live, record, record.facts["batch"])
         reached("entered")
-        with writing_to(layout.home):
-            publish(made.root, layout.checkpoint)
-        reached("moved")
-        return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
 
     def _undone(self, reached: Callable[[str], None]) -> Adoption:
         raise self._irreversible("a reset takes it back", "reset the query (headrace reset QUERY)")
@@ -197,8 +214,8 @@ class Adopt(Change[AdoptionPlan, Adoption]):
     def _named(self) -> Checkpoint:
         """The checkpoint at a local path, or in a store that the project's settings lead to."""
         named, project = self.checkpoint, self.project
-        if named is None and (record := AdoptionRecord.of(self.layout)) is not None:
-            named = record.checkpoint
+        if named is None and self.record.change == self.name and self.record.is_between:
+            named = str(self.record.facts["checkpoint"])
         if named is None:
             raise self._refused("it was not said which checkpoint", self._command("--checkpoint DIR"))
         if not is_known(named):
@@ -236,9 +253,9 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             # What was cut off may have taken them over.
             if record is None:
                 with self.named():
-                    held = tuple(adoption.foreign_rows(frame, self._former()))
+                    held = tuple(adoption.foreign_rows(frame, self._foreign()))
                     if adoption.tells_batches:
-                        batch = self._last_written(adoption.foreign_batch(frame, self._former()))
+                        batch = self._last_written(adoption.foreign_batch(frame, self._foreign()))
             yield Built(frame, streams, names, self._planned(names, held, batch, notes, continues=record is not None))
 
     def _planned(
@@ -256,7 +273,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             query=self.query.name,
             checkpoint=str(old.root),
             id=old.id or "",
-            generation=self.layout.generation,
+            generation=self.live.generation,
             first=min(old.offset_numbers(), default=0),
             committed=committed,
             planned=None if last == committed else last,
@@ -273,7 +290,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
 
     def _require_possible(self) -> AdoptionRecord | None:
         """Raise if the query, its place or the directory cannot be used, without Spark; what was cut off, if so."""
-        query, layout = self.query, self.layout
+        query, layout = self.query, self.live
         errors = [each for each in check_structure_of(self.project, [query.name]) if each.severity == "error"]
         if errors:
             raise CheckFailed(errors)
@@ -285,10 +302,14 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             )
             fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
             raise CheckFailed(code="HR596", what=fault + why, fix=fix, where=query.where)
-        record, here = AdoptionRecord.of(layout), Checkpoint(layout.checkpoint)
+        self._require_no_other()
+        here, record = Checkpoint(layout.checkpoint), None
+        if self.record.change == self.name and self.record.is_between:
+            names = AdoptionRecord.__dataclass_fields__
+            record = AdoptionRecord(**{name: self.record.facts[name] for name in names})
         begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
-        if begun if record is None else not record.is_cut_off(layout):
-            how = "was adopted already" if record is not None else "has run already"
+        if begun and record is None:
+            how = "was adopted already" if layout.adoption.exists() else "has run already"
             fault = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
             fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
             raise CheckFailed(code="HR580", what=fault, fix=fix, where=query.where)
@@ -361,9 +382,9 @@ class Adopt(Change[AdoptionPlan, Adoption]):
     def _place(self) -> Where:
         return Where(file=str(self.old.root))
 
-    def _former(self) -> SinkContext:
+    def _foreign(self) -> SinkContext:
         """The sink's context while the query's batches are still those of the former job."""
-        return replace(self.context(self.layout), checkpoint=self.old.root)
+        return replace(self.context(self.live), checkpoint=self.old.root)
 
 
 def state_misfits(

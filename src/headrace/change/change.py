@@ -7,19 +7,24 @@ done again. Nothing of the query is read before no other command and no driver c
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, ClassVar, Generic, Literal, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from headrace.contract import same_place
-from headrace.errors import CheckFailed, CheckpointError, PlatformError
+from headrace.contract import SinkContext, same_place
+from headrace.errors import CheckFailed, CheckpointError, HeadraceError, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded
-from headrace.queries.changes import ChangeName, ChangeRecord, ChangeStatus, Way, rebuilding, require_ended
+from headrace.queries.changes import ChangeStatus, rebuilding, require_ended
 from headrace.queries.driver_lock import DriverLock
-from headrace.queries.layout import QueryLayout, layout_of
+from headrace.queries.layout import QueryLayout, layout_of, log_of
+from headrace.queries.location import former_location
+from headrace.queries.log import ChangeName, Directory, Kind, LogRecord, append, as_facts, begin, remove_unreachable
 from headrace.run.sink_work import SinkWork, ignore, require_stopped
+from headrace.storage.durable import remove_tree
+from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +55,6 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
         super().__init__(project, project.query(query), spark, changes=False)
         self._locks: list[DriverLock] = []
-        self._takes_back = False
 
     # ------------------------------------------------------------------------------------------------- the ways
 
@@ -70,12 +74,8 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     def undo(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Bring back what the change has set aside, or end that. Raises as `apply`."""
-        self._takes_back = True
-        try:
-            with self._opened():
-                return self._undone(self._alone(reached))
-        finally:
-            self._takes_back = False
+        with self._opened():
+            return self._undone(self._alone(reached))
 
     def discard(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Delete for good what the change has set aside, or end that. Raises as `apply`."""
@@ -115,33 +115,129 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """The steps that delete what the way back needs."""
 
     def _look(self) -> None:
-        """Read which generation is in use; raise if something else keeps the change from being made."""
+        """Read the query's log; raise if something else keeps the change from being made."""
         if not self.query.sink.facts.durable:
             raise self._nothing(
                 f"the sink of query '{self.query.name}' keeps nothing, so that each start begins from scratch"
             )
         self.live = layout_of(self.project, self.query)
-        if not self._takes_back_half():
-            self._require_no_other()
-
-    def _require_ended(self, kind: type[ChangeRecord]) -> None:
-        """Raise CheckpointError if a change of this kind was cut off, unless this one was too and is taken back."""
-        if not self._takes_back_half():
-            require_ended(self.live, kind)
-
-    def _takes_back_half(self) -> bool:
-        """Whether this change was cut off and is taken back, which it can be though another one was begun.
-
-        The record of one of the two came late, from a process that was stopped for longer than its lease and takes no
-        step after it. So each can be taken back, though neither can be ended over the other.
-        """
-        status = self.status if self._takes_back else None
-        return status is not None and status.is_cut_off
+        self.record = log_of(self.live) or LogRecord()
+        self._require_no_other()
 
     def _require_no_other(self) -> None:
-        """Raise CheckFailed if a rebuild has been begun, which has a lock of its own."""
+        """Raise CheckFailed or CheckpointError if another change is under way."""
         if findings := list(rebuilding(layout_of(self.project, self.query))):
             raise CheckFailed(findings)
+        record = self.record
+        if record.is_open and record.change != self.name:
+            require_ended(self.live)
+            raise self._refused(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
+
+    # ------------------------------------------------------------------------------------------------- the log
+
+    def _begin(self, target: Directory, **facts: Any) -> LogRecord:
+        """Keep that a change begins, after which `target` is live."""
+        settled = self.record.settled
+        return self._enter(
+            "intent",
+            change=self.name,
+            of=0,
+            begun="",
+            target=target,
+            facts={**facts, "former": str(self.record.live)},
+            following=max(self.record.following, target.generation + 1),
+            before=None if settled is None else as_facts(settled),
+        )
+
+    def _next(self, generation: int) -> Directory:
+        """The directory of a generation that the next record makes."""
+        return Directory(generation=generation, made=self.record.number + 1)
+
+    def _enter(self, kind: Kind, **more: Any) -> LogRecord:
+        """Write the next record, unless another process has taken a lock or has written it."""
+        self._require_locked()
+        self.record = append(self.live.folder, self.query.name, replace(self.record, kind=kind, **more))
+        self.live = replace(self.live, head=self.record.mark("start"))
+        self._require_locked()
+        return self.record
+
+    def _complete(self) -> None:
+        """Keep that the change is done: its target is live, and what was live before is kept."""
+        record = self.record
+        assert record.target is not None
+        kept = tuple(dict.fromkeys((*record.kept, self._former)))
+        self._enter("done", live=record.target, kept=kept, building=None)
+        self._remove_unreachable()
+
+    def _end_undoing(self) -> None:
+        """Keep that the change is undone: what was live before is live again."""
+        former = self._former
+        kept = tuple(directory for directory in self.record.kept if directory != former)
+        self._enter("undone", live=former, kept=kept, target=None)
+        self._remove_unreachable()
+
+    def _remove_unreachable(self) -> None:
+        """Delete what nothing leads to any more; what is left is in nobody's way."""
+        with suppress(HeadraceError, OSError):
+            remove_unreachable(self.live.folder, self.record)
+
+    @property
+    def _former(self) -> Directory:
+        """What was live before the change."""
+        former = self.record.former
+        assert former is not None
+        return former
+
+    def _undo_begins(self, require_unchanged: Callable[[LogRecord], None]) -> None:
+        """Keep that the change is undone, whether it is done or was cut off."""
+        record, settled = self.record, self.record.settled
+        if record.kind == "discarding" or (settled is None and not record.is_between):
+            deleted = record.kind == "discarding"
+            why = "what was set aside is being discarded" if deleted else "there is none"
+            raise self._irreversible(why, f"end that: {self._then('discard')}" if deleted else "")
+        if settled is not None:
+            if settled.change != self.name:
+                raise self._irreversible(f"a {settled.change} came after it", f"first {self._then('undo')}")
+            require_unchanged(settled)
+            record = replace(settled, number=record.number, live=record.live, kept=record.kept)
+            record = replace(record, following=self.record.following)
+        self.record = record
+        self._enter("undoing")
+
+    def _undo_fails(self) -> None:
+        """Keep that the sink has undone nothing, so that the change is what it was."""
+        self._enter("done" if self.record.live == self.record.target else "intent")
+
+    def _delete_kept(self, kept: Sequence[Directory], reached: Callable[[str], None]) -> None:
+        """Delete for good what changes have put out of use."""
+        record = self.record
+        if record.kind != "discarding":
+            rest = tuple(directory for directory in record.kept if directory not in kept)
+            current = record.current
+            own = current.facts if current is not None and current.change == self.name else {}
+            facts = {**own, "discards": [str(directory) for directory in kept]}
+            record = self._enter("discarding", change=self.name, of=0, begun="", target=None, facts=facts, kept=rest)
+        reached("recorded")
+        for name in record.facts["discards"]:
+            directory = Directory.parse(name)
+            assert directory is not None
+            old = self.live.at(directory)
+            if former_location(self.project, self.query, old) is None:
+                with self.named():
+                    self._forget(replace(self.context(old), mark=record.mark("discard")))
+            with writing_to(old.home):
+                remove_tree(old.home)
+        reached("deleted")
+        self._enter("discarded", before=None)
+        self._remove_unreachable()
+
+    def _forget(self, context: SinkContext) -> None:
+        """Delete what the sink keeps of a generation that was put out of use."""
+        self.query.sink.reset.discard(context, self.session)
+
+    def _mark(self, way: Literal["there", "back"], layout: QueryLayout) -> SinkContext:
+        """The context of a generation for the step of the change that the sink makes."""
+        return replace(self.context(layout), mark=self.record.mark(way))
 
     @contextmanager
     def _opened(self, *, changes: bool = True) -> Iterator[None]:
@@ -155,6 +251,8 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         with self._locked(driver_lock.take(self.project, self.query) if changes else None):
             try:
                 with commanded(self.query), self._resumable():
+                    if changes and self.query.sink.facts.durable:
+                        begin(layout_of(self.project, self.query).folder)
                     self._look()
                     yield
             finally:
@@ -196,12 +294,6 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         for lock in self._locks:
             lock.require_held(self.query)
 
-    def _enter(self, record: ChangeRecord, layout: QueryLayout) -> None:
-        """Keep the record of what is done next, unless another process has taken a lock, before or meanwhile."""
-        self._require_locked()
-        record.enter(layout)
-        self._require_locked()
-
     def _require_alone(self) -> None:
         """Raise CheckFailed if another process changes the query, or may do so, now that the record is there."""
         self._require_locked()
@@ -240,25 +332,29 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """The command line for a change that was begun."""
         return f"headrace change {verb} {self.query.name}"
 
-    def _standing(self, way: Way, begun: str, done: str) -> ChangeStatus:
-        """The status of a reset or a rewind; `done`: what it has made of the query."""
-        name = self.query.name
-        sentence = {
-            "done": f"query '{name}' {done}; take it back: {self._then('undo')}; delete that for good: "
-            f"{self._then('discard')}",
-            "undo": f"the undoing of a {self.name} of query '{name}' was cut off; end it: {self._then('resume')}",
-            "discard": f"what a {self.name} of query '{name}' has set aside is being deleted; end that: "
-            f"{self._then('resume')}",
-        }.get(way) or (
-            f"a {self.name} of query '{name}' was cut off; end it: {self._then('resume')}; or take it back: "
-            f"{self._then('undo')}"
-        )
+    def _status_of(self, done: str) -> ChangeStatus | None:
+        """The status of a reset or a rewind by the query's log; `done`: what it has made of the query."""
+        record = log_of(layout_of(self.project, self.query))
+        current = None if record is None else record.current
+        if record is None or current is None or current.change != self.name:
+            return None
+        name, undo, discard = self.query.name, self._then("undo"), self._then("discard")
+        phase, sentence = {
+            "intent": (self.name, f"a {self.name} of query '{name}' was cut off; end it: {self._then('resume')}; or "),
+            "done": ("done", f"query '{name}' {done}; take it back: {undo}; delete that for good: {discard}"),
+            "undoing": ("undo", f"the undoing of a {self.name} of query '{name}' was cut off; end it: "),
+            "discarding": (
+                "discard",
+                f"what a {self.name} of query '{name}' has kept is being deleted; end that: ",
+            ),
+        }[current.kind]
+        sentence += {"intent": f"take it back: {undo}", "done": ""}.get(current.kind, self._then("resume"))
         return ChangeStatus(
             query=name,
             change=self.name,
-            phase=way,
-            begun=begun,
-            is_cut_off=way not in ("done", "discard"),
+            phase=phase,
+            begun=current.begun,
+            is_cut_off=current.is_between,
             sentence=sentence,
         )
 

@@ -10,23 +10,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace.change import shadow
 from headrace.change.change import Change, late_note, readers
 from headrace.change.comparison import RebuildReport, report_on
+from headrace.change.reset import set_aside
 from headrace.checkpoint import Checkpoint
-from headrace.contract import Observer
-from headrace.errors import CheckFailed, Finding, HeadraceError, PlainData
+from headrace.contract import Observer, SinkContext
+from headrace.errors import CheckFailed, Finding, HeadraceError, NothingChanged, PlainData
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
-from headrace.queries.changes import Phase, RebuildRecord, ResetRecord, RewindRecord, require_ended
+from headrace.queries.changes import require_ended
 from headrace.queries.driver_lock import DriverLock
 from headrace.queries.facts import StartFacts
-from headrace.queries.layout import QueryLayout, history_file, latest_generation, layout_of
+from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.location import former_location, table_before, waiting_renames
+from headrace.queries.log import Directory, Kind, as_facts
 from headrace.run.plan import plan
 from headrace.run.rename import apply_renames
 from headrace.run.sink_work import ignore, require_stopped
@@ -95,11 +97,6 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         self.since, self.accept_partial = since, accept_partial
 
     @property
-    def _layout(self) -> QueryLayout:
-        """The query's places, whichever generation it runs as."""
-        return layout_of(self.project, self.query)
-
-    @property
     def status(self) -> shadow.RebuildStatus | None:
         return shadow.rebuild_status(self.project, self.query.name)
 
@@ -134,12 +131,12 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         reached: Callable[[str], None] = ignore,
     ) -> RebuildResult:
         """End what was stopped or cut off, whichever way it went. Raises as every change."""
-        record = RebuildRecord.of(self._layout)
-        if record is None or record.phase == "swapped":
+        status = self.status
+        if status is None or status.phase == "swapped":
             raise self._nothing(f"no rebuild of query '{self.query.name}' was cut off")
-        if record.phase == "rolling-back":
+        if status.phase == "rolling-back":
             return self.undo(reached=reached)
-        if record.phase in ("abandoning", "discarding"):
+        if status.phase in ("abandoning", "discarding"):
             return self.discard(reached=reached)
         return self.apply(approve=approve, wait=wait, reporter=reporter, notify=notify, reached=reached)
 
@@ -156,121 +153,192 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _look(self) -> None:
         shadow.exchange(self.query)
-        record = RebuildRecord.of(self._layout)
-        if record is None:
-            return
-        number = latest_generation(self._layout)
-        if record.phase in ("swapping", "rolling-back"):
-            number = record.former  # Of the other one a part may lie there.
-        if table_before(self.project, self.query, self._generation(number)) is not None:
+        super()._look()
+        # Of one that was cut off the records may have the place of either.
+        live = self.live.at(self._former) if self.record.is_between else self.live
+        if self._is_begun and table_before(self.project, self.query, live) is not None:
             why = "its table is to be renamed, and what the rebuild has made has the former name"
             raise self._refused(why, f"name the table as before; or give the rebuild up: {self._then('discard')}")
 
+    def _require_no_other(self) -> None:
+        record = self.record
+        if record.is_open and record.change != self.name:
+            require_ended(self.live)
+            raise self._refused(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
+
+    @property
+    def _former(self) -> Directory:
+        current = self.record.current
+        assert current is not None
+        assert current.former is not None
+        return current.former
+
+    @property
+    def _is_begun(self) -> bool:
+        """Whether a rebuild is under way, or was swapped in."""
+        current = self.record.current
+        return current is not None and current.change == self.name
+
     def _preview(self) -> RebuildPlan:
-        record = RebuildRecord.of(self._layout)
-        if record is not None and record.phase != "building":
-            raise self._in_the_way(record)
-        begun = record or self._beginning()
+        if self._is_begun and self.record.kind != "building":
+            raise self._in_the_way()
+        facts = self.record.facts if self._is_begun else self._beginning()
+        made = self._made if self._is_begun else self._next(self.record.following)
         return RebuildPlan(
             query=self.query.name,
-            former=begun.former,
-            generation=begun.generation,
-            since=begun.since,
-            notes=begun.notes,
-            continues=record is not None,
+            former=self.record.live.generation,
+            generation=made.generation,
+            since=facts["since"],
+            notes=tuple(facts["notes"]),
+            continues=self._is_begun,
         )
 
     def _applied(self, reached: Callable[[str], None]) -> RebuildResult:
-        record = RebuildRecord.of(self._layout)
-        if record is not None:
-            self._require_same_sink(record)
+        if self._is_begun:
+            self._require_same_sink()
         else:
             self._bring_along()
-        if record is not None and record.phase == "swapping":
+        if self._is_begun and self.record.kind == "intent":
             with self._stopped(self._wait):
-                return self._swapped(shadow.swap_in(self, record, reached))
-        if record is not None and record.phase != "building":
-            raise self._in_the_way(record)
-        if record is None:
-            record = self._beginning()
-            number = record.former
-            record.begin(self._layout, lambda: self._require_unchanged(number))
-            # A driver of a rebuild that was discarded may have gone on for a moment.
-            self._remove_beside(record)
+                return self._swapped(reached)
+        if self._is_begun and self.record.kind != "building":
+            raise self._in_the_way()
+        if not self._is_begun:
+            self._begin_building()
+        facts = self.record.facts
         spark = self._streaming_session()
-        for note in record.notes:
+        for note in facts["notes"]:
             self._notify(note)
-        shadow.make(self.project, self.query, record)
+        with writing_to(self.live.folder):
+            self._rebuilt.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         reached("begun")
-        begins = datetime.fromisoformat(record.since) if record.since else None
-        sources = shadow.sources_beside(self.project, self.query, self._generation(record.former), begins, spark)
+        begins = datetime.fromisoformat(facts["since"]) if facts["since"] else None
+        sources = shadow.sources_beside(self.project, self.query, self.live, begins, spark)
         beside = shadow.shadow(self.project, self.query, sources=sources)
         if not catch_up(beside, self.query, spark, self._reporter):
-            return self._result("stopped", record.former)
+            return self._result("stopped", self.record.live.generation)
         reached("caught-up")
-        record, report = self._compared(beside, record, spark)
+        report = self._compared(beside, spark)
         reached("compared")
         self._require_right(report)
         if not self._approve(report):
-            return replace(self._result("compared", record.former), report=report)
+            return replace(self._result("compared", self.record.live.generation), report=report)
         with self._stopped(self._wait):
             # What came while the query was still running.
-            made = Checkpoint(shadow.layout_beside(self.project, self.query, record).checkpoint)
+            made = Checkpoint(self._rebuilt.checkpoint)
             verified = made.last_committed
             if not catch_up(beside, self.query, spark, self._reporter):
-                return self._result("stopped", record.former)
+                return self._result("stopped", self.record.live.generation)
             if made.last_committed != verified:
-                record, report = self._compared(beside, record, spark)
+                report = self._compared(beside, spark)
                 self._require_right(report)
-            self._require_locked()
-            return replace(self._swapped(shadow.swap_in(self, record, reached)), report=report)
+            return replace(self._swapped(reached), report=report)
+
+    def _begin_building(self) -> None:
+        """Keep that a generation is being built, unless another change has begun since this one has looked."""
+        facts, settled, made = self._beginning(), self.record.settled, self._next(self.record.following)
+        self._enter(
+            "building",
+            change=self.name,
+            of=0,
+            begun="",
+            target=made,
+            building=made,
+            facts={**facts, "former": str(self.record.live), "made": str(made)},
+            following=made.generation + 1,
+            before=None if settled is None else as_facts(settled),
+        )
+
+    @property
+    def _made(self) -> Directory:
+        """The directory of the rebuilt generation."""
+        made = Directory.parse(str(self.record.facts["made"]))
+        assert made is not None
+        return made
+
+    @property
+    def _rebuilt(self) -> QueryLayout:
+        return self.live.at(self._made)
+
+    def _contexts(self, way: Literal["there", "back"]) -> tuple[SinkContext, SinkContext]:
+        """Those of the former generation and of the rebuilt one, for the sink's step."""
+        former, rebuilt = self._mark(way, self.live.at(self._former)), self.context(self._rebuilt)
+        return former, replace(rebuilt, rebuilds=True)
+
+    def _swapped(self, reached: Callable[[str], None]) -> RebuildResult:
+        """Let the rebuilt generation be the one that the query runs as; the former one is kept."""
+        was = self.record.kind
+        # By a record of its own, so that whoever began it can do nothing more.
+        self._enter("intent", target=self._made)
+        reached("recorded")
+        try:
+            with self.named():
+                shadow.exchange(self.query).swap_in(*self._contexts("there"), self.session)
+        except NothingChanged:
+            reached("unchanged")
+            if was == "building":
+                self._enter("building")
+            raise
+        reached("sink")
+        shadow.enter_place(self.project, self.query, self._rebuilt, self.query.sink)
+        reached("rewritten")
+        shadow.take_over_history(self.project, self.query, self._made.generation)
+        self._complete()
+        shadow.remove_history(self.project, self.query)
+        return replace(self._result("swapped", self._made.generation), kept=self._former.generation)
 
     def _undone(self, reached: Callable[[str], None]) -> RebuildResult:
-        record = self._required("swapping", "swapped", "rolling-back")
-        newest = latest_generation(self._layout)
-        if newest > record.generation:
-            why = f"it was reset since, and is generation {newest} now"
-            fix = f"take that back first: {self._then('undo')}; or delete the former one for good"
-            raise self._irreversible(why, fix)
+        if self._is_begun or self.record.current is None:
+            self._require_begun("intent", "done", "undoing")
         with self._stopped(False):
-            shadow.swap_out(self, record, reached)
-        return self._result("rolled-back", record.former)
+            self._swap_out(reached)
+        return self._result("rolled-back", self.record.live.generation)
+
+    def _swap_out(self, reached: Callable[[str], None]) -> None:
+        """Let the former generation be the one that the query runs as; the rebuilt one is being built, as before."""
+        self._undo_begins(lambda _: None)
+        reached("recorded")
+        swap = shadow.exchange(self.query)
+        try:
+            with self.named():
+                swap.swap_out(*self._contexts("back"), self.session)
+        except NothingChanged:
+            reached("unchanged")
+            self._undo_fails()
+            raise
+        reached("sink")
+        shadow.enter_place(self.project, self.query, self._rebuilt, swap.beside)
+        reached("rewritten")
+        former = self._former
+        kept = tuple(directory for directory in self.record.kept if directory != former)
+        self._enter("building", live=former, kept=kept, building=self._made)
 
     def _discarded(self, reached: Callable[[str], None]) -> RebuildResult:
-        record = self._required("building", "abandoning", "swapping", "swapped", "discarding")
-        if record.phase in ("swapped", "discarding"):
-            return self._without_former(record)
-        if record.phase == "swapping":
+        self._require_begun("building", "intent", "done", "discarding")
+        if self.record.kind == "done" or (self.record.kind == "discarding" and not self.record.facts.get("abandons")):
             with self._stopped(False):
-                record = shadow.swap_out(self, record, reached)
-        record = record.at_phase("abandoning").enter(self._layout)
+                self._delete_kept(set_aside(self.record), reached)
+            return self._result("discarded", self.record.live.generation)
+        if self.record.kind == "intent":
+            with self._stopped(False):
+                self._swap_out(reached)
+        rebuilt = self._rebuilt
+        if self.record.kind != "discarding":
+            self._enter("discarding", facts={**self.record.facts, "abandons": True, "discards": [str(self._made)]})
         reached("recorded-abandoning")
-        self._remove_beside(record, reached)
+        with self.named():
+            context = replace(self.context(rebuilt), rebuilds=True, mark=None)
+            shadow.exchange(self.query).drop_beside(context, self.session)
+        reached("dropped")
+        shadow.remove_history(self.project, self.query)
+        with writing_to(rebuilt.home):
+            remove_tree(rebuilt.home)
+        reached("removed")
         if (file := history_file(self.project.local_storage)).exists():
             with suppress(HeadraceError), History.open(file) as history:
-                history.forget(self.query.name, record.generation)
-        RebuildRecord.remove(self._layout)
-        return self._result("abandoned", record.former)
-
-    def _remove_beside(self, record: RebuildRecord, reached: Callable[[str], None] = ignore) -> None:
-        with self.named():
-            rebuilt = self.context(shadow.layout_beside(self.project, self.query, record))
-            shadow.exchange(self.query).drop_beside(replace(rebuilt, rebuilds=True), self.session)
-        reached("dropped")
-        shadow.remove(self.project, self.query)
-        reached("removed")
-
-    def _without_former(self, record: RebuildRecord) -> RebuildResult:
-        with self._stopped(False):
-            record = record.at_phase("discarding").enter(self._layout)
-            self._require_locked()
-            former = self._generation(record.former)
-            with self.named():
-                self.query.sink.reset.discard(self.context(former), self.session)
-            with writing_to(former.home):
-                remove_tree(former.home)
-            RebuildRecord.remove(self._layout)
-        return self._result("discarded", latest_generation(self._layout))
+                history.forget(self.query.name, rebuilt.generation)
+        self._enter("discarded", target=None, building=None)
+        return self._result("abandoned", self.record.live.generation)
 
     # ------------------------------------------------------------------------------------------------- its beginning
 
@@ -285,15 +353,13 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 for finding in apply_renames(facts, self._streaming_session(), rebuilds=True):
                     self._notify(finding.what)
 
-    def _beginning(self) -> RebuildRecord:
-        """The record of a rebuild that begins; raises where there is nothing to rebuild, or not from all of it.
+    def _beginning(self) -> dict[str, Any]:
+        """What is kept of a rebuild that begins; raises where there is nothing to rebuild, or not from all of it.
 
         What is seen without Spark is refused before it is started.
         """
         project, query, since = self.project, self.query, self.since
-        number = latest_generation(self._layout)
-        former = self._generation(number)
-        require_ended(former, ResetRecord, RewindRecord)
+        former = self.live
         if Checkpoint(former.checkpoint).last_batch is None:
             raise self._refused("it has never run", f"run it: headrace run {query.name}")
         if elsewhere := former_location(project, query, former):
@@ -315,7 +381,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 raise self._refused(why, f"let it be read from the beginning: {self._command('')}")
             text = since.isoformat()
             note = f"the new result has only what came from {text} on"
-            return RebuildRecord.begun(number, (note, *notes), since=text)
+            return {"since": text, "notes": [note, *notes]}
         missing = list(shadow.gone(project, query, former, spark))
         if missing and not self.accept_partial:
             raise CheckFailed([self._lacking(why) for why in missing])
@@ -323,16 +389,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         (judgement,) = plan(project, [query.name], spark=spark, connect=False)
         if judgement.verdict == "same" and not judgement.notes:
             notes.append("the query is what ran, so that its result is computed once more as it was")
-        return RebuildRecord.begun(number, tuple(notes))
-
-    def _require_unchanged(self, former: int) -> None:
-        """Raise if another change of the query has begun, or was made, since this one has looked at it."""
-        layout = self._generation(former)
-        self._require_locked()
-        require_ended(layout, ResetRecord, RewindRecord)
-        newest = latest_generation(layout)
-        if newest != former or Checkpoint(layout.checkpoint).last_batch is None:
-            raise self._refused("another command was changing it", f"give the command again: {self._command('')}")
+        return {"since": "", "notes": notes}
 
     def _lacking(self, why: str) -> Finding:
         kept = f"the former rows are kept after the swap, and can be copied, until {self._then('discard')}"
@@ -345,7 +402,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _streaming_session(self) -> SparkSession:
         """The session in which queries run, begun when it is asked for."""
-        from headrace.build.project_session import session
+        from headrace.frames.project_session import session
 
         if self.spark is None:
             self.spark, self.own_session = session(self.project, purpose="backlog"), True
@@ -372,19 +429,18 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     # ------------------------------------------------------------------------------------------------- what is said
 
-    def _required(self, *phases: Phase) -> RebuildRecord:
-        """The record, which has to be at one of `phases`; raises CheckFailed."""
-        record = RebuildRecord.of(self._layout)
-        if record is None:
+    def _require_begun(self, *kinds: Kind) -> None:
+        """Raise CheckFailed unless a rebuild was begun and is at one of `kinds`."""
+        current = self.record.current
+        if current is None or not self._is_begun:
             raise self._nothing(f"there is no rebuild of query '{self.query.name}'")
-        if record.phase not in phases:
-            raise self._in_the_way(record)
-        self._require_same_sink(record)
-        return record
+        if current.kind not in kinds:
+            raise self._in_the_way()
+        self._require_same_sink()
 
-    def _require_same_sink(self, record: RebuildRecord) -> None:
+    def _require_same_sink(self) -> None:
         """Raise CheckFailed if the results of the rebuild lie where the sink writes no more."""
-        if elsewhere := former_location(self.project, self.query, self._generation(record.former)):
+        if elsewhere := former_location(self.project, self.query, self.live.at(self._former)):
             why = f"its sink was {elsewhere} when the rebuild began, and is another one now"
             raise self._refused(why, "name the former sink again")
 
@@ -395,10 +451,12 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             fix = f"look at it: {self._then('status')}; and give it up: {self._then('discard')}"
             raise CheckFailed(code="HR573", what=fault, fix=fix, where=self.query.where)
 
-    def _in_the_way(self, record: RebuildRecord) -> CheckFailed:
+    def _in_the_way(self) -> CheckFailed:
         """The refusal of a way, since the rebuild is at another phase."""
-        whose, number = f"the rebuild of query '{self.query.name}'", record.former
-        said: dict[Phase, tuple[str, str]] = {
+        status = self.status
+        assert status is not None
+        whose, number = f"the rebuild of query '{self.query.name}'", status.former
+        fault, fix = {
             "building": (f"{whose} was not swapped in", f"{self._command('')}; or give it up: {self._then('discard')}"),
             "swapping": (f"the swap of {whose} was cut off", f"end it: {self._then('resume')}"),
             "swapped": (
@@ -408,27 +466,18 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             "rolling-back": (f"the roll-back of {whose} was cut off", f"end it: {self._then('resume')}"),
             "abandoning": (f"{whose} was being given up", f"end that: {self._then('resume')}"),
             "discarding": (f"generation {number} is being deleted", f"end that: {self._then('resume')}"),
-        }
-        fault, fix = said[record.phase]
+        }[status.phase]
         return CheckFailed(code="HR571", what=fault, fix=fix, where=self.query.where)
 
-    def _generation(self, number: int) -> QueryLayout:
-        return replace(self._layout, generation=number)
+    def _compared(self, beside: Project, spark: SparkSession) -> RebuildReport:
+        """What is found of the rebuilt result, which the log keeps."""
+        report = self._report(beside, spark)
+        self._enter("building", facts={**self.record.facts, "report": report.as_dict()})
+        return report
 
-    def _compared(
-        self, beside: Project, record: RebuildRecord, spark: SparkSession
-    ) -> tuple[RebuildRecord, RebuildReport]:
-        """What is found of the rebuilt result, and the record with it."""
-        report = self._report(beside, record, spark)
-        self._require_locked()
-        return replace(record, report=report.as_dict()).enter(self._layout), report
-
-    def _report(self, beside: Project, record: RebuildRecord, spark: SparkSession) -> RebuildReport:
-        after = replace(self.context(shadow.layout_beside(self.project, self.query, record)), rebuilds=True)
-        return report_on(beside, self.query, self.context(self._generation(record.former)), after, spark)
-
-    def _swapped(self, record: RebuildRecord) -> RebuildResult:
-        return replace(self._result("swapped", record.generation), kept=record.former)
+    def _report(self, beside: Project, spark: SparkSession) -> RebuildReport:
+        after = replace(self.context(self._rebuilt), rebuilds=True)
+        return report_on(beside, self.query, self.context(self.live), after, spark)
 
     def _result(self, done: RebuildDone, generation: int) -> RebuildResult:
         return RebuildResult(query=self.query.name, done=done, generation=generation)

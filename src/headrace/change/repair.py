@@ -13,7 +13,6 @@ from headrace.change.change import Change
 from headrace.contract import Correction, SinkRepair, Snapshot
 from headrace.errors import PlainData
 from headrace.model import Project
-from headrace.queries.changes import AdoptionRecord, ResetRecord, RewindRecord, require_ended
 from headrace.verifier.comparison import find_corrections
 from headrace.verifier.proof import verify_each
 from headrace.verifier.scope import WHOLE, RowScope
@@ -57,10 +56,6 @@ class Repair(Change[RepairPlan, RepairResult]):
     ) -> None:
         super().__init__(project, query, spark=spark)
         self.scope = scope
-
-    def _look(self) -> None:
-        super()._look()
-        require_ended(self.live, ResetRecord, RewindRecord, AdoptionRecord)
 
     def _preview(self) -> RepairPlan:
         return self._repaired(lambda correction: None)

@@ -1,36 +1,31 @@
 """A query reset: what it has done is set aside, and the next generation reads its sources from the beginning.
 
-The record comes first, the sink second; the one step that ends the generation is the renaming of its directory.
+The record of what is intended comes first, the sink second; the record that it is done ends the generation.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.change.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.logs import Part, numbered_files
-from headrace.contract import Held
+from headrace.contract import Held, SinkContext
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.model import Project
-from headrace.queries import changes
-from headrace.queries.changes import Choice
-from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of, newest_of
+from headrace.queries.changes import ChangeStatus, Choice
+from headrace.queries.layout import QueryLayout, layout_of, log_of, newest_of
 from headrace.queries.location import former_location, table_before
-from headrace.storage.durable import end_move, move, remove_tree, size_of, sync
-from headrace.storage.private import writing_to
+from headrace.queries.log import Directory, LogRecord
+from headrace.storage.durable import size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FOLDERS = {Part.OFFSETS: "planned batches", Part.COMMITS: "committed batches"}
-# What tells of the reset itself, where a directory is not moved in one step.
-_LAST = ("sink.json", "reset.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,48 +70,40 @@ class Reset(Change[ResetPlan, ResetResult]):
         super().__init__(project, query, spark=spark)
         self.result = result
 
-    def _look(self) -> None:
-        if self.changes:
-            # In an object store a directory is moved in steps, and what a crash has left in the former place would be
-            # in the way of `undo`.
-            with writing_to(self.project.storage):
-                live = layout_of(self.project, self.query)
-                for number in generations_set_aside(live):
-                    end_move(replace(live, generation=number).set_aside.home)
-        super()._look()
-        self._require_ended(changes.RewindRecord)
+    def _require_no_other(self) -> None:
+        # A reset is the way back from an adoption that was cut off.
+        if not (self.record.change == "adopt" and self.record.is_between):
+            super()._require_no_other()
 
     @property
-    def status(self) -> changes.ChangeStatus | None:
+    def status(self) -> ChangeStatus | None:
         live = layout_of(self.project, self.query)
-        begun = changes.ResetRecord.cut_off(live)
-        if begun is None:
-            aside = changes.newest_set_aside(live)
-            record = None if aside is None else changes.ResetRecord.of(aside)
-            if aside is not None and record is None:
-                # It comes last, where a directory is moved in steps.
-                record = changes.ResetRecord.of(replace(live, generation=aside.generation))
-            return (
-                None
-                if record is None
-                else self._standing("done", record.at, f"was reset, and is generation {live.generation}")
-            )
-        return self._standing(begun[1].way, begun[1].at, "")
+        standing = self._status_of(f"was reset, and is generation {live.generation}")
+        record = log_of(live)
+        current = None if record is None else record.current
+        if standing is not None or record is None or not (current is None or current.change == "rewind"):
+            return standing
+        if not (kept := set_aside(record)):
+            return None
+        name, numbers = self.query.name, ", ".join(str(directory.generation) for directory in kept)
+        sentence = f"generation {numbers} of query '{name}' is kept; delete that for good: {self._then('discard')}"
+        return ChangeStatus(query=name, change="reset", phase="done", begun="", is_cut_off=False, sentence=sentence)
 
     # ------------------------------------------------------------------------------------------------- the steps
 
     def _preview(self) -> ResetPlan:
-        begun, result = changes.ResetRecord.cut_off(self.live), self.result
-        if begun is not None and begun[1].way == "undo":
+        record, result = self.record, self.result
+        adopts = record.change == "adopt" and record.is_between
+        if record.kind == "undoing":
             raise self._refused("the undoing of a reset was cut off", f"end it: {self._then('undo')}")
-        continues = begun is not None and begun[1].way == "reset"
-        if begun is not None and continues and result not in (None, begun[1].result):
-            kept = begun[1].result
-            why = f"a reset that {'keeps' if kept == 'keep' else 'drops'} its result was begun and cut off"
-            way = f"end it: {self._command(f'--{kept}-result')}; or take it back: {self._then('undo')}"
-            raise self._refused(why, way)
-        if begun is not None and continues:
-            result = begun[1].result
+        continues = record.kind == "intent" and not adopts
+        if continues:
+            begun = record.facts["result"]
+            if result not in (None, begun):
+                why = f"a reset that {'keeps' if begun == 'keep' else 'drops'} its result was begun and cut off"
+                way = f"end it: {self._command(f'--{begun}-result')}; or take it back: {self._then('undo')}"
+                raise self._refused(why, way)
+            result = begun
         if result is None:
             way = f"{self._command('--drop-result')}; or {self._command('--keep-result')}"
             raise self._refused("it was not said what becomes of its result", way)
@@ -127,7 +114,9 @@ class Reset(Change[ResetPlan, ResetResult]):
             with self.named():
                 held = tuple(self.query.sink.reset.row_counts(self.context(self.live), self.session))
         kept_files = tuple(stored(self.live))
-        if not kept_files and not continues and (not held or self._is_done(result)):
+        if adopts and record.target is not None:
+            kept_files += tuple(stored(self.live.at(record.target)))
+        if not kept_files and not continues and not adopts and (not held or self._is_done(result)):
             raise self._nothing(f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it")
         return ResetPlan(
             query=self.query.name,
@@ -141,127 +130,79 @@ class Reset(Change[ResetPlan, ResetResult]):
 
     def _is_done(self, result: Choice) -> bool:
         """Whether the same reset was the last thing that was done to the query: the rows that stay are held still."""
-        before = changes.newest_set_aside(self.live)
-        record = None if before is None else changes.ResetRecord.of(before)
-        if before is None or record is None or before.generation + 1 != self.live.generation:
-            return False
-        return record.result == result == "keep"
+        settled = self.record.settled
+        return settled is not None and settled.change == "reset" and settled.facts["result"] == result == "keep"
 
     def _applied(self, reached: Callable[[str], None]) -> ResetResult:
-        plan = self._preview()
-        live, aside = self.live, self.live.set_aside
-        if not plan.continues:
-            changes.ResetRecord(result=plan.result, way="reset").begin(live, self._require_alone)
+        plan, live = self._preview(), self.live
+        if plan.continues:
+            # By a record of its own, so that whoever began it can do nothing more.
+            self._enter("intent")
+        else:
+            self._begin(self._next(self.record.following), result=plan.result)
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
-            self._move(live, plan)
+            try:
+                with self.named():
+                    self._move(self._mark("there", live), plan.result)
+            except NothingChanged:
+                if not plan.continues:
+                    self._enter("undone", target=None)
+                raise
         reached("sink")
-        with writing_to(aside.home.parent):
-            aside.home.parent.mkdir(exist_ok=True, mode=0o700)
-            move(live.home, aside.home, _LAST)
-        reached("moved")
+        self._complete()
+        reached("done")
         return self._result("reset", plan)
 
-    def _move(self, live: QueryLayout, plan: ResetPlan) -> None:
-        try:
-            with self.named():
-                if plan.result == "drop":
-                    self.query.sink.reset.archive(self.context(live), self.session)
-                else:
-                    self.query.sink.reset.hand_over(self.context(live), live.generation + 1, self.session)
-        except NothingChanged:
-            self._require_locked()
-            if not plan.continues:
-                live.reset.unlink(missing_ok=True)
-            raise
+    def _move(self, context: SinkContext, result: Choice) -> None:
+        reset, target = self.query.sink.reset, self.record.target
+        assert target is not None
+        if result == "drop":
+            reset.archive(context, self.session)
+        else:
+            reset.hand_over(context, target.generation, self.session)
 
     def _undone(self, reached: Callable[[str], None]) -> ResetResult:
-        begun = changes.ResetRecord.cut_off(self.live)
-        if begun is not None and begun[1].way == "discard":
-            why = "what was set aside is being discarded"
-            raise self._irreversible(why, f"end that: {self._then('discard')}")
-        # Of a reset that was cut off the generation lies where it was.
-        old = changes.newest_set_aside(self.live) if begun is None else begun[0]
-        record = None if old is None else changes.ResetRecord.of(old)
-        if old is None or record is None:
-            raise self._irreversible("there is none")
-        at_home = replace(self.live, generation=old.generation)
-        following = replace(self.live, generation=old.generation + 1)
-        run = Checkpoint(following.checkpoint)
-        # A driver that was stopped for longer than its lease may have planned a batch since the undoing was begun.
-        newest = run.last_batch if begun is None or record.result == "keep" else run.last_committed
-        if newest is not None or self.live.generation > following.generation:
+        self._undo_begins(self._require_unchanged)
+        reached("recorded")
+        record = self.record
+        assert record.target is not None
+        old, new = self.live.at(self._former), self.live.at(record.target)
+        if former_location(self.project, self.query, old) is None:
+            try:
+                with self.named():
+                    if record.facts["result"] == "drop":
+                        self.query.sink.reset.restore(self._mark("back", old), self.session)
+                    else:
+                        self.query.sink.reset.hand_over(self._mark("back", new), old.generation, self.session)
+            except NothingChanged:
+                self._undo_fails()
+                raise
+        reached("sink")
+        self._end_undoing()
+        reached("done")
+        return self._result("undo")
+
+    def _require_unchanged(self, record: LogRecord) -> None:
+        """Raise CheckFailed where the generation that the reset has begun has run."""
+        target = record.target
+        if target != self.record.live or Checkpoint(self.live.checkpoint).last_batch is not None:
             why = "it has run since, and what it has written would be lost"
             way = f"reset it once more, or delete the former: {self._then('discard')}"
             raise self._irreversible(why, way)
-        if former_location(self.project, self.query, old) is not None:
+        former = record.former
+        if former is not None and former_location(self.project, self.query, self.live.at(former)) is not None:
             raise self._irreversible("its sink is another one now", "name the former sink again")
-        self._bring_back(old, record, following, reached)
-        with writing_to(at_home.home):
-            with suppress(OSError):
-                remove_tree(following.home)
-            if old.home != at_home.home:
-                self._move_home(old, at_home)
-            reached("moved")
-            at_home.reset.unlink(missing_ok=True)
-            sync(at_home.home)
-        return self._result("undo")
-
-    @staticmethod
-    def _move_home(old: QueryLayout, new: QueryLayout) -> None:
-        try:
-            move(old.home, new.home, _LAST)
-        except OSError as error:
-            is_there = error.errno in (errno.EEXIST, errno.ENOTEMPTY)
-            if is_there and not any(stored(old)):
-                # It was back, and a command that was stopped for long has written its record where it had been.
-                remove_tree(old.home)
-            elif is_there and Checkpoint(new.checkpoint).last_committed is None:
-                # A driver that was stopped for long has made a directory there since, and no batch of it came in.
-                remove_tree(new.home)
-                move(old.home, new.home, _LAST)
-            else:
-                raise
-
-    def _bring_back(
-        self, old: QueryLayout, record: changes.ResetRecord, following: QueryLayout, reached: Callable[[str], None]
-    ) -> None:
-        self._enter(record.on("undo"), old)
-        reached("recorded")
-        result = self.query.sink.reset
-        try:
-            with self.named():
-                if record.result == "drop":
-                    result.restore(self.context(old), self.session)
-                else:
-                    result.hand_over(self.context(following), old.generation, self.session)
-        except NothingChanged:
-            self._enter(record, old)  # The reset stays as it was before.
-            raise
-        reached("sink")
 
     def _discarded(self, reached: Callable[[str], None]) -> ResetResult:
-        begun = changes.ResetRecord.cut_off(self.live)
-        if begun is not None and begun[1].way != "discard":
-            why = f"{'a reset' if begun[1].way == 'reset' else 'the undoing of a reset'} was cut off"
+        record = self.record
+        if record.is_between:
+            why = f"{'a reset' if record.kind == 'intent' else 'the undoing of a reset'} was cut off"
             raise self._refused(why, f"end it first: {self._then('resume')}")
-        generations = generations_set_aside(self.live)
-        if not generations:
+        kept = set_aside(record)
+        if not kept and record.kind != "discarding":
             raise self._nothing(f"no reset of query '{self.query.name}' has set anything aside")
-        with writing_to(self.live.home):
-            # The number of the generation is told by its directory, once those before it are gone.
-            self.live.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-            sync(self.live.home.parent)
-        for number in generations:
-            old = replace(self.live, generation=number).set_aside
-            record = changes.ResetRecord.of(old)
-            if record is not None:
-                self._enter(record.on("discard"), old)
-            if former_location(self.project, self.query, old) is None:
-                with self.named():
-                    self.query.sink.reset.discard(self.context(old), self.session)
-            with writing_to(old.home):
-                remove_tree(old.home)
+        self._delete_kept(kept, reached)
         return self._result("discard")
 
     # ---------------------------------------------------------------------------------------------- what is told
@@ -300,8 +241,13 @@ class Reset(Change[ResetPlan, ResetResult]):
 
     def _result(self, done: str, plan: ResetPlan | None = None) -> ResetResult:
         live = newest_of(self.live)
-        kept = tuple(generations_set_aside(live))
+        kept = tuple(dict.fromkeys(directory.generation for directory in set_aside(self.record)))
         return ResetResult(query=live.query, done=done, generation=live.generation, set_aside=kept, plan=plan)
+
+
+def set_aside(record: LogRecord) -> tuple[Directory, ...]:
+    """The directories of other generations that changes have put out of use, the oldest first."""
+    return tuple(directory for directory in record.kept if directory.generation != record.live.generation)
 
 
 def stored(layout: QueryLayout) -> Iterator[Held]:
@@ -319,7 +265,6 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         (_archived(layout), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
-        (size_of(layout.staged.checkpoint), "bytes of a checkpoint whose adoption was cut off"),
         (int(layout.adoption.exists()), "record of an adoption"),
     )
     yield from (Held(count=count, what=fault) for count, fault in counts if count)

@@ -1,7 +1,7 @@
 """A query brought back to the end of an earlier batch: its checkpoint, its records and its result together.
 
-The record comes first. The directory as it will be is made beside the present one, the sink goes back in a transaction
-of its own, and the two directories change places.
+The record of what is intended comes first. The directory as it will be is made next to the present one, and the sink
+goes back in a transaction of its own; the record that it is done makes the new directory the live one.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from headrace.change.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.restore import Past
-from headrace.contract import Held, SinkRewind
+from headrace.contract import Held, SinkContext, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.queries.changes import AdoptionRecord, ChangeStatus, ResetRecord, RewindRecord, require_ended
+from headrace.queries.changes import ChangeStatus
 from headrace.queries.late_rows import newest_late_batch
-from headrace.queries.layout import QueryLayout, history_file, layout_of, newest_of
+from headrace.queries.layout import QueryLayout, history_file, layout_of, log_of, newest_of
 from headrace.queries.location import former_location, table_before
+from headrace.queries.log import Directory, LogRecord
 from headrace.queries.source_names import read_source_names
-from headrace.storage.durable import remove_tree, replace_file
+from headrace.run.sink_work import ignore
+from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_HISTORY = "history.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,28 +85,18 @@ class Rewind(Change[RewindPlan, RewindResult]):
         super().__init__(project, query, spark=spark)
         self.to_batch, self.to_time = to_batch, to_time
 
-    def _look(self) -> None:
-        super()._look()
-        self.record = RewindRecord.of(self.live)
-        if self.record is not None and self.record.is_cut_off:
-            self.live = self.record.layout(self.live)
-        self._require_ended(ResetRecord)
-
     @property
     def status(self) -> ChangeStatus | None:
-        record = RewindRecord.of(layout_of(self.project, self.query))
-        if record is None:
-            return None
-        return self._standing(record.way, record.at, f"was rewound to the end of batch {record.batch}")
+        record = log_of(layout_of(self.project, self.query))
+        current = None if record is None else record.current
+        batch = None if current is None else current.facts.get("batch")
+        return self._status_of(f"was rewound to the end of batch {batch}")
 
     # ------------------------------------------------------------------------------------------------- the steps
 
     def _preview(self) -> RewindPlan:
-        begun = self.record if self.record is not None and self.record.is_cut_off else None
-        if begun is not None:
-            return self._begun(begun)
-        # What is wrong with the newest batches may be mended by going back behind them.
-        require_ended(self.live, AdoptionRecord)
+        if self.record.is_between:
+            return self._begun(self.record)
         past = self._past(self.live)
         batch, newest = self._batch(past), past.checkpoint.last_batch
         if newest is None:
@@ -138,105 +128,97 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     def _applied(self, reached: Callable[[str], None]) -> RewindResult:
         plan = self._preview()
-        if not plan.continues and self.record is not None:
-            # Of two rewinds the later one can be taken back.
-            self._discarded(reached)
-        live, record = self.live, self.record
-        if not plan.continues or record is None:
-            record = RewindRecord(generation=live.generation, batch=plan.batch, newest=plan.newest, way="rewind")
-            record.begin(live, self._require_alone)
+        if not plan.continues and (kept := self._kept()):
+            # Of two rewinds the later one can be undone.
+            self._delete_kept(kept, ignore)
+        live, own = self.live, self._next(self.live.generation)
+        if not plan.continues:
+            self._begin(own, batch=plan.batch, newest=plan.newest)
+        else:
+            # By a record of its own, so that whoever began it can do nothing more.
+            is_made = self.record.target is not None and live.at(self.record.target).made_by.exists()
+            self._enter("intent", target=self.record.target if is_made else own)
         reached("recorded")
-        with writing_to(live.home.parent):
-            rewind_copy.end_moves(live)
-            # Between two renames the directory is missing, or what a start has made in its place holds no checkpoint.
-            if not rewind_copy.is_exchanged(live, record) and live.checkpoint.exists():
-                rewind_copy.make(self._past(live), live, record)
-            reached("made")
-        self._sink(record, plan)
+        record = self.record
+        assert record.target is not None
+        new = live.at(record.target)
+        with writing_to(live.folder):
+            if not new.made_by.exists():
+                rewind_copy.make(self._past(live), live, new, plan.batch, record)
+        reached("made")
+        try:
+            with self.named():
+                self._ability().go_back(self._mark("there", live), plan.batch, self.session)
+        except NothingChanged:
+            if not plan.continues:
+                self._enter("undone", target=None)
+                self._remove_unreachable()
+            raise
         reached("sink")
-        with writing_to(live.home.parent):
-            rewind_copy.exchange_in(live, record)
-            reached("exchanged")
-            self._forget_batches(record)
+        with writing_to(live.folder):
+            self._take_batches(plan.batch)
+            rewind_copy.forget_late_rows(live, plan.batch)
             reached("history")
-        self._enter(record.on("done"), live)
+        self._complete()
+        reached("done")
         return self._result("rewind", plan)
 
-    def _sink(self, record: RewindRecord, plan: RewindPlan) -> None:
-        live = self.live
-        try:
-            with self.named():
-                self._ability().go_back(self.context(live), record.batch, self.session)
-        except NothingChanged:
-            self._require_locked()
-            if not plan.continues:
-                RewindRecord.remove(live)
-                with suppress(OSError):
-                    remove_tree(live.after_rewind.home)
-            raise
-
     def _undone(self, reached: Callable[[str], None]) -> RewindResult:
-        record, live = self.record, self.live
-        if record is None or record.way == "discard":
-            raise self._irreversible("there is none")
-        if record.way == "done":
-            self._require_unchanged(record)
-        self._enter(record.on("undo"), live)
+        self._undo_begins(self._require_unchanged)
         reached("recorded")
-        with writing_to(live.home.parent):
-            rewind_copy.end_moves(live)
+        old = self.live.at(self._former)
         try:
             with self.named():
-                self._ability().undo(self.context(live), record.batch, self.session)
+                self._ability().undo(self._mark("back", old), self.record.facts["batch"], self.session)
         except NothingChanged:
-            if record.way == "done":
-                self._enter(record, live)
+            self._undo_fails()
             raise
         reached("sink")
-        with writing_to(live.home.parent):
-            self._bring_batches()
-            reached("history")
-            rewind_copy.exchange_back(live, record)
-            reached("exchanged")
-        RewindRecord.remove(live)
+        self._restore_batches(old)
+        reached("history")
+        self._end_undoing()
+        reached("done")
         return self._result("undo")
 
     def _discarded(self, reached: Callable[[str], None]) -> RewindResult:
-        record, live = self.record, self.live
-        if record is None:
-            raise self._nothing_to_rewind("no rewind has set anything aside")
-        if record.is_cut_off:
-            way = "a rewind" if record.way == "rewind" else "the undoing of a rewind"
+        record = self.record
+        if record.is_between:
+            way = "a rewind" if record.kind == "intent" else "the undoing of a rewind"
             raise self._refused(f"{way} was cut off", f"end it first: {self._then('resume')}")
-        layout = record.layout(live)
-        self._enter(record.on("discard"), live)
-        if live.generation == record.generation:
-            with self.named():
-                self._ability().forget(self.context(layout), self.session)
-        with suppress(OSError):
-            remove_tree(layout.before_rewind.home)
-        RewindRecord.remove(live)
+        kept = self._kept()
+        if not kept and record.kind != "discarding":
+            raise self._nothing_to_rewind("no rewind has set anything aside")
+        self._delete_kept(kept, reached)
         return self._result("discard")
+
+    def _kept(self) -> tuple[Directory, ...]:
+        """The directories of the live generation that rewinds have put out of use."""
+        generation = self.record.live.generation
+        return tuple(directory for directory in self.record.kept if directory.generation == generation)
+
+    def _forget(self, context: SinkContext) -> None:
+        self._ability().forget(context, self.session)
 
     # ------------------------------------------------------------------------------------------- what is possible
 
-    def _begun(self, begun: RewindRecord) -> RewindPlan:
-        if begun.way == "undo":
+    def _begun(self, begun: LogRecord) -> RewindPlan:
+        if begun.kind == "undoing":
             raise self._refused("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
-        if self.to_time is not None or self.to_batch not in (None, begun.batch):
-            why = f"a rewind to batch {begun.batch} was begun and cut off"
-            way = f"end it: {self._command(f'--to-batch {begun.batch}')}; or take it back: {self._then('undo')}"
+        batch, newest = int(begun.facts["batch"]), int(begun.facts["newest"])
+        if self.to_time is not None or self.to_batch not in (None, batch):
+            why = f"a rewind to batch {batch} was begun and cut off"
+            way = f"end it: {self._command(f'--to-batch {batch}')}; or take it back: {self._then('undo')}"
             raise self._refused(why, way)
         return RewindPlan(
             query=self.query.name,
-            generation=begun.generation,
-            batch=begun.batch,
-            newest=begun.newest,
+            generation=begun.live.generation,
+            batch=batch,
+            newest=newest,
             planned_at=None,
             newest_at=None,
             held=(),
             lost=(),
-            notes=tuple(notes(self.project, self.query, begun.batch)),
+            notes=tuple(notes(self.project, self.query, batch)),
             continues=True,
         )
 
@@ -294,13 +276,12 @@ class Rewind(Change[RewindPlan, RewindResult]):
         fix = f"batch {earliest} is the earliest: {self._command(f'--to-batch {earliest}')}"
         raise self._refused(why, f"{fix}; {self._other_way(declares=False)}")
 
-    def _require_unchanged(self, record: RewindRecord) -> None:
-        live = self.live
-        planned = Checkpoint(live.checkpoint).last_batch
-        if live.generation != record.generation or planned != record.batch:
+    def _require_unchanged(self, record: LogRecord) -> None:
+        planned = Checkpoint(self.live.checkpoint).last_batch
+        if record.target != self.record.live or planned != record.facts["batch"]:
             why = "it has run since, and what it has written would be lost"
             raise self._irreversible(why, f"rewind it once more, or delete the rest: {self._then('discard')}")
-        if not rewind_copy.is_exchanged(live, record) or not live.before_rewind.home.exists():
+        if record.former is None or not self.live.at(record.former).home.exists():
             raise self._irreversible("what it was before is gone", f"delete the rest: {self._then('discard')}")
 
     def _other_way(self, *, declares: bool) -> str:
@@ -311,23 +292,23 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     # -------------------------------------------------------------------------------------------------- the history
 
-    def _forget_batches(self, record: RewindRecord) -> None:
-        """The batches that come again are told of again; a history that cannot be written is no reason to stop."""
-        file, kept = history_file(self.project.local_storage), self.live.before_rewind.home / _HISTORY
+    def _take_batches(self, batch: int) -> None:
+        """Take the batches that come again out of the history; one that cannot be written is no reason to stop."""
+        file, kept = history_file(self.project.local_storage), self.live.former_batches
         if file.exists():
             with suppress(HeadraceError), History.open(file) as history:
                 history.take_batches(
                     self.query.name,
-                    record.generation,
-                    record.batch,
+                    self.live.generation,
+                    batch,
                     lambda batches: replace_file(kept, json.dumps(batches)),
                 )
 
-    def _bring_batches(self) -> None:
-        file, kept = history_file(self.project.local_storage), self.live.before_rewind.home / _HISTORY
+    def _restore_batches(self, old: QueryLayout) -> None:
+        file, kept = history_file(self.project.local_storage), old.former_batches
         if file.exists() and kept.exists():
             with suppress(HeadraceError, ValueError), History.open(file) as history:
-                history.restore_batches(self.query.name, self.live.generation, json.loads(kept.read_text()))
+                history.restore_batches(self.query.name, old.generation, json.loads(kept.read_text()))
 
     # ---------------------------------------------------------------------------------------------- what is told
 

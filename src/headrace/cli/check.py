@@ -9,7 +9,7 @@ import click
 
 from headrace import api
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project, usage_error
-from headrace.cli.output import amount, say_finding, say_json
+from headrace.cli.output import amount, say_finding, say_json, show_waiting
 
 _CODE = re.compile(r"HR\d{0,3}")
 
@@ -43,7 +43,10 @@ def check(no_spark: bool, no_connect: bool, selected: Sequence[str], options: Pr
     queries = (
         choose_queries(project, [name for name in names if name not in codes]) if set(names) - set(codes) else None
     )
-    outcome = api.check(project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries)
+    with show_waiting(f"checking {amount(len(project.queries if queries is None else queries), 'query')}"):
+        outcome = api.check(
+            project, queries, spark=False if no_spark else None, connect=not no_connect, whole=not queries
+        )
     result = outcome.only(codes)
     if options.as_json:
         say_json(result.as_dict())

@@ -105,8 +105,8 @@ def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: Proje
     what these need: the versions that are installed here, or those of a lock file, which pip fetches. A target with
     worker_packages: FILE sends the archive to its executors.
     """
-    from headrace.build.project_session import worker_packages
     from headrace.cluster.pack import pack as make
+    from headrace.frames.project_session import worker_packages
 
     project = options.project()
     made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)

@@ -31,6 +31,7 @@ from headrace.cli.init import demo, init, schema
 from headrace.cli.inspect import inspect, state
 from headrace.cli.jars import jars
 from headrace.cli.output import say_error
+from headrace.cli.preview import preview
 from headrace.cli.run import apply, plan, run
 from headrace.cli.service import service, ui
 from headrace.cli.status import status
@@ -57,6 +58,7 @@ COMMANDS: tuple[click.Command, ...] = (
     demo,
     doctor,
     check,
+    preview,
     test,
     plan,
     apply,

@@ -82,7 +82,7 @@ def schema(as_json: bool) -> int:
 
     An editor completes and checks the file by it. It holds the options of every connector that is installed.
     """
-    from headrace.load.schema import schema as made
+    from headrace.loader.schema import schema as made
 
     click.echo(json.dumps(made(), indent=None if as_json else 2))
     return 0

@@ -54,7 +54,7 @@ class ProjectOptions:
 
     def project(self, *, may_lack_variables: bool = False) -> Project:
         """Return the project; raises ProjectError."""
-        from headrace.load import load
+        from headrace.loader import load
 
         return load(self.directory, target=self.target, may_lack_variables=may_lack_variables)
 

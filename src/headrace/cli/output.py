@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -87,10 +87,19 @@ def say_table(table: Any) -> None:
     console.print(table)
 
 
-def show_waiting(what: str) -> AbstractContextManager[object]:
-    """Say on a terminal's stderr what the block does while it runs."""
+@contextmanager
+def show_waiting(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal's stderr what the block does and for how long; yield a function that says the next step."""
     console = console_of(stderr=True)
-    return console.status(what) if console.is_terminal else nullcontext()
+    if not console.is_terminal:
+        yield lambda step: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    with Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda step: progress.update(task, description=step)
 
 
 def table_of(

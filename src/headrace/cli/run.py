@@ -13,7 +13,7 @@ import click
 
 from headrace import api
 from headrace.cli.options import ProjectOptions, choose_queries, parse_length, reads_project, usage_error
-from headrace.cli.output import say_below, say_json
+from headrace.cli.output import amount, say_below, say_json, show_waiting
 from headrace.cli.service import dashboard
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED, Finding, HeadraceError
 
@@ -154,7 +154,8 @@ def plan(
 
     from headrace.planner.verdict import list_refusals
 
-    judgements = api.plan(project, names, connect=not no_connect, save=out)
+    with show_waiting(f"comparing {amount(len(names), 'query')} with what ran"):
+        judgements = api.plan(project, names, connect=not no_connect, save=out)
     refused = {
         judgement.query: tuple(list_refusals(project.queries[judgement.query], judgement)) for judgement in judgements
     }

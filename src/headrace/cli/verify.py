@@ -123,8 +123,8 @@ def _verdicts(
 ) -> Iterator[Verdict]:
     """Yield each verdict as soon as it is found."""
     with closing(api.verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
-        for name in names:
-            with show_waiting(f"{name}: running the batch query"):
+        for done, name in enumerate(names, 1):
+            with show_waiting(f"{name}: running the batch query ({done} of {len(names)})"):
                 verdict = next(verdicts)
             yield verdict
 

@@ -64,6 +64,7 @@ from headrace.contract.sink_values import Correction as Correction
 from headrace.contract.sink_values import Held as Held
 from headrace.contract.sink_values import KeptResult as KeptResult
 from headrace.contract.sink_values import LedgerLine as LedgerLine
+from headrace.contract.sink_values import Mark as Mark
 from headrace.contract.sink_values import OutputMode as OutputMode
 from headrace.contract.sink_values import RefusedValue as RefusedValue
 from headrace.contract.sink_values import Rows as Rows

@@ -58,6 +58,20 @@ def _ignore(*_: Any) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A record of a query's log, as the sink compares it with the newest change that it has seen.
+
+    number, token: of the record. of: the number of its change's first one. way: `there` makes the change, `back` undoes
+    it; with both the sink keeps the mark, in the change's own transaction. `start` and `discard` only compare.
+    """
+
+    number: int
+    token: str
+    of: int = 0
+    way: Literal["start", "there", "back", "discard"] = "start"
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChangeCounts:
     """What a batch of change data has done to a result.
 
@@ -96,6 +110,7 @@ class SinkContext:
     roots: where the project lies, and where it lay before it was moved.
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
+    mark: the newest record of the query's log that the caller has read; None where there is no log.
     rebuilds: the generation is made while the one in use runs; the drivers of the two do not fence each other off.
     """
 
@@ -119,6 +134,7 @@ class SinkContext:
     restoring: bool = False
     rebuilds: bool = False
     query_id: str = ""
+    mark: Mark | None = None
 
     def __post_init__(self) -> None:
         if not self.query_id:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from headrace import model, registry
 from headrace.checks.change_data import bind_changes
 from headrace.contract import Sink, object_options, path_options, without_values
-from headrace.declare import declarations
 from headrace.declare.declarations import (
     DECLARED,
     Declared,
@@ -373,4 +372,4 @@ def set_starter(start: Callable[..., StreamingQuery]) -> None:
         wanted = parse_trigger(trigger) if isinstance(trigger, str) else trigger
         return start(project, project.queries[declared.name], spark, trigger=wanted)
 
-    declarations.starters[:] = [start_declared]
+    DeclaredQuery.starter = start_declared

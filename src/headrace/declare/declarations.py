@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar
 
 from headrace.declare.faults import fault, is_collecting
 from headrace.errors import NOWHERE, HeadraceError, Where, nearest
@@ -22,7 +22,6 @@ R = TypeVar("R", covariant=True)
 Word = TypeVar("Word", bound=str)
 Fault: TypeAlias = Callable[[str, str, str, Where], None]  # code, what, fix and where
 Starter: TypeAlias = Callable[..., "StreamingQuery"]
-starters: list[Starter] = []  # what starts a query, once an outer room has said how; see `starting`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,7 +136,12 @@ class DeclaredSettings(QuerySettings):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeclaredQuery(DeclaredSettings, DeclaredTransform[P, R]):
-    """A query as declared."""
+    """A query as declared.
+
+    starter: what `start` calls; None until an outer room has set it, by `set_starter`.
+    """
+
+    starter: ClassVar[Starter | None] = None
 
     def start(
         self,
@@ -167,9 +171,9 @@ class DeclaredQuery(DeclaredSettings, DeclaredTransform[P, R]):
             fix = "put the start under: if __name__ == '__main__':"
             fault("HR121", message, fix, self.where)
             return None  # type: ignore[return-value]  # The project is not loaded, and nothing uses it.
-        if not starters:
+        if self.starter is None:
             raise HeadraceError(code="HR122", what="nothing is there to start queries", fix="import headrace")
-        return starters[0](self, spark, trigger=trigger, root=root, environ=environ)
+        return self.starter(spark, trigger=trigger, root=root, environ=environ)
 
 
 Declared: TypeAlias = (

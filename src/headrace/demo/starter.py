@@ -12,7 +12,7 @@ from typing import Literal
 
 from headrace.demo.generator import write_file
 from headrace.errors import HeadraceError, reason
-from headrace.load.schema import schema
+from headrace.loader.schema import schema
 
 Form = Literal["python", "sql"]
 

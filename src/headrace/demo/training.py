@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from headrace import api
-from headrace.build.project_session import session
 from headrace.demo.starter import write_project
+from headrace.frames.project_session import session
 from headrace.model import AvailableNow
 from headrace.spark.jvm.gateway import JAVA_OPTIONS, gateway_of
 from headrace.spark.jvm.session import end

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 from headrace import contract
 from headrace.errors import NOWHERE, OF_THE_CATALOGUE, Finding, ProjectError, Where, nearest
 from headrace.findings import Severity
+from headrace.markup import table, whole
 from headrace.model.change_data import ChangeData
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
@@ -29,6 +30,9 @@ class Watermark:
 
     column: str
     delay: Duration
+
+    def __str__(self) -> str:
+        return f"{self.column}, {self.delay}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -261,7 +265,7 @@ class Project:
     secrets: the secret values that the declarations were filled with, each with the text that stood for it.
     secret_files: the files that some of them came from, as the project names them.
     modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
-    local: the `local_storage` of a rebuild, whose target has that of the query.
+    rebuilds: the query whose rebuild sees the project so. local: the `local_storage` of that rebuild.
     """
 
     name: str
@@ -275,12 +279,31 @@ class Project:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     secret_files: tuple[str, ...] = field(default=(), repr=False, compare=False)
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
+    rebuilds: str = ""
     local: Path | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<project '{self.name}': sources {', '.join(self.sources)}; queries {', '.join(self.queries)}>"
+
+    def _repr_html_(self) -> str:
+        """Show its graph in a notebook: what each query reads, and where its result goes."""
+        rows = [
+            (", ".join(query.transform.inputs), name, query.mode, query.trigger, query.sink_kind)
+            for name, query in self.queries.items()
+        ]
+        inputs = [
+            *((name, source.kind, str(source.watermark or "")) for name, source in self.sources.items()),
+            *((name, "table", ", ".join(item.transform.inputs)) for name, item in self.tables.items()),
+            *((name, "view", ", ".join(item.transform.inputs)) for name, item in self.views.items()),
+        ]
+        title = f"project {self.name}, target {self.target.name}"
+        graph = table(("reads", "query", "mode", "trigger", "writes into"), rows, title=title)
+        return whole(graph + table(("input", "kind", "watermark, or what it reads"), inputs))
 
     @property
     def is_rebuild(self) -> bool:
-        """Whether it is the project as a rebuild sees it, with a storage directory of its own."""
-        return self.local is not None
+        """Whether it is the project as a rebuild of one of its queries sees it."""
+        return bool(self.rebuilds)
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""

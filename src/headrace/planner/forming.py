@@ -194,7 +194,7 @@ class _Inputs:
             given = ", ".join(f"{key}={without_root(self._project, value)}" for key, value in sorted(plain.items()))
             return f"table {static.kind} given [{given}] by {self._code.kept(data_source(self._spark, static.source))}"
         for table in self._tables:
-            version_of = re.compile(rf"/queries/[\w-]+/g\d+/tables/{re.escape(table.name)}/\d+$")
+            version_of = re.compile(rf"/queries/[\w-]+/g\d+\.\d+/tables/{re.escape(table.name)}/\d+$")
             if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
                 return f"refreshed table {table.name} made by {self._definition(table)}"
         options = ", ".join(f"{key}={value}" for key, value in sorted(static.options.items()))

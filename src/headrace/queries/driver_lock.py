@@ -20,11 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, LeaseLost, PlatformError
+from headrace.errors import CheckFailed, CheckpointError, Finding, LeaseLost, PlatformError
 from headrace.model import Project, Query
 from headrace.queries import lease
 from headrace.queries.identity import register_query
-from headrace.queries.late_changes import mend_moved, mend_rebuild
 from headrace.queries.layout import layout_named, layout_of_entry
 from headrace.queries.lease import Holder, Lease
 from headrace.storage.private import writing_to
@@ -98,20 +97,16 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
     if not query.sink.facts.durable:
         return None
     entry = register_query(project, query)
-    file = layout_of_entry(project.storage, query.name, entry).folder / (REBUILDS if rebuilds else NAME)
+    rebuilds = rebuilds or project.rebuilds == query.name
+    folder = layout_of_entry(project.storage, query.name, entry).folder
+    file = folder / (REBUILDS if rebuilds else NAME)
     path = str(file)
     with _guard:
         if path in _held:
             _held[path].times += 1
             return DriverLock(path)
         if not store_at(file).has_locks:
-            layout = layout_of_entry(project.storage, query.name, entry)
             taken = _leased(query, file, rebuilds)
-            # What cannot be mended now is in the way until the lock is taken once more.
-            with suppress(OSError, HeadraceError):
-                mend_rebuild(layout)
-                if not rebuilds:
-                    mend_moved(layout)
             _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):
@@ -234,7 +229,8 @@ def _named(holder: Mapping[str, Any]) -> str:
     return f"process {holder['pid']}{host} since {holder['started']}"
 
 
-def _file(project: Project, query: Query, name: str = NAME) -> Path:
+def _file(project: Project, query: Query) -> Path:
+    name = REBUILDS if project.rebuilds == query.name else NAME
     return layout_named(project.storage, query.name, query.renamed_from).folder / name
 
 

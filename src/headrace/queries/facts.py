@@ -17,6 +17,7 @@ from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, layout_in, newest_of
+from headrace.queries.log import begin
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.register import Register, read_register
 from headrace.queries.source_names import read_source_names
@@ -141,9 +142,12 @@ def create_directories(facts: StartFacts) -> StartFacts:
         fault = f"query '{query.name}' was renamed by another process while it started"
         fix = "look which name is declared now; then start it by that"
         raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
+    if layout.head is None:
+        begin(layout.folder)
+        layout = newest_of(layout)
     with writing_to(layout.home):
         make_private(layout.storage)
         layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         if store_at(layout.home).is_local:  # Others refuse by themselves, with a sentence of their own.
             tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-").close()
-    return facts
+    return facts if layout is facts.layout else replace(facts, layout=layout)

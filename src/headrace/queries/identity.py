@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from headrace.contract import SinkContext
-from headrace.errors import CheckFailed, CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.model import Project, Query
 from headrace.queries.layout import QueryLayout, find_entry, has_run, layout_of_entry
 from headrace.queries.register import (
@@ -35,12 +34,7 @@ def register_project(project: Project) -> Register:
 
 def _due_register(project: Project) -> tuple[Register, bool]:
     """The register with where the project lies now, and whether its newest record says so already."""
-    found, here = None, _roots(project)
-    with suppress(CheckpointError) if project.is_rebuild else nullcontext():
-        found = read_register(project.storage)
-    if found is None and project.is_rebuild:
-        fault = f"the rebuild in {project.storage} is gone: another command has discarded it meanwhile"
-        raise CheckFailed(code="HR526", what=fault, fix="look how the query stands: headrace status")
+    found, here = read_register(project.storage), _roots(project)
     known = found or Register(application=str(uuid.uuid4()), project=project.name, roots=())
     if found is not None and known.roots[-len(here) :] == here:
         return known, True
@@ -51,8 +45,7 @@ def _due_register(project: Project) -> tuple[Register, bool]:
 def register_query(project: Project, query: Query) -> Entry:
     """What the query is known by; one that nothing is known of gets its id and its directory.
 
-    Raises CheckpointError where a start would take it for another one, PlatformError, and CheckFailed for a rebuild
-    whose storage is gone.
+    Raises CheckpointError where a start would take it for another one, and PlatformError.
     """
     for other in project.queries.values():
         if other.late == query.name:  # Its source lies in the directory of that one.
@@ -80,7 +73,7 @@ def enter_name(project: Project, query: Query, layout: QueryLayout) -> Iterator[
     while True:
         register = register_project(project)
         own, former = register.queries.get(query.name), register.find(layout.query_id)
-        if register.rebuilds or (own is not None and own.id == layout.query_id):
+        if project.is_rebuild or (own is not None and own.id == layout.query_id):
             return
         if former is None or former not in query.renamed_from:
             fault = f"query '{query.name}' was renamed by another process, to '{former}'"
@@ -110,13 +103,13 @@ def former_names(project: Project, query: Query, register: Register | None) -> t
 
 def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
     """That the next start of the query renames it. Raises CheckpointError where more than one is meant."""
-    if not query.sink.facts.durable or not query.renamed_from:
+    if not query.sink.facts.durable or not query.renamed_from or project.is_rebuild:
         return
     register = read_register(project.storage)
     require_one_meaning(project, query, register)
     entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
     former = None if register is None or entry is None else register.find(entry.id)
-    if former is not None and former != query.name and register is not None and not register.rebuilds:
+    if former is not None and former != query.name:
         location = query.sink.location
         ledger = f", and the ledger of {location.shown}" if location is not None and location.ledger else ""
         fault = f"the next start renames query '{former}' to '{query.name}': its checkpoint with its state, manifest, "
@@ -176,6 +169,7 @@ def sink_context(
         generation=layout.generation,
         mode=query.mode,
         checkpoint=layout.checkpoint,
+        mark=layout.head,
         **context_facts(project, register),
         **more,
     )
@@ -191,7 +185,7 @@ def context_facts(project: Project, register: Register | None = None) -> dict[st
         "application": register.application,
         "project": register.project,
         "roots": tuple(map(Path, dict.fromkeys((*_roots(project)[::-1], *reversed(register.roots))))),
-        "rebuilds": register.rebuilds,
+        "rebuilds": project.is_rebuild,
     }
 
 

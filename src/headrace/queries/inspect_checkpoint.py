@@ -16,9 +16,9 @@ from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, 
 from headrace.model import Project, Query
 from headrace.queries import driver_lock
 from headrace.queries.blame import with_command
-from headrace.queries.changes import CHANGES
+from headrace.queries.changes import cut_offs
 from headrace.queries.identity import sink_context
-from headrace.queries.layout import QueryLayout, generations_set_aside, layout_of
+from headrace.queries.layout import QueryLayout, kept_of, layout_of
 from headrace.queries.manifest import forms, written_async
 from headrace.queries.source_names import read_source_names
 from headrace.storage.durable import size_of
@@ -130,11 +130,10 @@ def _id_in_sink(project: Project, query: Query, layout: QueryLayout) -> str | No
 
 def cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
     """Which command was moving or copying the directory."""
-    for kind in CHANGES:
-        try:
-            yield from (with_command(query, finding) for finding in kind.cut_offs(layout))
-        except CheckpointError as error:
-            yield from error.findings
+    try:
+        yield from (with_command(query, finding) for finding in cut_offs(layout))
+    except CheckpointError as error:
+        yield from error.findings
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
@@ -198,7 +197,7 @@ def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> Che
             sources=tuple(map(read_source_names(project, query, layout).now, entry.offsets)),
             operators=checkpoint.state_operators(),
             sizes_bytes=_sizes(layout),
-            set_aside=tuple(generations_set_aside(layout)),
+            set_aside=tuple(dict.fromkeys(kept.generation for kept in kept_of(layout))),
         )
     except (CheckpointError, OSError):
         return None

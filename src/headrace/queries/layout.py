@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace.checkpoint import Checkpoint
+from headrace.contract import Mark
+from headrace.errors import CheckFailed
 from headrace.model import Project, Query
+from headrace.queries.log import Directory, LogRecord, read_log
 from headrace.queries.register import QUERIES, QUERY_FILE, Entry, Register, lost_directory, read_register, require_known
-from headrace.storage.durable import names_in
-
-# Where a reset keeps the generations that it sets aside, in a query's directory.
-_RESET = "reset"
+from headrace.storage.durable import replace_file
 
 
 class _InHome:
@@ -29,7 +31,8 @@ class _InHome:
 class QueryLayout:
     """The places of one generation of one query below the storage directory.
 
-    query: its name now. directory: of the query, for ever. query_id: "" before its first start.
+    query: its name now. directory: of the query, for ever. query_id: "" before its first start. made: the number of the
+    record of the query's log that made this directory of the generation.
     """
 
     storage: Path
@@ -37,10 +40,9 @@ class QueryLayout:
     directory: str
     query_id: str
     generation: int = 1
-    # Below the query's directory, where a reset or a rewind keeps it; the ends of its name and of its checkpoint's.
-    below: str = ""
-    ending: str = ""
-    checkpoint_ending: str = ""
+    made: int = 1
+    # The newest record of the log when this was read.
+    head: Mark | None = field(default=None, compare=False)
 
     archive = _InHome("archive.jsonl")  # Offsets and watermarks of every batch, kept longer than Spark keeps them.
     manifest = _InHome("manifest.jsonl")  # The forms that the query has had, each with its first batch.
@@ -54,13 +56,11 @@ class QueryLayout:
     table_record = _InHome("tables.jsonl")  # Which versions of its tables the query used, each with its first batch.
     counters = _InHome("counters.jsonl")  # What the query's counters have come to with each batch.
     quarantine = _InHome("quarantine")  # Rows that were quarantined, one file for each source and batch.
-    # Rows that were dropped as late, one file for each batch that dropped any, for the query that takes them.
-    late = _InHome("late")
-    reset = _InHome("reset.json")  # What is being done, or was done, to begin the next generation in place of this one.
     adoption = _InHome("adopted.json")  # Which checkpoint of another program this generation continues.
     plan = _InHome("plan.txt")  # The plans of the first batch of the newest start, as Spark tells them.
     source_names = _InHome("sources.json")  # What Spark calls each source of the query.
-    rewound = _InHome("rewound.json")  # The mark of a generation that was rewound: of which rewind it is.
+    made_by = _InHome("made.json")  # Of a directory that a change has made: by which record, once it is complete.
+    former_batches = _InHome("history.json")  # What the history had of the batches that a rewind takes back.
 
     @property
     def folder(self) -> Path:
@@ -68,48 +68,31 @@ class QueryLayout:
         return self.storage / QUERIES / self.directory
 
     @property
+    def place(self) -> Directory:
+        """The generation's own directory, by its name in the query's log."""
+        return Directory(generation=self.generation, made=self.made)
+
+    @property
     def home(self) -> Path:
-        folder = self.folder / self.below if self.below else self.folder
-        return folder / f"g{self.generation}{self.ending}"
+        return self.folder / str(self.place)
+
+    def at(self, directory: Directory) -> QueryLayout:
+        """The places in another directory of the query."""
+        return replace(self, generation=directory.generation, made=directory.made)
 
     @property
-    def rebuild_record(self) -> Path:
-        """How far the rebuild of the query is."""
-        return self.folder / "rebuild.json"
-
-    @property
-    def rewind_record(self) -> Path:
-        """Which earlier batch the query is being brought back to, or was, and how far that is."""
-        return self.folder / "rewind.json"
+    def late(self) -> Path:
+        """Rows that were dropped as late, one file for each batch that dropped any, for the query that takes them."""
+        return self.folder / "late" / f"g{self.generation}"
 
     @property
     def checkpoint(self) -> Path:
         """Spark's checkpoint directory."""
-        return self.home / f"checkpoint{self.checkpoint_ending}"
-
-    @property
-    def staged(self) -> QueryLayout:
-        """The same generation while the copy of an adopted checkpoint is not yet in its place."""
-        return replace(self, checkpoint_ending=".adopted")
-
-    @property
-    def before_rewind(self) -> QueryLayout:
-        """The same generation as it was before it was rewound."""
-        return replace(self, below="rewind")
-
-    @property
-    def after_rewind(self) -> QueryLayout:
-        """The same generation as a rewind makes it, beside the one that it will replace."""
-        return replace(self, below="rewind", ending=".new")
-
-    @property
-    def set_aside(self) -> QueryLayout:
-        """The same generation once a reset has moved it out of the way."""
-        return replace(self, below=_RESET)
+        return self.home / "checkpoint"
 
 
 def rebuild_storage(storage: Path, layout: QueryLayout) -> Path:
-    """The storage directory of the rebuild of a query, as that of a project with this query alone."""
+    """Where the rebuild of a query keeps its history, on this machine."""
     return storage / "rebuild" / layout.directory
 
 
@@ -118,47 +101,40 @@ def history_file(storage: Path) -> Path:
     return storage / "history.db"
 
 
-def latest_generation(layout: QueryLayout) -> int:
-    """The newest generation of the query that has a directory, the one that follows on a reset, or 1.
+def log_of(layout: QueryLayout) -> LogRecord | None:
+    """The newest record of the query's log; None before its first start.
 
-    Raises CheckpointError where the query is registered and its directory is gone.
+    Raises CheckpointError where it cannot be read, and where the query is registered and its directory is gone.
     """
-    numbers, names = generations_and_names(layout.folder)
-    if layout.query_id and names is not None and QUERY_FILE not in names:
-        raise lost_directory(layout.storage, layout.directory, layout.query)
-    following = [number + 1 for number in generations(layout.folder / _RESET)] if _RESET in (names or ()) else []
-    return max([*numbers, *following], default=1)
-
-
-def generations_set_aside(layout: QueryLayout) -> list[int]:
-    """The generations of the query that resets have moved out of the way, the oldest first."""
-    return sorted(generations(layout.folder / _RESET))
-
-
-def generations(folder: Path) -> list[int]:
-    """The generations that have a directory in `folder`."""
-    return generations_and_names(folder)[0]
-
-
-def generations_and_names(folder: Path) -> tuple[list[int], list[str] | None]:
-    """The generations in `folder`, and all names there, by one question; None: this user may not look."""
-    try:
-        names = names_in(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return [], []
-    except PermissionError:  # The writer reports it.
-        return [], None
-    return [int(name[1:]) for name in names if name[:1] == "g" and name[1:].isdigit()], names
+    record = read_log(layout.folder)
+    if record is None and layout.query_id:
+        with suppress(PermissionError):  # The writer reports it.
+            if not (layout.folder / QUERY_FILE).exists():
+                raise lost_directory(layout.storage, layout.directory, layout.query)
+    return record
 
 
 def newest_of(layout: QueryLayout) -> QueryLayout:
     """Where the generation lies that the query runs as, or would begin. Raises CheckpointError."""
-    return replace(layout, generation=latest_generation(layout))
+    record = log_of(layout)
+    return layout if record is None else replace(layout.at(record.live), head=record.mark("start"))
+
+
+def kept_of(layout: QueryLayout) -> list[QueryLayout]:
+    """What changes have put out of use and keep, the oldest first. Raises CheckpointError."""
+    record = log_of(layout)
+    return [] if record is None else [layout.at(directory) for directory in record.kept]
+
+
+def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batch: int | None) -> None:
+    """Keep that a directory that a change has made is complete: by which record, of which other one. Raises OSError."""
+    facts = {"number": record.number, "token": record.token, "parent": str(parent.place), "batch": batch}
+    replace_file(layout.made_by, json.dumps(facts) + "\n")
 
 
 def has_run(layout: QueryLayout) -> bool:
     """Whether the query has planned a batch; one that was reset counts too."""
-    return Checkpoint(newest_of(layout).checkpoint).last_batch is not None or bool(generations_set_aside(layout))
+    return Checkpoint(newest_of(layout).checkpoint).last_batch is not None or bool(kept_of(layout))
 
 
 def layout_named(storage: Path, query: str, former: Sequence[str] = ()) -> QueryLayout:
@@ -188,8 +164,6 @@ def find_entry(storage: Path, register: Register, query: str, former: Sequence[s
 
     What a start by the new name has left that planned no batch gives way to a former name that has run.
     """
-    if register.rebuilds:
-        return next(iter(register.queries.values()), None)
     own = register.queries.get(query)
     known = [register.queries[name] for name in former if name in register.queries]
     if not known or (own is not None and has_run(layout_of_entry(storage, query, own))):
@@ -198,5 +172,15 @@ def find_entry(storage: Path, register: Register, query: str, former: Sequence[s
 
 
 def layout_of(project: Project, query: Query) -> QueryLayout:
-    """Where the newest generation of a query lies."""
-    return newest_of(layout_named(project.storage, query.name, query.renamed_from))
+    """Where the generation lies that a query runs as; for its rebuild, the one that is being built.
+
+    Raises CheckpointError, and CheckFailed for a rebuild that another command has discarded.
+    """
+    layout = newest_of(layout_named(project.storage, query.name, query.renamed_from))
+    if project.rebuilds != query.name:
+        return layout
+    record = log_of(layout)
+    if record is None or record.building is None:
+        fault = f"the rebuild of query '{query.name}' is gone: another command has discarded it, or put it in place"
+        raise CheckFailed(code="HR526", what=fault, fix=f"look how the query stands: headrace status {query.name}")
+    return replace(layout.at(record.building), head=record.mark("start"))

@@ -13,14 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from headrace.errors import CheckpointError, Finding, PlatformError, Where
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import create_file, names_in
 from headrace.storage.private import make_private, writing_to
-from headrace.storage.remote import at
-from headrace.storage.store import Store, StoreEntry
 
 FOLDER, QUERIES, QUERY_FILE = "register", "queries", "query.json"
 # What version 0.1.0 kept in place of the register.
@@ -42,24 +39,18 @@ class Entry:
 class Register:
     """application: a UUID; a copy of the storage has the same. roots: every place that the project was run from.
 
-    number: of the record, 0 for one that is not written yet. rebuilds: the storage is that of a rebuild, inside the
-    project's own, and holds one query.
+    number: of the record, 0 for one that is not written yet.
     """
 
     application: str
     project: str
     roots: tuple[str, ...]
     queries: Mapping[str, Entry] = field(default_factory=dict)
-    rebuilds: bool = False
     number: int = 0
 
     def find(self, query_id: str) -> str | None:
         """The name that the query of this id has now."""
         return next((name for name, entry in self.queries.items() if entry.id == query_id), None)
-
-
-# A record does not change, so that each is read once; another one in its place, of another storage, has another time.
-_read: WeakKeyDictionary[Store, dict[str, tuple[StoreEntry, Register]]] = WeakKeyDictionary()
 
 
 def read_register(storage: Path) -> Register | None:
@@ -68,30 +59,19 @@ def read_register(storage: Path) -> Register | None:
     Raises CheckpointError for a storage of version 0.1.0 and for a lost register, and PlatformError for a record that
     cannot be read: an older one is never used in its place.
     """
-    newest = numbered.newest_in(storage / FOLDER)
-    if newest is None:
-        unknown = _unknown_use(storage)
+    register = numbered.read_newest(storage / FOLDER, _made, _damaged)
+    if register is None and (unknown := _unknown_use(storage)) is not None:
         # The first start of all may have registered what is there meanwhile.
-        newest = None if unknown is None else numbered.newest_in(storage / FOLDER)
-        if newest is None and unknown is not None:
+        register = numbered.read_newest(storage / FOLDER, _made, _damaged)
+        if register is None:
             raise CheckpointError(unknown)
-        if newest is None:
-            return None
-    file = storage / FOLDER / newest.name
-    read = _read.setdefault(at(file)[0], {})
-    if (known := read.get(str(file))) is not None and known[0] == newest:
-        return known[1]
-    damaged = json_record.Damaged(
-        file=file,
-        code="HR584",
-        what="the newest record of the register, which says which query is which, cannot be read",
-        fix="restore it from a backup; an older record must not be used in its place",
-        error=PlatformError,
-    )
-    register = json_record.read(file, _made, damaged)
-    if register is not None:
-        read[str(file)] = newest, register
     return register
+
+
+def _damaged(file: Path) -> json_record.Damaged:
+    fault = "the newest record of the register, which says which query is which, cannot be read"
+    fix = "restore it from a backup; an older record must not be used in its place"
+    return json_record.Damaged(file=file, code="HR584", what=fault, fix=fix, error=PlatformError)
 
 
 def append(storage: Path, register: Register) -> bool:
@@ -224,7 +204,7 @@ def _is_used(folder: Path) -> bool:
     except NotADirectoryError:
         return False
     # Another process may be writing query.json, by way of a draft whose name begins with a dot.
-    return any(name != QUERY_FILE and not name.startswith((".", *_LOCKS)) for name in names)
+    return any(name not in (QUERY_FILE, "log") and not name.startswith((".", *_LOCKS)) for name in names)
 
 
 def _facts_in(folder: Path) -> tuple[str, Entry, Mapping[str, Any]]:
@@ -251,6 +231,5 @@ def _made(facts: Any) -> Register:
         project=str(facts["project"]),
         roots=tuple(map(str, facts["roots"])),
         queries=queries,
-        rebuilds=bool(facts["rebuilds"]),
         number=int(facts["number"]),
     )

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.build.change_frames import build_result
-from headrace.build.plan_builder import registered_tables
 from headrace.checks.analysed import check_analysed, describe_state
 from headrace.checks.closures import (
     Changed,
@@ -25,6 +23,8 @@ from headrace.checks.structure import check_structure, check_structure_of
 from headrace.checks.user_functions import Asked, check_calls, find_calls, is_users
 from headrace.declare.faults import display_path
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
+from headrace.frames.change_frames import build_result
+from headrace.frames.plan_builder import registered_tables
 from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
@@ -112,7 +112,7 @@ def _analyse(
     held: Mapping[str, HeldState],
     connect: bool,
 ) -> list[Finding]:
-    from headrace.build.project_session import session
+    from headrace.frames.project_session import session
 
     own = spark is None
     spark = spark or session(project, purpose="short")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.build.tables import Tables
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames.tables import Tables
 from headrace.run.batch_records import Account, Notes
 from headrace.run.query_run import Begun, QueryRun, Running, Watching
 from headrace.spark.stream.foreach_batch import Halt

@@ -11,6 +11,7 @@ from headrace.contract import Observer
 from headrace.contract.observer import QueryState
 from headrace.control.board import Board, Order, Orders, RunResult, Verb, who
 from headrace.errors import CheckFailed, HeadraceError, QueryFailed
+from headrace.markup import records
 from headrace.model import Project, Trigger
 from headrace.run.late_output import WriteLate
 from headrace.run.plan import session_refusals
@@ -33,6 +34,9 @@ class QueryHandle:
     def __init__(self, application: ApplicationHandle, name: str) -> None:
         self._application = application
         self.name = name
+
+    def __repr__(self) -> str:
+        return f"<query '{self.name}': {self.state}>"
 
     @property
     def state(self) -> str:
@@ -138,6 +142,12 @@ class ApplicationHandle:
         self._spark, self._request, self._result = spark, request, result
         self.board, self.orders = board, orders
         self._reported: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<application: {', '.join(f'{name} {state.state}' for name, state in self.board.states().items())}>"
+
+    def _repr_html_(self) -> str:
+        return records((state.as_dict() for state in self.board.states().values()), title="application")
 
     @property
     def active(self) -> list[QueryHandle]:

@@ -7,10 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.build.change_frames import QueryResult, build_result
-from headrace.build.plan_builder import Reader, registered_tables
-from headrace.build.project_session import borrow
-from headrace.build.tables import Tables
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import SourceNames, source_of
@@ -19,6 +15,10 @@ from headrace.checks.structure import check_structure_of
 from headrace.checks.triggers import check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
+from headrace.frames.change_frames import QueryResult, build_result
+from headrace.frames.plan_builder import Reader, registered_tables
+from headrace.frames.project_session import borrow
+from headrace.frames.tables import Tables
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings

@@ -14,7 +14,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.build.tables import Tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.sources import SourceNames
@@ -22,6 +21,7 @@ from headrace.contract import BatchRecord, BatchWork, Boundary, ChangeCounts, Co
 from headrace.contract.observer import State
 from headrace.control.board import Order
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
+from headrace.frames.tables import Tables
 from headrace.history.health import NULL_TIMES, find_wrong_times, health
 from headrace.history.lag import lags, read_reported_lags, total
 from headrace.model import Every, Project, Query, Trigger

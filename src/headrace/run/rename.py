@@ -10,10 +10,10 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.planner.verdict import list_refusals
 from headrace.queries.blame import named
-from headrace.queries.changes import RebuildRecord
+from headrace.queries.changes import rebuilding
 from headrace.queries.facts import StartFacts
 from headrace.queries.identity import former_names, nothing_kept, require_one_meaning
-from headrace.queries.layout import generations_set_aside, history_file
+from headrace.queries.layout import history_file, kept_of
 from headrace.queries.location import enter_sink, require_same_sink, table_before, table_renamed
 from headrace.queries.register import Register
 from headrace.run.plan import compare_with_last_run
@@ -72,9 +72,9 @@ def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tupl
         return ()
     if table_before(project, query, layout) is None:
         return ()
-    set_aside = generations_set_aside(layout)
-    if set_aside or RebuildRecord.of(layout) is not None:
-        why = "a reset has set results aside" if set_aside else "a rebuild is kept"
+    kept = [former for former in kept_of(layout) if former.generation != layout.generation]
+    if kept or any(rebuilding(layout)):
+        why = "a former result is kept" if kept else "a rebuild is kept"
         fault = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
         fix = f"name it so again, and end that first: headrace change discard {query.name}"
         raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)

@@ -37,7 +37,7 @@ class SinkWork:
 
     def session(self) -> SparkSession:
         """The session, for a sink that needs one, begun when it is asked for."""
-        from headrace.build.project_session import session
+        from headrace.frames.project_session import session
 
         if self.spark is None:
             self.spark, self.own_session = session(self.project, purpose="short"), True

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import register_written
 from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
@@ -27,7 +26,16 @@ from headrace.checkpoint.sources import source_of
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_cores, check_own_session
 from headrace.contract import SinkContext, SinkLedger, Writer
-from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, PlatformError, Where
+from headrace.errors import (
+    CheckFailed,
+    CheckpointBehind,
+    CheckpointError,
+    Finding,
+    HeadraceError,
+    PlatformError,
+    Where,
+)
+from headrace.frames.plan_builder import register_written
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.queries import driver_lock
 from headrace.queries.blame import named
@@ -92,9 +100,14 @@ def start_query(request: Request) -> Running:
         with ONE_AT_A_TIME:
             notes = apply_renames(facts, spark)
         running = _start_recovering_batches(replace(request, settings=query_settings(facts, spark)), facts)
-    except BaseException:
+    except BaseException as error:
         if lock is not None:
-            lock.release()
+            try:
+                if isinstance(error, HeadraceError):
+                    # Of a process that was stopped for long, that is the fault: others have changed what it found.
+                    lock.require_held(query)
+            finally:
+                lock.release()
         raise
     return replace(running, lock=lock, notes=(*notes, *running.notes))
 
@@ -296,6 +309,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
         generation=facts.layout.generation,
         mode=query.mode,
         checkpoint=facts.checkpoint.root,
+        mark=facts.layout.head,
         fingerprint=prepared.fingerprint,
         on_error=reports.faults.append,
         on_warning=reports.note,

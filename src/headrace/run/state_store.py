@@ -16,7 +16,6 @@ from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
-from headrace.queries.changes import AdoptionRecord
 from headrace.queries.facts import StartFacts
 from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import layout_of
@@ -116,7 +115,7 @@ def query_settings(facts: StartFacts, spark: SparkSession) -> Mapping[str, str]:
     settings = session_settings(project, spark)
     if not facts.query.sink.facts.durable:
         return {**settings, **checkpoint_format(project)}
-    if AdoptionRecord.of(facts.layout) is None:
+    if not facts.layout.adoption.exists():
         chosen = {**settings, **checkpoint_format(project, checkpoint), **key_order(checkpoint)}
     else:
         chosen = {**settings, **adopted_settings(project, checkpoint)}
@@ -272,7 +271,7 @@ def _planned(
 def _made(
     project: Project, query: Query, checkpoint: Checkpoint, change: PartitionChange, spark: SparkSession | None
 ) -> None:
-    from headrace.build.project_session import session
+    from headrace.frames.project_session import session
 
     own = spark is None
     spark = spark or session(project)

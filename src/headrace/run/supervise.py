@@ -74,7 +74,7 @@ def run(
     errors = [finding for finding in found if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
-    from headrace.build.project_session import session
+    from headrace.frames.project_session import session
 
     require_one_free(project, chosen)
     own = spark is None

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.build.plan_builder import topological_order
-from headrace.build.tables import Tables
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart, overrides
 from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.errors import Fenced, HeadraceError, QueryFailed
+from headrace.frames.plan_builder import topological_order
+from headrace.frames.tables import Tables
 from headrace.history.lag import find_left_out
 from headrace.model import Once, Project, Query, Trigger
 from headrace.queries import driver_lock

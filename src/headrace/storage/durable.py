@@ -68,19 +68,13 @@ def publish(made: Path, place: Path, last: Sequence[str] = ()) -> None:
 def move(old: Path, new: Path, last: Sequence[str] = ()) -> None:
     """Give a file or a directory another name in the same storage, and bring both names to the disk. Raises OSError.
 
-    In one step, but for object stores: there the same call ends what was cut off, the old is whole until the new is,
-    and of a directory the files named `last` come and go last, in this order.
+    In one step, but for object stores: there the old is whole until the new is, and of a directory the files named
+    `last` come last, in this order.
     """
     store, inside, target = _both(old, new)
     store.move(inside, target, last)
     for folder in {old.parent, new.parent}:
         sync(folder)
-
-
-def end_move(new: Path) -> None:
-    """End the move of a directory to this name that was cut off, where a move takes more than one step."""
-    store, inside = at(new)
-    store.end_move(inside)
 
 
 def swap(home: Path, other: Path, free: Path, last: Sequence[str] = ()) -> None:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
+from headrace.errors import HeadraceError
+from headrace.storage import json_record
 from headrace.storage.durable import create_file, names_in
 from headrace.storage.remote import at
-from headrace.storage.store import StoreEntry
+from headrace.storage.store import Store, StoreEntry
+
+_Record = TypeVar("_Record")
+# A record does not change, so that each is read once; another one in its place, of another storage, has another time.
+_read: WeakKeyDictionary[Store, dict[str, tuple[StoreEntry, Any]]] = WeakKeyDictionary()
 
 _DIGITS, _ENDING = 6, ".json"
 
@@ -45,6 +52,28 @@ def newest_in(folder: Path) -> StoreEntry | None:
     return records[max(records)] if records else None
 
 
+def read_newest(
+    folder: Path, make: Callable[[Any], _Record], damaged: Callable[[Path], Callable[[str], HeadraceError]]
+) -> _Record | None:
+    """What `make` gives of the newest record in `folder`; None without any. Raises OSError.
+
+    A record that cannot be read raises what `damaged` gives for its file: an older one is never used in its place.
+    """
+    newest = newest_in(folder)
+    if newest is None:
+        return None
+    file = folder / newest.name
+    read = _read.setdefault(at(file)[0], {})
+    kept = read.get(str(file))
+    if kept is not None and kept[0] == newest:
+        record: _Record = kept[1]
+        return record
+    made = json_record.read(file, make, damaged(file))
+    if made is not None:
+        read[str(file)] = newest, made
+    return made
+
+
 def _number(name: str) -> int | None:
     stem = name.removesuffix(_ENDING)
     return int(stem) if name.endswith(_ENDING) and stem.isdigit() else None
@@ -53,11 +82,11 @@ def _number(name: str) -> int | None:
 def create(folder: Path, number: int, facts: Mapping[str, Any]) -> bool:
     """Write record `number` unless it is there; whether this call wrote it. Raises OSError.
 
-    If the answer of the storage is lost, the token says whose record it is.
+    If the answer of the storage is lost, the token says whose record it is; `facts` may bring one.
     """
-    file, token = file_of(folder, number), uuid.uuid4().hex
+    file, token = file_of(folder, number), str(facts.get("token") or uuid.uuid4().hex)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    text = json.dumps({"number": number, "token": token, "at": now, **facts}, indent=2) + "\n"
+    text = json.dumps({**facts, "number": number, "token": token, "at": facts.get("at") or now}, indent=2) + "\n"
     try:
         return create_file(file, text)
     except OSError:

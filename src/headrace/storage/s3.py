@@ -6,11 +6,9 @@ pyarrow's file system has no conditional put, without which two drivers could bo
 from __future__ import annotations
 
 import errno
-import json
 import os
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -20,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoC
 from botocore.exceptions import ConnectionError as EndpointError
 from fsspec.asyn import sync
 
-from headrace.errors import LeaseLost, PlatformError, first_line
+from headrace.errors import PlatformError, first_line
 from headrace.storage.store import Store, StoreEntry, reason_of, refusal, silent
 
 # Hadoop's own names, so that Spark and Headrace reach a bucket in one way.
@@ -34,8 +32,6 @@ _AT_ONCE = 1000
 _LARGE_BYTES = 64 << 20
 # S3 refuses to copy a larger object in one request, and takes parts of at most this size.
 _COPY_BYTES, _COPY_PART_BYTES = 5 << 30, 1 << 30
-# How often a move looks whether another process has taken it over.
-_LOOK_SECONDS = 1.0
 _ELSEWHERE = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException")
 _MISSING = ("NoSuchKey", "NoSuchVersion", "NotFound", "404")
 _TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "OperationAborted")
@@ -133,7 +129,7 @@ class S3(Store):
         if len(first) < _LARGE_BYTES:
             self.put(new, first)
             return
-        self._put_parts(_key(new), "upload_part", ({"Body": piece} for piece in chain([first], pieces)), self._ask)
+        self._put_parts(_key(new), "upload_part", ({"Body": piece} for piece in chain([first], pieces)))
 
     def delete(self, path: str) -> None:
         keys = self._keys(_key(path))
@@ -150,58 +146,23 @@ class S3(Store):
             self._ask("put_object", Key=_prefix(_key(path)), Body=b"")
 
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
-        """Copy all objects, then delete the former ones; a record next to the new name says so until that is done.
-
-        A process that ends another one's move writes itself into the record, and waits until the other has looked
-        again: it may have been stopped, and would delete what was moved back meanwhile. Raises LeaseLost in the
-        process that was overtaken.
-        """
+        """Copy all objects, then delete the former ones. Who is cut off leaves what lacks the files named `last`."""
         old_key, new_key = _key(path), _key(new)
-        if self._has_object(old_key):
-            if self._is_there(new):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
-            self._copy(old_key, new_key)
-            self._ask("delete_object", Key=old_key)
-            return
-        record, mine = _moving(new), {"from": path, "last": list(last), "by": uuid.uuid4().hex}
-        begun = self._begun(record)
-        if begun is None:
+        is_object = self._has_object(old_key)
+        if not is_object:
             self.entry(path)
-            if self._is_there(new) or not self.create(record, json.dumps(mine).encode()):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
-        elif begun["from"] != path:
+        if self._is_there(new):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), self.url + new)
-        else:
-            self._ask("put_object", Key=_key(record), Body=json.dumps(mine).encode())
-            time.sleep(2 * _LOOK_SECONDS)
-        looked = float("-inf")
-
-        def ask(verb: str, **options: Any) -> Any:
-            nonlocal looked
-            now = time.time()
-            if not now - _LOOK_SECONDS < looked <= now:
-                if self._begun(record) != mine:
-                    fault = "this process was stopped for longer than its lease, and another one has taken the move to "
-                    fault += f"{self.url}{new} over"
-                    raise LeaseLost(code="HR526", what=fault, fix="look how the query stands: headrace status")
-                looked = now
-            return self._ask(verb, **options)
 
         def order(key: str) -> tuple[bool, int]:
             inside = key.removeprefix(_prefix(old_key))
             return "/" not in inside, last.index(inside) + 1 if inside in last else 0
 
-        keys = sorted(self._keys(old_key), key=order)
+        keys = [old_key] if is_object else sorted(self._keys(old_key), key=order)
         for key in keys:
-            self._copy(key, new_key + key.removeprefix(old_key), ask)
+            self._copy(key, new_key + key.removeprefix(old_key))
         for key in keys:
-            ask("delete_object", Key=key)
-        ask("delete_object", Key=_key(record))
-
-    def end_move(self, new: str) -> None:
-        begun = self._begun(_moving(new))
-        if begun is not None:
-            self.move(begun["from"], new, begun.get("last", ()))
+            self._ask("delete_object", Key=key)
 
     def require_conditional(self, folder: str) -> None:
         """Raise PlatformError if two creators of one file here both get the answer that they were the first."""
@@ -232,42 +193,35 @@ class S3(Store):
             return True
         return False
 
-    def _copy(self, key: str, new: str, ask: Callable[..., Any] | None = None) -> None:
-        ask = ask or self._ask
+    def _copy(self, key: str, new: str) -> None:
         if key.endswith("/"):
-            ask("put_object", Key=new, Body=b"")  # A directory, which some stores do not copy.
+            self._ask("put_object", Key=new, Body=b"")  # A directory, which some stores do not copy.
             return
         source = {"Bucket": self.bucket, "Key": key}
         try:
-            ask("copy_object", Key=new, CopySource=source)
+            self._ask("copy_object", Key=new, CopySource=source)
         except OSError:
             size = int(self._ask("head_object", Key=key)["ContentLength"])
             if size <= _COPY_BYTES:
                 raise
             ranges = ((start, min(start + _COPY_PART_BYTES, size) - 1) for start in range(0, size, _COPY_PART_BYTES))
             parts = ({"CopySource": source, "CopySourceRange": f"bytes={start}-{end}"} for start, end in ranges)
-            self._put_parts(new, "upload_part_copy", parts, ask)
+            self._put_parts(new, "upload_part_copy", parts)
 
-    def _put_parts(self, key: str, verb: str, parts: Iterable[Mapping[str, Any]], ask: Callable[..., Any]) -> None:
+    def _put_parts(self, key: str, verb: str, parts: Iterable[Mapping[str, Any]]) -> None:
         """Put an object by several requests; it exists, whole, after the last one."""
         upload = {"Key": key, "UploadId": self._ask("create_multipart_upload", Key=key)["UploadId"]}
         try:
             tags = []
             for number, part in enumerate(parts, start=1):
-                answer = ask(verb, PartNumber=number, **upload, **part)
+                answer = self._ask(verb, PartNumber=number, **upload, **part)
                 tag = answer.get("CopyPartResult", answer)["ETag"]
                 tags.append({"PartNumber": number, "ETag": tag})
-            ask("complete_multipart_upload", MultipartUpload={"Parts": tags}, **upload)
+            self._ask("complete_multipart_upload", MultipartUpload={"Parts": tags}, **upload)
         except BaseException:
             with suppress(OSError, PlatformError):
                 self._ask("abort_multipart_upload", **upload)
             raise
-
-    def _begun(self, record: str) -> Any:
-        """The record of a move; None without one."""
-        with suppress(FileNotFoundError):
-            return json.loads(self.read(record))
-        return None
 
     def _keys(self, key: str) -> list[str]:
         """The keys below a directory, those inside a directory before its own."""
@@ -324,12 +278,6 @@ def _entry(name: str, facts: Mapping[str, Any]) -> StoreEntry:
 
 def _key(path: str) -> str:
     return path.strip("/")
-
-
-def _moving(new: str) -> str:
-    """The record of a move, next to the new name."""
-    folder, _, name = new.rstrip("/").rpartition("/")
-    return f"{folder}/.{name}.moving"
 
 
 def _prefix(key: str) -> str:

@@ -155,8 +155,8 @@ class Store(ABC):
     def move(self, path: str, new: str, last: Sequence[str] = ()) -> None:
         """Give a file or a directory a new name that is free. Raises OSError.
 
-        In one step where the store has such a step. Elsewhere the old name is whole until the new one is; the same
-        call, or `end_move`, ends a move that was cut off. last: files of a directory that are copied and deleted last.
+        In one step where the store has such a step. Elsewhere the old name is whole until the new one is. last: files
+        of a directory that are copied last, so that they say that the new one is whole.
         """
 
     def publish(self, path: str, new: str, last: Sequence[str] = ()) -> None:
@@ -169,9 +169,6 @@ class Store(ABC):
 
     def sync(self, path: str) -> None:  # noqa: B027
         """Flush a file, or the names in a directory, to the disk. Raises OSError."""
-
-    def end_move(self, new: str) -> None:  # noqa: B027
-        """End a move of a directory to this name that was cut off. Raises OSError."""
 
     def require_conditional(self, folder: str) -> None:  # noqa: B027
         """Raise PlatformError if the store does not keep what `create` promises, for files in `folder`."""

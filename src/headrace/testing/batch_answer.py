@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
-from headrace.build.plan_builder import registered_tables
 from headrace.checkpoint import BatchWatermarks
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, ProjectError
-from headrace.load.sql import transform as sql_transform
+from headrace.frames.plan_builder import registered_tables
+from headrace.loader.sql import transform as sql_transform
 from headrace.model import Project, PythonTransform, Query, Transform
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings, borrow, modifiable_settings

@@ -20,8 +20,8 @@ from headrace.errors import (
     first_line,
     nearest,
 )
-from headrace.load import document
-from headrace.load.document import DocumentEntry
+from headrace.loader import document
+from headrace.loader.document import DocumentEntry
 from headrace.model import Project
 from headrace.testing.batch_answer import describe_sources, evaluate
 from headrace.testing.events import (

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from headrace.build.plan_builder import registered_tables
-from headrace.build.project_code import send_code
 from headrace.connectors.files.source import NO_AGE_LIMIT, Files
 from headrace.connectors.spark_files import prefix as file_prefix
 from headrace.contract import CHANGE_COLUMN, SourceFacts, SourcePrefix
 from headrace.errors import ProjectError, nearest
+from headrace.frames.plan_builder import registered_tables
+from headrace.frames.project_code import send_code
 from headrace.model import NamedSource, Project, Query, SqlTransform, Table, View
 from headrace.storage.durable import move
 from headrace.testing.values import json_value, plain_value

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.plan_builder import build, value_of
 from headrace.errors import ProjectError, nearest
+from headrace.frames.plan_builder import build, value_of
 from headrace.model import NamedSource, Project, PythonTransform, Query, Table
 from headrace.spark.jvm.settings import WHOLE_JSON
 from headrace.testing.given import typed_rows

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
-from headrace.build.plan_builder import registered_tables
-from headrace.build.project_code import send_code
-from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, ProjectError, nearest
+from headrace.frames.plan_builder import registered_tables
+from headrace.frames.project_code import send_code
+from headrace.frames.project_session import borrow
 from headrace.model import Project, Query
 from headrace.queries.layout import layout_of
 from headrace.spark.plans.plan_rewrite import BATCH

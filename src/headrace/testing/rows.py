@@ -9,9 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from headrace.errors import ProjectError, nearest
+from headrace.markup import table
 from headrace.testing.values import plain_value
 
 if TYPE_CHECKING:
+    import pandas
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
@@ -129,6 +131,19 @@ class ResultRows(Collection[ResultRow]):
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(repr, self._rows))}]"
+
+    def _repr_html_(self) -> str:
+        return table(self.columns, self._rows)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the rows as a DataFrame of pandas, with the names of the columns."""
+        import pandas
+
+        return pandas.DataFrame([list(row) for row in self._rows], columns=list(self.columns))
+
+    def first(self, count: int) -> ResultRows:
+        """Return the first rows."""
+        return self._of_columns([list(row) for row in self._rows[:count]], self.columns)
 
     def like(self, given: Iterable[Any]) -> ResultRows:
         """Return `given` rows, dicts or tuples as rows of these columns, or of those that all of them have.

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
-from headrace.build.plan_builder import build, registered_tables
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.plan_builder import build, registered_tables
+from headrace.markup import table, whole
 from headrace.model import Project, Query, Transform
 from headrace.queries.layout import layout_of
 from headrace.spark.jvm.session_conf import apply_settings
@@ -56,6 +57,17 @@ class TimelineRun:
     _inlets: Mapping[str, Inlet]
     _spark: SparkSession
     _home: tempfile.TemporaryDirectory[str]
+
+    def __repr__(self) -> str:
+        return f"<timeline of query '{self.query.name}': {len(self.steps)} batches, {len(self.final)} rows>"
+
+    def _repr_html_(self) -> str:
+        """Show what the sink held after each batch in a notebook."""
+        return whole(
+            "".join(
+                table(rows.columns, rows, title=f"after batch {number}") for number, rows in enumerate(self.steps, 1)
+            )
+        )
 
     def after(self, batch: int) -> ResultRows:
         """Return the rows of the result after a batch and the events behind it.

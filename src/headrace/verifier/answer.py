@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.build.change_frames import build_result
-from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, BatchWatermarks, Checkpoint, committed_prefix, watermarks
 from headrace.checks.change_data import options_of
 from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.change_frames import build_result
+from headrace.frames.plan_builder import build
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.layout import QueryLayout
 from headrace.queries.source_names import read_source_names

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.tables import Tables, TableVersions, Use, in_force
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.tables import Tables, TableVersions, Use, in_force
 from headrace.model import Project, Query
 from headrace.planner.comparison import compare_forms as compare_forms
 from headrace.planner.difference import worst

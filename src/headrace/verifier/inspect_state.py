@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.entries import StateOperator
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
+from headrace.frames.project_session import borrow
 from headrace.model import Project, Query
 from headrace.queries.blame import commanded
 from headrace.queries.inspect_checkpoint import require_usable

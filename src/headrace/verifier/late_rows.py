@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrow
 from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
+from headrace.frames.plan_builder import registered_tables
+from headrace.frames.project_session import borrow
 from headrace.model import Project, Query
 from headrace.queries.blame import commanded
 from headrace.queries.identity import sink_context

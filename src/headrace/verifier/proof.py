@@ -8,17 +8,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import registered_tables
-from headrace.build.project_session import borrow
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames.plan_builder import registered_tables
+from headrace.frames.project_session import borrow
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
 from headrace.queries.blame import with_command
-from headrace.queries.changes import AdoptionRecord, RebuildRecord, ResetRecord, require_ended
+from headrace.queries.changes import require_ended
 from headrace.queries.facts import StartFacts
 from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, history_file, layout_of
@@ -150,7 +150,7 @@ def find_blockers(project: Project, query: Query, layout: QueryLayout) -> Iterat
 
     Raises CheckpointError while a reset or an adoption is unfinished: the checkpoint and the result may not fit.
     """
-    require_ended(layout, ResetRecord, AdoptionRecord)
+    require_ended(layout)
     for source in project.sources_of(query):
         yield from source.connector.lacking
         if not source.connector.readable_as_batch:
@@ -163,7 +163,6 @@ def find_blockers(project: Project, query: Query, layout: QueryLayout) -> Iterat
     if Checkpoint(layout.checkpoint).last_batch is None:
         yield query.finding("HR701", "has no checkpoint yet", f"run it first: headrace run {query.name}")
     else:
-        yield from RebuildRecord.cut_offs(layout)
         yield from unmoved_findings(StartFacts.read(project, query))
         for finding in waiting_renames(project, query):
             # Until then there is nothing under the new names.

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.build.plan_builder import build
 from headrace.checkpoint import Archive, Checkpoint, watermarks
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.plan_builder import build
 from headrace.model import Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, is_local

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.change import shadow
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.model import Project
 from headrace.planner.ends import place_of
-from headrace.queries.changes import RebuildRecord
 from headrace.queries.identity import sink_context
 from headrace.queries.inspect_checkpoint import inspect_checkpoint
-from headrace.queries.layout import QueryLayout, latest_generation
+from headrace.queries.layout import QueryLayout
 from headrace.queries.location import enter_sink
+from headrace.queries.log import Directory, LogRecord, append, begin
 from headrace.queries.manifest import QueryRevision, enter, forms
-from headrace.run.sink_work import SinkWork
+from headrace.run.sink_work import ignore
 from tests.connectors.sql.databases import Database, checkpoint_of
-from tests.registered import layout_in
+from tests.registered import latest_generation, layout_in
 from tests.run.projects import write_project
 
 BODY = """
@@ -63,14 +62,29 @@ def project_of(root: Path, database: Database, *, options: str = "", storage: st
     return hr.load(root)
 
 
-def scene(project: Project) -> RebuildRecord:
+def scene(project: Project) -> LogRecord:
     """Generation 1 has run and generation 2 was rebuilt beside it, three batches each."""
-    query = project.queries["totals"]
-    record = RebuildRecord.begun(1, ())
+    query, live = project.queries["totals"], layout_in(project.storage, "totals", 1)
+    _write(project, query, live, rebuilds=False)
+    made = Directory(generation=2, made=2)
+    record = append(
+        live.folder,
+        "totals",
+        replace(
+            begin(live.folder),
+            kind="building",
+            change="rebuild",
+            of=0,
+            begun="",
+            target=made,
+            building=made,
+            following=3,
+            facts={"former": "g1.1", "made": str(made), "since": "", "notes": []},
+        ),
+    )
     beside = replace(query, sink=query.sink.swap.beside)
-    _write(project, query, layout_in(project.storage, "totals", 1), rebuilds=False)
-    _write(project, beside, shadow.make(project, query, record), rebuilds=True)
-    return record.enter(layout_in(project.storage, "totals"))
+    _write(project, beside, layout_in(project.storage, "totals", 2), rebuilds=True)
+    return record
 
 
 def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool) -> None:
@@ -104,8 +118,11 @@ def _described(layout: QueryLayout) -> str:
     return f"{home if '://' in home else f'file:{home}'}/checkpoint/state/0/schema"
 
 
-def work_on(project: Project) -> SinkWork:
-    return SinkWork(project, project.queries["totals"], None, changes=True)
+def swap_in(project: Project, reached: Callable[[str], None] = ignore) -> None:
+    """Exchange the two generations, as the command does once the new one has caught up."""
+    change = hr.rebuild(project, "totals")
+    with change._opened(), change._stopped(False):
+        change._swapped(reached)
 
 
 def state(project: Project, database: Database) -> dict[str, Any]:

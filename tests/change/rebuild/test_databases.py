@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.change.shadow import swap_in
 from headrace.connectors.sql import generations
 from headrace.errors import HeadraceError
-from headrace.queries.changes import RebuildRecord
 from tests.change.rebuild.scenes import (
     BUILT,
     FINAL,
@@ -25,18 +23,15 @@ from tests.change.rebuild.scenes import (
     project_of,
     scene,
     state,
-    work_on,
+    swap_in,
 )
 from tests.connectors.sql.databases import Database, database  # noqa: F401
-from tests.registered import layout_in
 
 pytestmark = pytest.mark.services
 
 
 def swap(project: hr.Project, step: str = "") -> None:
-    record = RebuildRecord.of(layout_in(project.storage, "totals"))
-    assert record is not None
-    swap_in(work_on(project), record, killed_at(step))
+    swap_in(project, killed_at(step))
 
 
 @pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)

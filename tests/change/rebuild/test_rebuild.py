@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.change import rebuild, shadow
+from headrace.change import rebuild
 from headrace.change.comparison import RebuildReport
 from headrace.change.rebuild import catch_up
 from headrace.cli.entry import main
 from headrace.cli.run import say as say_judgement
 from headrace.errors import HeadraceError
 from headrace.planner.verdict import list_refusals
-from headrace.queries.changes import RebuildRecord
 from headrace.queries.manifest import QueryRevision
-from headrace.storage import json_lines
+from headrace.storage import json_lines, numbered
 from tests.change.rebuild.scenes import Killed, killed_at
-from tests.registered import layout_in
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -176,7 +174,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shadow, "make_private", full)
+        patch.setattr(numbered, "create", full)
         with pytest.raises(HeadraceError, match=r"HR541.*No space left on device"):
             hr.rebuild(project, "totals", spark=spark).apply()
     with monkeypatch.context() as patch:
@@ -197,9 +195,9 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     connection.close()
     with pytest.raises(HeadraceError, match="HR573"):
         hr.rebuild(project, "totals", spark=spark).apply()
-    record = RebuildRecord.of(layout_in(project.storage, "totals"))
-    assert record is not None
-    assert (record.phase, (record.report or {})["verdict"]) == ("building", "mismatch")
+    status = hr.rebuild(project, "totals").status
+    assert status is not None
+    assert (status.phase, (status.report or {})["verdict"]) == ("building", "mismatch")
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
 
 

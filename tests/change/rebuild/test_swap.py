@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.build import project_session
-from headrace.change.shadow import swap_in
 from headrace.cli.entry import main
 from headrace.connectors.sql import generations
+from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError
+from headrace.frames import project_session
 from headrace.model import Project
-from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import rebuild_storage
+from headrace.queries.layout import log_of, rebuild_storage
 from tests.change.rebuild.scenes import (
     BUILT,
     FINAL,
@@ -35,13 +34,13 @@ from tests.change.rebuild.scenes import (
     project_of,
     scene,
     state,
-    work_on,
+    swap_in,
 )
 from tests.connectors.sql.databases import Database
 from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
-STEPS = ["recorded", "sink", "moved", "rewritten"]
+STEPS = ["recorded", "sink", "rewritten"]
 
 
 @pytest.fixture
@@ -57,17 +56,17 @@ def project(tmp_path: Path, database: Database) -> Project:
     return found
 
 
-def record(project: Project) -> RebuildRecord:
-    found = RebuildRecord.of(layout_in(project.storage, "totals"))
-    assert found is not None
-    return found
+def phase(project: Project) -> str:
+    status = hr.rebuild(project, "totals").status
+    assert status is not None
+    return status.phase
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database: Database, step: str) -> None:
     assert state(project, database) == BUILT
     with pytest.raises(Killed):
-        swap_in(work_on(project), record(project), killed_at(step))
+        swap_in(project, killed_at(step))
     assert codes(project) == ["HR581"]
     (finding,) = (each for each in hr.verify(project, "totals").findings if each.code != "HR701")
     assert (finding.code, "headrace change resume totals" in finding.fix) == ("HR581", True)
@@ -84,15 +83,17 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
 @pytest.mark.parametrize("step", STEPS)
 def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database, step: str) -> None:
     with pytest.raises(Killed):
-        swap_in(work_on(project), record(project), killed_at(step))
+        swap_in(project, killed_at(step))
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
-    assert not layout_in(project.storage, "totals").rebuild_record.exists()
+    record = log_of(layout_in(project.storage, "totals"))
+    assert record is not None
+    assert record.current is None
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Database, step: str) -> None:
-    swap_in(work_on(project), record(project), lambda _: None)
+    swap_in(project)
     assert (state(project, database), codes(project)) == (NEW, [])
     with pytest.raises(Killed):
         hr.rebuild(project, "totals").undo(reached=killed_at(step))
@@ -101,7 +102,7 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
         hr.rebuild(project, "totals").discard()
     assert hr.rebuild(project, "totals").undo().generation == 1
     assert (state(project, database), codes(project)) == (BUILT, [])
-    swap_in(work_on(project), record(project), lambda _: None)
+    swap_in(project)
     assert state(project, database) == NEW
 
 
@@ -116,7 +117,7 @@ def test_what_is_given_up_leaves_nothing(project: Project, database: Database, s
 
 
 def test_the_former_generation_is_deleted_for_good(project: Project, database: Database) -> None:
-    swap_in(work_on(project), record(project), lambda _: None)
+    swap_in(project)
     assert hr.rebuild(project, "totals").discard().generation == 2
     assert state(project, database) == FINAL
     assert not layout_in(project.storage, "totals", 1).home.exists()
@@ -139,14 +140,16 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(
             with pytest.raises(Killed):
                 do()
 
-    killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
+    monkeypatch.setattr(SqliteDialect, "transactional_ddl", False)
+    monkeypatch.setattr(Ledger, "continue_change", lambda _: None)
+    killed(lambda: swap_in(project))
     assert (codes(project), state(project, database)["rows"]) == (["HR581"], NEW["rows"])
     assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert state(project, database) == NEW
     killed(lambda: hr.rebuild(project, "totals").undo())
     hr.rebuild(project, "totals").undo()
     assert state(project, database) == BUILT
-    killed(lambda: swap_in(work_on(project), record(project), lambda _: None))
+    killed(lambda: swap_in(project))
     hr.rebuild(project, "totals").discard()
     assert state(project, database) == OLD
 
@@ -160,25 +163,25 @@ def test_a_database_that_refuses_leaves_both_as_they_were(
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)
         with pytest.raises(HeadraceError, match="HR587"):
-            swap_in(work_on(project), record(project), lambda _: None)
-    assert (state(project, database), codes(project), record(project).phase) == (BUILT, [], "building")
-    swap_in(work_on(project), record(project), lambda _: None)
+            swap_in(project)
+    assert (state(project, database), codes(project), phase(project)) == (BUILT, [], "building")
+    swap_in(project)
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)
         with pytest.raises(HeadraceError, match="HR587"):
             hr.rebuild(project, "totals").undo()
-    assert (state(project, database), codes(project), record(project).phase) == (NEW, [], "swapped")
+    assert (state(project, database), codes(project), phase(project)) == (NEW, [], "swapped")
 
 
 def test_a_table_of_somebody_else_is_not_taken(project: Project, database: Database) -> None:
     database.query("UPDATE _headrace_tables SET query_id = 'other' WHERE table_name = 'Totals'")
     with pytest.raises(HeadraceError, match="would be taken from its owner"):
-        swap_in(work_on(project), record(project), lambda _: None)
-    assert record(project).phase == "building"
+        swap_in(project)
+    assert phase(project) == "building"
 
 
 def swapped(project: Project) -> None:
-    swap_in(work_on(project), record(project), lambda _: None)
+    swap_in(project)
 
 
 def no_rebuild(project: Project) -> None:
@@ -186,7 +189,7 @@ def no_rebuild(project: Project) -> None:
 
 
 def damaged_record(project: Project) -> None:
-    layout_in(project.storage, "totals").rebuild_record.write_text('{"phase": "unknown"}')
+    (layout_in(project.storage, "totals").folder / "log" / "000002.json").write_text('{"phase": "unknown"}')
 
 
 def another_sink(project: Project) -> None:
@@ -271,7 +274,7 @@ def test_nothing_is_done_without_a_word(
 def test_of_several_changes_the_last_one_is_undone_first(project: Project, database: Database) -> None:
     swapped(project)
     hr.reset(project, "totals", result="drop").apply()
-    with pytest.raises(HeadraceError, match=r"HR583.*is generation 3 now"):
+    with pytest.raises(HeadraceError, match=r"HR583.*a reset came after it"):
         hr.rebuild(project, "totals").undo()
     for done, name in (("undo", "reset"), ("rolled-back", "rebuild")):
         change = hr.change(project, "totals")
@@ -279,11 +282,11 @@ def test_of_several_changes_the_last_one_is_undone_first(project: Project, datab
         assert (change.name, change.undo().done) == (name, done)
     assert state(project, database) == BUILT
     with pytest.raises(Killed):
-        swap_in(work_on(project), record(project), killed_at("sink"))
+        swap_in(project, killed_at("sink"))
     assert main(["change", "undo", "totals", "-C", str(project.root)]) == 0
     assert (state(project, database), codes(project)) == (BUILT, [])
     with pytest.raises(Killed):
-        swap_in(work_on(project), record(project), killed_at("sink"))
+        swap_in(project, killed_at("sink"))
     assert main(["change", "resume", "totals", "-C", str(project.root)]) == 0
     assert (state(project, database), codes(project)) == (NEW, [])
 
@@ -313,13 +316,8 @@ CHILD = """
 import os, sys
 import headrace as hr
 from headrace.connectors.sql import generations
-from headrace.change.shadow import swap_in
-from headrace.queries.changes import RebuildRecord
-from headrace.queries.layout import layout_named as layout_in
-from headrace.run.sink_work import SinkWork
 
 root, step = sys.argv[1:]
-project = hr.load(root)
 
 def killed(at):
     if at == step:
@@ -330,13 +328,14 @@ def inside(ledger, names):
     killed("inside the transaction")
 
 generations._rename = inside
-record = RebuildRecord.of(layout_in(project.storage, "totals"))
-swap_in(SinkWork(project, project.queries["totals"], None, changes=True), record, killed)
+change = hr.rebuild(hr.load(root), "totals")
+with change._opened(), change._stopped(False):
+    change._swapped(killed)
 """
 
 
 def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: Project, database: Database) -> None:
-    for step, rows in (("inside the transaction", BUILT["rows"]), ("sink", NEW["rows"]), ("moved", NEW["rows"])):
+    for step, rows in (("inside the transaction", BUILT["rows"]), ("sink", NEW["rows"]), ("rewritten", NEW["rows"])):
         done = subprocess.run([sys.executable, "-c", CHILD, str(project.root), step], check=False)
         assert (done.returncode, codes(project)) == (9, ["HR581"])
         assert state(project, database)["rows"] == rows
@@ -346,7 +345,7 @@ def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: P
 
 def test_it_waits_until_the_query_is_stopped(project: Project, database: Database) -> None:
     with pytest.raises(Killed):
-        swap_in(work_on(project), record(project), killed_at("recorded"))
+        swap_in(project, killed_at("recorded"))
     locked("driver.lock")(project)
     with pytest.raises(HeadraceError, match="HR526") as raised:
         hr.rebuild(project, "totals").apply()
@@ -365,7 +364,7 @@ def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureF
     assert main(["status", "-C", str(project.root)]) == 0
     assert "a rebuild is building" in capsys.readouterr().out
     with pytest.raises(Killed):
-        swap_in(work_on(project), record(project), killed_at("sink"))
+        swap_in(project, killed_at("sink"))
     assert main(["status", "--json", "-C", str(project.root)]) == 0
     (found,) = json.loads(capsys.readouterr().out)["rebuilds"]
     assert (found["query"], found["phase"]) == ("totals", "swapping")

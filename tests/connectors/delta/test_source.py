@@ -13,12 +13,12 @@ from uuid import uuid4
 import pytest
 
 import headrace as hr
-from headrace.build.project_session import jars_of
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.delta.table import at_path
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.control.board import RunResult
 from headrace.errors import NOWHERE, SourceError
+from headrace.frames.project_session import jars_of
 from headrace.spark.jvm.jars import LISTS
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.failures import failure_of

@@ -121,7 +121,7 @@ def prove(database: Database, home: Path, examples: int) -> None:
 
 
 def test_any_order_cut_crash_repeat_and_rewind_gives_the_same_table(database: Database, tmp_path: Path) -> None:
-    prove(database, tmp_path, 15)
+    prove(database, tmp_path, 50 if database.kind == "sqlite" else 10)
 
 
 @pytest.mark.long

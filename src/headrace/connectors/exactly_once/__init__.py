@@ -20,6 +20,7 @@ from headrace.connectors.exactly_once.batches import Retry as Retry
 from headrace.connectors.exactly_once.batches import RowsLost as RowsLost
 from headrace.connectors.exactly_once.batches import Standing as Standing
 from headrace.connectors.exactly_once.batches import take_epoch as take_epoch
+from headrace.connectors.exactly_once.marks import is_applied as is_applied
 from headrace.connectors.exactly_once.text_ledger import LinesLedger as LinesLedger
 from headrace.connectors.exactly_once.text_ledger import TextLedger as TextLedger
 from headrace.connectors.exactly_once.text_ledger import TextStore as TextStore

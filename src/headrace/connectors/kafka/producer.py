@@ -81,8 +81,8 @@ def client_settings(servers: str, options: Mapping[str, str], own: Mapping[str, 
 
 
 def transactional_id(context: SinkContext) -> str:
-    """The id by which the broker fences off older drivers of the query."""
-    return f"headrace/{context.application}/{context.query_id}/{context.generation}"
+    """The id by which the broker fences off older drivers of the query, those of former generations too."""
+    return f"headrace/{context.application}/{context.query_id}"
 
 
 def connect(settings: Mapping[str, Any], identity: str) -> Producer:

@@ -172,7 +172,7 @@ class KafkaSink(TopicTarget, contract.Sink):
 
     @property
     def reset(self) -> contract.SinkReset:
-        return KafkaReset() if self.exactly_once else super().reset
+        return KafkaReset(target=self) if self.exactly_once else super().reset
 
     @property
     def adoption(self) -> contract.SinkAdoption:
@@ -204,12 +204,21 @@ class KafkaSink(TopicTarget, contract.Sink):
                 yield Finding(code="HR404", what=fault, fix=fix)
 
 
+@dataclass(frozen=True, kw_only=True)
 class KafkaReset(contract.SinkReset):
     """Messages stay; each generation has a ledger of its own."""
+
+    target: TopicTarget
 
     def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "its messages stay, and every row comes again, in batches numbered from 0 on"
         return contract.KeptResult(possible=True, why=why)
+
+    def hand_over(self, context: contract.SinkContext, generation: int, session: contract.Session) -> None:
+        """Keep the mark of the change, so that neither an older driver nor a copy of the storage writes any more."""
+        store = KafkaStore(self.target, context)
+        with topic_ledger.translate_errors(self.target, f"the reset of query '{context.query}' cannot be entered"):
+            store.enter_mark()
 
 
 class KafkaAdoption(contract.SinkAdoption):

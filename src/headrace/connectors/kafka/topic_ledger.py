@@ -7,17 +7,17 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.connectors.exactly_once import KeptLine, LinesLedger, TextLedger
+from headrace.connectors.exactly_once import KeptLine, LinesLedger, TextLedger, is_applied
 from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer
 from headrace.connectors.kafka.client import client
 from headrace.connectors.kafka.prefix import ends, span_options
 from headrace.connectors.kafka.producer import ANSWER_SECONDS, BATCH, TopicTarget, as_rows, newest
-from headrace.contract import SinkContext, Snapshot
+from headrace.contract import Mark, SinkContext, Snapshot
 from headrace.errors import CheckpointError, SinkError
 
 if TYPE_CHECKING:
@@ -104,9 +104,29 @@ class TopicLedger:
         return records
 
 
+def mark_in(records: Mapping[str, bytes], context: SinkContext) -> Mark | None:
+    """Return the newest change of the query that the ledger topic has seen."""
+    kept = records.get(_mark_key(context))
+    return None if kept is None else Mark(**json.loads(kept))
+
+
+def mark_record(context: SinkContext, mark: Mark) -> dict[str, bytes]:
+    """Key and value of the message that keeps the mark of a change."""
+    return {_mark_key(context): json.dumps(asdict(mark)).encode()}
+
+
+def _mark_key(context: SinkContext) -> str:
+    return f"{query_key(context)}/change"
+
+
+def query_key(context: SinkContext) -> str:
+    """Return the beginning of the keys of a query's records."""
+    return f"{context.application}/{context.query_id}"
+
+
 def key_of(context: SinkContext) -> str:
     """Return the beginning of the keys of a generation's records."""
-    return f"{context.application}/{context.query_id}/{context.generation}"
+    return f"{query_key(context)}/{context.generation}"
 
 
 def _require_one_query(records: Mapping[str, bytes], context: SinkContext) -> None:
@@ -261,7 +281,10 @@ def ledger(target: TopicTarget, context: SinkContext) -> TopicLedger | None:
 
 def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | None:
     """Read the ledger's lines of the batches that are in; None: it has no such generation."""
-    own = ledger(target, context)
+    with translate_errors(target, f"the ledger topic '{target.ledger_place}' cannot be read"):
+        records = read(target.settings, target.ledger_place)
+    is_applied(context, mark_in(records, context))
+    own = TopicLedger.of(records, context)
     require_messages(target, context, own)
     return None if own is None else own.ledger.lines
 

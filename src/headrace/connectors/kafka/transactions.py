@@ -14,8 +14,8 @@ from headrace.connectors.kafka import topic_ledger
 from headrace.connectors.kafka.client import ADDRESS_FIX
 from headrace.connectors.kafka.prefix import ends
 from headrace.connectors.kafka.producer import HEADER, ROW_TOPICS, TopicTarget, as_messages, header
-from headrace.connectors.kafka.topic_ledger import TopicLedger, key_of
-from headrace.contract import SinkContext
+from headrace.connectors.kafka.topic_ledger import TopicLedger
+from headrace.contract import Mark, SinkContext
 from headrace.errors import Fenced, Finding, HeadraceError, SinkError
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         self.name = target.topic or ROW_TOPICS
         self.epoch = ""
         self.known: TopicLedger | None = None
+        # The newest change of the query, as of the last look at the ledger.
+        self._mark: Mark | None = None
         self._producer: Producer | None = None
         # Whether a commit was sent whose answer is not known.
         self._is_in_doubt = False
@@ -87,6 +89,27 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             fault=Fenced,
         )
 
+    def enter_mark(self) -> None:
+        """Fence all drivers off, and keep the mark of the context's change with the ledger, if there is one.
+
+        Raises as `is_applied`.
+        """
+        settings, topic, mark = self.target.settings, self.target.ledger_place, self.context.mark
+        if mark is None or not topic_ledger.partitions(settings, topic):
+            return
+        self._read()
+        if exactly_once.is_applied(self.context, self._mark):
+            return
+        try:
+            producer = self._connect()
+            self._read()
+            if not exactly_once.is_applied(self.context, self._mark):
+                producer.begin_transaction()
+                self._send(producer, topic_ledger.mark_record(self.context, mark))
+                producer.commit_transaction(COMMIT_SECONDS)
+        finally:
+            self.disconnect()
+
     def _try_entering(self, result: str) -> None:
         self._compare(result)
         topic_ledger.require_ledger(self.target)
@@ -97,6 +120,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         own = self._read()
         while True:
             try:
+                exactly_once.is_applied(self.context, self._mark)
                 TopicLedger.begin(own, self.context, self.name, result, {})
                 return topic_ledger.require_messages(self.target, self.context, own)
             except HeadraceError:
@@ -113,6 +137,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             if own is None and topic is not None:
                 begins = ends(settings, topic_ledger.partitions(settings, topic))
             try:
+                exactly_once.is_applied(self.context, self._mark)
                 begun = TopicLedger.begin(own, self.context, self.name, result, begins)
             except HeadraceError as error:
                 # Another driver has begun since, and has made a batch after the look at the checkpoint.
@@ -135,8 +160,9 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         return self._producer
 
     def _read(self) -> TopicLedger | None:
-        own = key_of(self.context)
+        own = topic_ledger.query_key(self.context)
         records = topic_ledger.read(self.target.settings, self.target.ledger_place, own=own)
+        self._mark = topic_ledger.mark_in(records, self.context)
         return TopicLedger.of(records, self.context)
 
     # ------------------------------------------------------------------------------------------------- a batch
@@ -158,7 +184,10 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         return own
 
     def _existing(self) -> TopicLedger:
-        own = self._read()
+        own, mine = self._read(), self.context.mark
+        if self._mark is not None and mine is not None and self._mark.number > mine.number:
+            fault = f"a command has changed query '{self.context.query}' since this driver began, which writes no more"
+            raise Fenced(code="HR409", what=fault, fix="start the query again, if it is to run")
         if own is None:  # A rename has taken it away.
             raise no_result(f"topic '{self.name}'", self.context, kind="topic")
         return own

@@ -81,13 +81,14 @@ class ChangeMemory(OwnLines):
                 self.run(statement)
 
     def _create(self, table: ResultTable, form: ChangeForm, kept: Sequence[ResultColumn]) -> list[str]:
-        """Its columns have the very types of the result's; by way of the join, each of them takes NULL."""
+        """Its columns have the very types of the result's, and each of them takes NULL."""
         there = self.describe_table(table.name)
         present = set() if there is None else {column.name.lower() for column in there.columns}
         names = [column.name for column in kept if column.name.lower() in present]
-        held = [f"held.{self.quote(name)}" for name in names]
+        pairs = [(name, self.quote(name)) for name in names]
         if form.has_intervals:
-            held.append(f"held.{self.quote(form.options.start_column)} AS {SEQUENCE}")
+            pairs.append((form.options.start_column, SEQUENCE))
+        held = [f"{self.dialect.nullable(f'held.{self.quote(name)}')} AS {alias}" for name, alias in pairs]
         source = f"SELECT {', '.join(held)} FROM {EPOCHS} AS epochs "
         source += f"LEFT JOIN {self.quote(table.name)} AS held ON 1 = 0 WHERE 1 = 0"
         text, long_text = self.dialect.key_text, self.dialect.long_text

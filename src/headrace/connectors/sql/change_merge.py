@@ -77,7 +77,8 @@ class ChangeMerge(ABC):
         dialect = self.dialect
         if self.content.table.num_rows:
             target = WriteTarget(table=_GIVEN, columns=self.form.columns, key=(), replaces=False)
-            values = [f"held.{dialect.quote(column.name)}" for column in self.form.values]
+            quoted = [dialect.quote(column.name) for column in self.form.values]
+            values = [f"{dialect.nullable(f'held.{name}')} AS {name}" for name in quoted]
             own = [f"own.{column.name}" for column in self.form.own]
             self.make_temporary(
                 _GIVEN,

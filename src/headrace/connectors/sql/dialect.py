@@ -238,6 +238,10 @@ class Dialect(ABC):
         """
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} AS {source}"
 
+    def nullable(self, column: str) -> str:
+        """Return the expression by which a table made from a SELECT has the column with its type, but takes NULL."""
+        return column
+
     def drop_temporary(self, table: str) -> str:
         """Return the statement that drops a temporary table, or does nothing."""
         return f"DROP TABLE IF EXISTS {table}"

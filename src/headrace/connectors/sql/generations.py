@@ -38,13 +38,21 @@ class TableReset(SinkTable, SinkReset):
             return tuple(held)
 
     def hand_over(self, context: SinkContext, generation: int, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
-            owner = ledger.owner_by(self.table)
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
+            owner, mark = ledger.owner_by(self.table), context.mark
+            if mark is not None and mark.way == "back" and ledger.last() is not None:
+                fault = f"generation {context.generation} of query '{context.query}' has written into table "
+                fault += f"'{ledger.table}' by now"
+                raise NothingChanged(code="HR583", what=fault, fix="let it continue, or reset it once more")
             if owner is not None and owner.is_of(context):
                 ledger.enter_owner(ledger.table, replace(owner, generation=generation))
 
     def archive(self, context: SinkContext, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             owner, aside = ledger.owner_by(self.table), aside_name(context, self.table)
             if owner is None or not owner.is_of(context):
                 return
@@ -52,12 +60,15 @@ class TableReset(SinkTable, SinkReset):
             if ledger.has_table(ledger.table):
                 ledger.enter_owner(aside, owner)
                 ledger.dialect.rename(ledger.connection, ledger.table, aside)
+                ledger.continue_change()
             ledger.enter_owner(ledger.table, NO_OWNER)
             if self.table != ledger.table:
                 ledger.forget_owner(self.table)
 
     def restore(self, context: SinkContext, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             aside = aside_name(context, self.table)
             owner = ledger.owner(aside)
             if owner is None:
@@ -66,11 +77,14 @@ class TableReset(SinkTable, SinkReset):
                 if ledger.has_table(ledger.table):
                     _drop_empty(ledger, context)
                 ledger.dialect.rename(ledger.connection, aside, ledger.table)
+                ledger.continue_change()
             ledger.enter_owner(ledger.table, owner)
             ledger.forget_owner(aside)
 
     def discard(self, context: SinkContext, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             aside = aside_name(context, self.table)
             _require_set_aside(ledger, self.table)
             if ledger.has_table(aside):
@@ -117,7 +131,9 @@ class TableSwap(SinkTable, SinkSwap):
     """The table of a rebuild put in place, and taken back."""
 
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             aside, new = aside_name(context, self.table), self._ledger_beside(ledger, rebuilt)
             made = new.owner()
             if made is None:
@@ -139,7 +155,9 @@ class TableSwap(SinkTable, SinkSwap):
             ledger.forget_owner(new.table)
 
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             aside, new = aside_name(context, self.table), self._ledger_beside(ledger, rebuilt)
             there, former = ledger.owner(), ledger.owner(aside)
             made = there if there is not None and there.is_of(rebuilt) else new.owner()
@@ -199,6 +217,5 @@ def _rename(ledger: Ledger, names: list[tuple[str, str]]) -> None:
         fault = f"the results of query '{ledger.context.query}' cannot be exchanged: {dialect.explain(error).what}"
         fix = "let that transaction end, or end it; then give the command again: nothing was changed"
         raise NothingChanged(code="HR587", what=fault, fix=fix) from error
-    if not dialect.transactional_ddl:
-        # The database has committed by itself; what follows is one step again.
-        ledger.run(dialect.begin_write)
+    # Where the database has committed by itself, what follows is one step again.
+    ledger.continue_change()

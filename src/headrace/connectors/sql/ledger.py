@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from headrace.connectors.exactly_once import Admitted, KeptLine, plans
+from headrace.connectors.exactly_once import Admitted, KeptLine, is_applied, plans
 from headrace.connectors.sql.system_tables import (
     BEFORE,
     CHANGES,
@@ -23,7 +23,7 @@ from headrace.connectors.sql.system_tables import (
     OwnTable,
     make_all,
 )
-from headrace.contract import SinkContext
+from headrace.contract import Mark, SinkContext
 
 # Spark repeats only the last batch; older lines are for people, and are deleted at some time.
 KEPT_BATCHES = 10_000
@@ -67,7 +67,7 @@ class Ledger(OwnLines):
         forms = (*FORMS, REPLAYS) if self.has_table(REPLAYS) else FORMS
         make_all(self.connection, self.dialect, forms)
         if not self.select(f"SELECT 1 FROM {EPOCHS} WHERE {_DRIVER}", *self._driver):
-            names = tuple(column.name for column in EPOCHS.columns)
+            names = tuple(column.name for column in EPOCHS.columns if not column.nullable)
             self.run(self.dialect.insert_new(EPOCHS.name, names, EPOCHS.key), *self._driver, self.context.query, 0)
         if not self.select(f"SELECT 1 FROM {TABLES} WHERE table_name = ?", self.table):
             names = tuple(column.name for column in TABLES.columns)
@@ -139,6 +139,43 @@ class Ledger(OwnLines):
     def enter_epoch(self, epoch: int) -> None:
         """Begin `epoch`: from the commit on, older drivers can write nothing. The row is locked and there."""
         self.run(f"UPDATE {EPOCHS} SET epoch = ?, query = ? WHERE {_DRIVER}", epoch, self.context.query, *self._driver)
+
+    def begin_change(self) -> bool:
+        """Fence older drivers off and keep the mark of the context's change; False: there is nothing more to do.
+
+        It was made already, or is to be undone and was never made. Where a rename ends a transaction, a part of it may
+        have been made: then it is made again. The row is locked and there. Raises as `is_applied`.
+        """
+        mark, kept = self.context.mark, self.mark()
+        if is_applied(self.context, kept):
+            return not self.dialect.transactional_ddl
+        self.enter_epoch(self.epoch() + 1)
+        if mark is None or mark.way not in ("there", "back"):
+            return True
+        values = (mark.number, mark.of, mark.token, mark.way)
+        names = ("change_number", "change_of", "change_token", "change_way")
+        marked = f"UPDATE {EPOCHS} SET {', '.join(f'{name} = ?' for name in names)} WHERE {_DRIVER}"
+        self.run(marked, *values, *self._driver)
+        return mark.way == "there" or (kept is not None and kept.number >= mark.of)
+
+    def continue_change(self) -> None:
+        """Begin a transaction after a rename that has ended the one before, where a database does so.
+
+        Another command may have had the lock between the two. Raises as `is_applied`.
+        """
+        if not self.dialect.transactional_ddl:
+            self.run(self.dialect.begin_write)
+            self.epoch(lock=True)
+            is_applied(self.context, self.mark())
+
+    def mark(self) -> Mark | None:
+        """Return the newest change of the query that the database has seen."""
+        kept = f"SELECT change_number, change_of, change_token, change_way FROM {EPOCHS} WHERE {_DRIVER}"
+        rows = self.select(kept, *self._driver)
+        if not rows or rows[0][0] is None:
+            return None
+        number, of, token, way = rows[0]
+        return Mark(number=int(number), of=int(of), token=str(token), way=way)
 
     def owner(self, name: str | None = None, *, lock: bool = False) -> Owner | None:
         """Whose result the table holds, or that of another `name`, as far as is known."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.connectors.exactly_once import Retry, require_lines_fit, view_of
+from headrace.connectors.exactly_once import Retry, is_applied, require_lines_fit, view_of
 from headrace.connectors.result_findings import findings_of, warn_of_silent_sink
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.change_memory import ChangeMemory
@@ -137,6 +137,7 @@ def _lock(ledger: Ledger, table: ResultTable, *, adds: bool, is_made: bool = Fal
     stays as it is until the commit.
     """
     owner, epoch = ledger.owner(lock=True) or table.owner(ledger), ledger.epoch(lock=True)
+    is_applied(ledger.context, ledger.mark())
     if ledger.dialect.real_name(ledger.connection, table.spelled or table.name) != table.name:
         raise _Renamed
     there = ledger.describe_table(table.name)

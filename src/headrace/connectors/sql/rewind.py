@@ -163,7 +163,9 @@ class TableRewind(SinkTable, SinkRewind):
             return [] if rewinding is None else rewinding.counts(batch, self.system)
 
     def go_back(self, context: SinkContext, batch: int, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             rewinding = Rewinding.of(ledger, self.key, self.table)
             if rewinding is None or not rewinding.is_ahead(batch):
                 return
@@ -187,7 +189,9 @@ class TableRewind(SinkTable, SinkRewind):
             ledger.move_lines(images.name, ledger.table, batch, batch, of=QUARANTINE)
 
     def undo(self, context: SinkContext, batch: int, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             rewinding = Rewinding.of(ledger, self.key, self.table)
             steps = () if rewinding is None else rewinding.images.steps()
             step = next((step for step in reversed(steps) if step.kind == "rewind" and not step.void), None)
@@ -209,7 +213,9 @@ class TableRewind(SinkTable, SinkRewind):
             ledger.move_lines(before, images.name, batch + 1, of=QUARANTINE)
 
     def forget(self, context: SinkContext, session: Session) -> None:
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             rewinding = Rewinding.of(ledger, self.key, self.table)
             if rewinding is not None:
                 _forget(rewinding)

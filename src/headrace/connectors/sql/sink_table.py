@@ -39,6 +39,17 @@ class SinkTable:
 
         table: another one than the sink's.
         """
+        with self._locked(context, table) as (ledger, _):
+            yield ledger
+
+    @contextmanager
+    def change_ledger(self, context: SinkContext) -> Iterator[Ledger | None]:
+        """Do the same for the context's change, and keep its mark; None: there is nothing more to do."""
+        with self._locked(context, "") as (ledger, is_due):
+            yield ledger if is_due else None
+
+    @contextmanager
+    def _locked(self, context: SinkContext, table: str) -> Iterator[tuple[Ledger, bool]]:
         dialect, transaction, whose = self.dialect(), Transaction(), f"the result of query '{context.query}'"
         try:
             with closing(dialect.connect()) as connection:
@@ -46,8 +57,8 @@ class SinkTable:
                 ledger.create()
                 with transaction.begin(connection, dialect):
                     ledger.owner(lock=True)
-                    ledger.enter_epoch(ledger.epoch(lock=True) + 1)
-                    yield ledger
+                    ledger.epoch(lock=True)
+                    yield ledger, ledger.begin_change()
         except dialect.errors as error:
             failure = explain_failure(dialect, error, f"{whose} cannot be moved", transaction, f"{whose} was moved")
             unchanged = dialect.transactional_ddl and not transaction.is_in_doubt

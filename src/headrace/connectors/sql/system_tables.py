@@ -105,7 +105,14 @@ _LIFE = (*_texts("application", "query_id", "query"), *_numbers("generation"))
 _LIFE_KEY = ("application", "query_id", "generation", "table_name")
 EPOCHS = OwnTable(
     "_headrace_epochs",
-    (*_texts("application", "query_id", "query"), *_numbers("epoch")),
+    (
+        *(*_texts("application", "query_id", "query"), *_numbers("epoch")),
+        # The newest change of the query, by its record in the query's log.
+        OwnColumn("change_number", "number", nullable=True),
+        OwnColumn("change_of", "number", nullable=True),
+        OwnColumn("change_token", "text", nullable=True),
+        OwnColumn("change_way", "text", nullable=True),
+    ),
     key=("application", "query_id"),
 )
 LEDGER = OwnTable(

@@ -43,7 +43,9 @@ class TableAdoption(SinkTable, SinkAdoption):
             planned = planned_batch(Checkpoint(context.checkpoint), batch)
             line = KeptLine.of(context, batch, planned).after(None)
             watermark = None if planned is None else planned.entry.watermark
-        with self.lock_ledger(context) as ledger:
+        with self.change_ledger(context) as ledger:
+            if ledger is None:
+                return
             table = table.with_real_name(ledger)
             owner, last = table.owner(ledger), ledger.last()
             if owner is not None and owner.is_of(context) and _is_entered(last, line):

@@ -17,7 +17,12 @@ from services import ConnectServer, KafkaServer, MariaDbServer, PostgresServer
 from tests.waiting import until
 
 _numbers = count(1)
-NO_SCHEMA = {"key.converter.schemas.enable": "false", "value.converter.schemas.enable": "false"}
+# A connector's setting of a converter counts only where it names the converter as well.
+NO_SCHEMA = {
+    f"{part}.converter{setting}": value
+    for part in ("key", "value")
+    for setting, value in (("", "org.apache.kafka.connect.json.JsonConverter"), (".schemas.enable", "false"))
+}
 FLAT = {
     "transforms": "flat",
     "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import headrace as hr
+from headrace.checks.structure import check_structure
 from headrace.connectors.kafka.source import Kafka
 from tests.connectors.kafka.debezium.feeds import COLUMNS, MARIADB_WAYS, POSTGRES_WAYS, SCHEMA, TEXTS
 from tests.connectors.kafka.debezium.frames import Message, changes, comparable, fold, in_order, judge, kafka
@@ -43,6 +45,7 @@ class ZONES:
         return datetime.timezone.utc
 
 
+@pytest.mark.capability("CDC-DBZ-01")
 @pytest.mark.spark
 @pytest.mark.parametrize(("engine", "way"), WAYS, ids=["-".join(pair) for pair in WAYS])
 def test_the_changes_of_each_way_of_writing_make_the_table(spark: SparkSession, engine: str, way: str) -> None:
@@ -108,6 +111,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.capability("CDC-DBZ-01")
 @pytest.mark.spark
 def test_what_is_no_change_is_a_bad_row_that_says_why(spark: SparkSession) -> None:
     good = envelope({"id": 1, "v": "x"})
@@ -209,6 +213,7 @@ VALUES: dict[str, tuple[Any, Any, dict[str, str], str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.capability("CDC-DBZ-01")
 @pytest.mark.spark
 def test_a_value_is_exact_or_its_row_is_bad(spark: SparkSession) -> None:
     """One frame for each declared type and settings: a session compiles each."""
@@ -321,6 +326,29 @@ def test_the_order_is_that_of_commits_and_then_of_the_log(spark: SparkSession) -
 def test_a_wrong_option_has_its_sentence(options: dict[str, Any], words: str) -> None:
     source = replace(kafka("broker:9092", "shop.public.t"), **options)
     assert [words in problem.what for problem in source.problems()] == [True]
+
+
+PROJECT = """
+name: shop
+sources:
+  t: {kafka: {bootstrap_servers: "b:9092", subscribe: shop.public.t, value: debezium, schema: "id BIGINT, v STRING"}}
+queries:
+  copy:
+    select: SELECT id, v FROM t
+    cdc: {keys: [id]}
+    sink: {sqlite: {path: out.db, table: t}}
+"""
+
+
+@pytest.mark.plain
+def test_the_keys_of_the_query_are_those_that_each_message_must_have(tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text(PROJECT)
+    project = hr.load(tmp_path)
+    assert project.sources["t"].connector.facts.change_data
+    connector = project.sources["t"].connector
+    assert isinstance(connector, Kafka)
+    assert connector.change_keys == ("id",)
+    assert list(check_structure(project)) == []
 
 
 @pytest.mark.plain

@@ -183,6 +183,10 @@ class MySqlDialect(Dialect):
         # VALUES() is all that MariaDB knows; MySQL takes it, though it would rather have an alias.
         return f" ON DUPLICATE KEY UPDATE {self.assignments(columns, key, 'VALUES({})')}"
 
+    def nullable(self, column: str) -> str:
+        # An outer join whose condition is never met is made an inner one, which keeps NOT NULL.
+        return f"CASE WHEN 1 = 0 THEN {column} END"
+
     def drop_temporary(self, table: str) -> str:
         # Without the word, it would end the transaction.
         return f"DROP TEMPORARY TABLE IF EXISTS {table}"

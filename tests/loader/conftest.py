@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from headrace.errors import Finding, ProjectError
-from headrace.load import load
+from headrace.loader import load
 from headrace.model import Project
 
 Faults = Callable[..., list[Finding]]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from headrace.declare.variables import NO_HOME, expand_home
 from headrace.errors import NOWHERE, Where, nearest
-from headrace.load.document import DocumentEntry, DocumentReading
+from headrace.loader.document import DocumentEntry, DocumentReading
 from headrace.model import Target
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS, LOOPBACK, Hook, Log, Metrics, Operations, Telemetry
 from headrace.model.project import DURABILITIES

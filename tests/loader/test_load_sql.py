@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Where
-from headrace.load.sql import transform
+from headrace.loader.sql import transform
 
 pytestmark = pytest.mark.plain
 

@@ -13,10 +13,10 @@ from jsonschema import Draft7Validator
 
 from headrace import registry
 from headrace.cli import main
-from headrace.load import document, targets
-from headrace.load.project import KEYS
-from headrace.load.schema import schema
-from headrace.load.yaml_queries import QUERY_KEYS
+from headrace.loader import document, targets
+from headrace.loader.project import KEYS
+from headrace.loader.schema import schema
+from headrace.loader.yaml_queries import QUERY_KEYS
 from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.plain

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.project_code import send_code
 from headrace.contract import CatalogSink
 from headrace.errors import NOWHERE, CheckFailed, Finding, HeadraceError, Where, nearest
+from headrace.frames.project_code import send_code
 from headrace.model import Counter, NamedSource, Project, PythonTransform, Query, SqlTransform, Table, Transform, View
 from headrace.spark.jvm.gateway import working_directory
 from headrace.spark.messages.failures import known_failure

@@ -16,7 +16,7 @@ from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import display_path
 from headrace.declare.variables import NoText, read_text
 from headrace.errors import PlatformError, Where, nearest
-from headrace.load.document import DocumentEntry, DocumentReading
+from headrace.loader.document import DocumentEntry, DocumentReading
 from headrace.model import Default, Duration, Trigger, Watermark
 from headrace.model.change_data import ChangeData
 from headrace.model.project import ON_CHANGE

@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.plan_builder import TableRefused, build, value_of
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
+from headrace.frames.plan_builder import TableRefused, build, value_of
 from headrace.model import NamedSource, Project, Query, Table
 from headrace.queries.layout import QueryLayout
 from headrace.spark.jvm.hadoop_files import escape_pattern

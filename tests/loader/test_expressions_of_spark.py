@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.load import load
+from headrace.loader import load
 from headrace.spark import ddl
 
 APP = """\
@@ -95,7 +95,7 @@ def test_a_load_of_yaml_does_not_import_pyspark(write):
     import subprocess
 
     root = write({"headrace.yml": "name: a"})
-    code = f"import sys; from headrace.load import load; load({str(root)!r}); sys.exit('pyspark' in sys.modules)"
+    code = f"import sys; from headrace.loader import load; load({str(root)!r}); sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -115,7 +115,7 @@ def test_expressions_at_the_top_of_a_file_mean_what_they_mean_in_a_function(writ
     with monkeypatch.context() as patch:
         patch.setattr(SparkContext, "_active_spark_context", None)
         project = load(root)
-    from headrace.build.plan_builder import build
+    from headrace.frames.plan_builder import build
 
     frame = build(project, project.tables["result"].transform, spark, lambda source: None)
     (row,) = frame.collect()

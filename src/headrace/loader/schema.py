@@ -14,9 +14,9 @@ from headrace.declare.change_data import CDC_KEYS, required_options
 from headrace.declare.decorators import TIMED
 from headrace.declare.option_values import option_schema
 from headrace.errors import HeadraceError
-from headrace.load import targets
-from headrace.load.project import KEYS
-from headrace.load.yaml_queries import QUERY_KEYS, SOURCE_KEYS, SQL_KEYS, TABLE_KEYS, WATERMARK_KEYS
+from headrace.loader import targets
+from headrace.loader.project import KEYS
+from headrace.loader.yaml_queries import QUERY_KEYS, SOURCE_KEYS, SQL_KEYS, TABLE_KEYS, WATERMARK_KEYS
 from headrace.model.change_data import ChangeData
 from headrace.model.operations import HOOK_EVENTS, LOG_FORMATS
 from headrace.model.project import DURABILITIES, ON_CHANGE

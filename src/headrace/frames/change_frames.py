@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headrace.build.plan_builder import Reader, build
 from headrace.checks.change_data import check_change_columns, no_order, ordered_type, sequence_type
 from headrace.contract import CHANGE_COLUMN
 from headrace.contract.change_data import FIELDS
 from headrace.errors import CheckFailed, Finding
+from headrace.frames.plan_builder import Reader, build
 from headrace.model import NamedSource, Project, Query
 from headrace.model.change_data import ChangeData
 from headrace.spark.messages.refusals import finding_of

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import NOWHERE, ProjectError
-from headrace.load import load
+from headrace.loader import load
 
 pytestmark = pytest.mark.plain
 
@@ -229,7 +229,7 @@ WAITS = {
 
 @pytest.mark.parametrize("text", WAITS.values(), ids=WAITS)
 def test_a_file_that_does_not_come_to_its_end_is_named_and_ended(faults, capsys, monkeypatch, text):
-    monkeypatch.setattr(sys.modules["headrace.load.modules"], "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(sys.modules["headrace.loader.modules"], "QUIET_SECONDS", 0.2)
     files = {"a_pipeline.py": PIPELINE, "waits.py": "import headrace\n" + text}
     [finding] = faults(files, environ={"HEADRACE_LOAD_TIMEOUT": "1 second"})
     assert (finding.code, finding.where.file) == ("HR114", "waits.py")

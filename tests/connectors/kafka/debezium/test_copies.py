@@ -1,0 +1,302 @@
+"""A table that the real Debezium follows, and its copies: equal at the end, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pymysql
+import pytest
+
+from services import ConnectServer, MariaDbServer, PostgresServer, process
+from tests.connectors.kafka.debezium.feeds import (
+    COLUMNS,
+    LARGE,
+    NAMES,
+    SCHEMA,
+    Feed,
+    await_messages,
+    create_table,
+    payload,
+)
+from tests.crash.drivers import Driver, KillAt
+from tests.servers import Servers, fresh
+from tests.waiting import eventually, until
+
+pytestmark = pytest.mark.services
+
+# `make soak` takes 10, for each database that is followed.
+MINUTES = float(os.environ.get("HEADRACE_COPY_MINUTES", "2"))
+SEED = int(os.environ.get("HEADRACE_COPY_SEED", "40"))
+KEYS = 40
+PROJECT = """
+name: copies
+sources:
+  t:
+    kafka:
+      bootstrap_servers: "{kafka}"
+      subscribe: {topic}
+      value: debezium
+      schema: "{schema}"
+      max_offsets_per_trigger: {rows}
+queries:
+"""
+QUERY = """  in_{name}:
+    select: SELECT * FROM t
+    cdc: {{keys: [id]}}
+    trigger: available-now
+    sink: {sink}
+"""
+DATABASE_ERRORS = (psycopg.Error, pymysql.MySQLError, OSError)
+
+
+@dataclass
+class Load:
+    """Random changes of the table."""
+
+    feed: Feed
+    chance: random.Random
+    done: int = 0
+    ends: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, changes: int) -> None:
+        """Make so many changes; 0: some in each second, until they are to end."""
+        while not self._is_over(changes):
+            try:
+                with self.feed.connection() as connection, connection.cursor() as cursor:
+                    while not self._is_over(changes):
+                        for statement, values in self._transaction():
+                            with contextlib.suppress(psycopg.IntegrityError, pymysql.IntegrityError):
+                                cursor.execute(statement, values)
+                        self.done += 1
+                        if not changes:
+                            self.ends.wait(0.02)
+            except DATABASE_ERRORS:
+                # It was killed: whether it has taken the last statement does not matter.
+                self.ends.wait(0.2)
+
+    def _is_over(self, changes: int) -> bool:
+        return self.done >= changes if changes else self.ends.is_set()
+
+    def _transaction(self) -> Iterator[tuple[str, tuple[Any, ...]]]:
+        key, other = self.chance.randrange(KEYS), self.chance.randrange(KEYS)
+        amount = self.chance.randrange(-(10**9), 10**9) / 100
+        kind = self.chance.choices(
+            ("insert", "update", "delete", "move", "truncate", "column"), (30, 40, 15, 10, 0.5, 0.5)
+        )[0]
+        if kind == "insert":
+            large = self.chance.choice(("x", LARGE))
+            yield (
+                f"INSERT INTO t ({NAMES}) VALUES (%s, true, 7, %s, 1.5, 0.1, %s, 98765.4321, %s, %s, '2024-02-29', "
+                "'2024-02-29 12:34:56.789012', '1969-12-31 23:59:59.999', '2024-02-29 12:34:56.789012', %s)",
+                (key, self.done, f"{amount:.2f}", f"å {key}", bytes([key]), large),
+            )
+        elif kind == "update":
+            yield "UPDATE t SET must = %s, amount = %s WHERE id = %s", (self.done, f"{amount:.2f}", key)
+        elif kind == "delete":
+            yield "DELETE FROM t WHERE id = %s", (key,)
+        elif kind == "move":
+            yield "UPDATE t SET id = %s WHERE id = %s", (other, key)
+        elif kind == "truncate":
+            yield "TRUNCATE TABLE t", ()
+        else:
+            yield f"ALTER TABLE t ADD COLUMN more_{self.done} integer DEFAULT 5", ()
+
+
+@dataclass
+class Copies:
+    """The table, its connector, and a project that keeps a copy of it in each of three databases."""
+
+    root: Path
+    feed: Feed
+    topic: str
+    urls: dict[str, str]
+    # As many as lets the driver die before its last batch.
+    rows_a_batch: int = 150
+
+    def write_project(self, kafka: str) -> None:
+        sinks = {
+            "postgres": f'{{postgres: {{url: "{self.urls["postgres"]}", table: copy}}}}',
+            "mariadb": f'{{mysql: {{url: "{self.urls["mariadb"]}", table: copy}}}}',
+            "sqlite": "{sqlite: {path: result.db, table: copy}}",
+        }
+        text = PROJECT.format(kafka=kafka, topic=self.topic, schema=SCHEMA, rows=self.rows_a_batch)
+        text += "".join(QUERY.format(name=name, sink=sink) for name, sink in sinks.items())
+        (self.root / "headrace.yml").write_text(text)
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """A copy by its database's own client, in values that compare."""
+        if name == "sqlite":
+            with contextlib.closing(sqlite3.connect(self.root / "result.db")) as connection:
+                rows = connection.execute(f"SELECT {NAMES} FROM copy ORDER BY 1").fetchall()
+        else:
+            copy = Feed(name, self.urls[name], self.feed.connect, self.feed.server)
+            rows = copy.rows(table="copy")
+        return [tuple(map(alike, COLUMNS, row)) for row in rows]
+
+    def original(self) -> list[tuple[Any, ...]]:
+        return [tuple(map(alike, COLUMNS, row)) for row in self.feed.rows()]
+
+
+def alike(column: str, value: Any) -> Any:
+    """A value as text that is the same in each database: SQLite has no times and no decimals of its own."""
+    if value is None:
+        return None
+    if column == "yes":
+        return bool(value)
+    if column in ("amount", "wide"):
+        digits = f"{value:.10f}" if not isinstance(value, str) else value
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+    if column in ("day", "local", "milli", "at"):
+        text = str(value).replace("T", " ").removesuffix("Z").removesuffix("+00:00")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
+
+
+@pytest.fixture
+def copies(request: pytest.FixtureRequest, connect: ConnectServer, tmp_path: Path, engine: str) -> Iterator[Copies]:
+    """A followed table with some rows in its snapshot."""
+    servers: Servers = request.getfixturevalue("servers")
+    # That which is followed is a server of this file's own, as it is killed.
+    server: PostgresServer | MariaDbServer = request.getfixturevalue(
+        "logged_mariadb" if engine == "mariadb" else "followed_postgres"
+    )
+    with contextlib.ExitStack() as stack:
+        url, *targets = (
+            stack.enter_context(contextlib.contextmanager(fresh)(of))
+            for of in (server, servers.get("postgres"), servers.get("mariadb"))
+        )
+        feed = Feed(engine, url, connect, server)
+        feed.execute(create_table(engine))
+        Load(feed, random.Random(SEED)).run(60)
+        topic = feed.follow({})
+        made = Copies(tmp_path, feed, topic, dict(zip(("postgres", "mariadb"), targets, strict=True)))
+        made.write_project(connect.kafka.url())
+        yield made
+        if process.running(server.home) is None:
+            server.start()
+        feed.drop(topic)
+
+
+@pytest.fixture(scope="module")
+def followed_postgres(servers: Servers) -> PostgresServer:
+    server: PostgresServer = servers.get("postgres")
+    return server
+
+
+def prove(copies: Copies, *, lives: Callable[[], Iterator[None]], changes: int) -> None:
+    """Let something happen to a project and its feed under load; then each copy equals the original."""
+    load = Load(copies.feed, random.Random(SEED + 1))
+    thread = threading.Thread(target=load.run, args=(changes,), daemon=True)
+    thread.start()
+    for _ in lives():
+        pass
+    load.ends.set()
+    thread.join(120)
+    assert not thread.is_alive()
+    copies.feed.execute("DELETE FROM t WHERE id = -1", "INSERT INTO t (id, must, word) VALUES (-1, 0, 'the end')")
+    connect, name = copies.feed.connect, copies.topic.partition(".")[0]
+    until("connector", lambda: recovered(connect, name))
+    await_messages(connect.kafka, copies.topic, is_end)
+    assert Driver(copies.root).wait(240) == 0, (copies.root / ".driver.log").read_text()[-3000:]
+    original = copies.original()
+    assert ("the end", -1) in [(row[list(COLUMNS).index("word")], row[0]) for row in original]
+    for name in ("postgres", "mariadb", "sqlite"):
+        assert copies.rows(name) == original, name
+
+
+def recovered(connect: ConnectServer, name: str) -> bool:
+    """Whether the connector's task runs, which is started again where it has failed."""
+    tasks = connect.tasks(name)
+    if any(task["state"] == "FAILED" for task in tasks):
+        connect.recover(name)
+        return False
+    return bool(tasks) and all(task["state"] == "RUNNING" for task in tasks)
+
+
+def is_end(value: bytes) -> bool:
+    return b"the end" in value and (payload(value).get("after") or {}).get("word") == "the end"
+
+
+@pytest.mark.capability("CDC-DBZ-02")
+@pytest.mark.parametrize("engine", ["postgres", pytest.param("mariadb", marks=pytest.mark.long)])
+def test_copies_equal_the_table_after_kills_of_the_driver_and_of_the_connector(copies: Copies) -> None:
+    connect = copies.feed.connect
+
+    def lives() -> Iterator[None]:
+        # The driver dies with the rows of its first batch in the database, but not in Spark's checkpoint.
+        first = Driver(copies.root, kill=KillAt("after-transaction", 0))
+        connect.kill()
+        yield
+        connect.start()
+        assert first.wait(240) < 0
+        yield
+
+    prove(copies, lives=lives, changes=400)
+
+
+@pytest.mark.capability("CDC-DBZ-02")
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["postgres", "mariadb"])
+def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Copies) -> None:
+    copies.rows_a_batch = 2000
+    copies.write_project(copies.feed.connect.kafka.url())
+    chance, connect, server = random.Random(SEED), copies.feed.connect, copies.feed.server
+    ends = threading.Event()
+    timer = threading.Timer(60 * MINUTES, ends.set)
+    timer.start()
+
+    def kill_and_start(victim: Any) -> None:
+        victim.kill()
+        ends.wait(chance.uniform(0, 3))
+        victim.start()
+
+    def lives() -> Iterator[None]:
+        while not ends.is_set():
+            driver = Driver(copies.root)
+            for _ in range(chance.randrange(3)):
+                ends.wait(chance.uniform(1, 8))
+                kill_and_start(chance.choice((connect, server)))
+                with contextlib.suppress(OSError):
+                    recovered(connect, copies.topic.partition(".")[0])
+            driver.kill_after(chance.uniform(5, 25))
+            yield
+
+    prove(copies, lives=lives, changes=0)
+
+
+@pytest.mark.parametrize("engine", ["postgres"])
+def test_a_second_snapshot_brings_what_was_missed_and_not_the_deletes(copies: Copies) -> None:
+    """The slot is lost: what happened meanwhile is read again row by row, but nobody says what was deleted."""
+    feed, connect = copies.feed, copies.feed.connect
+    assert Driver(copies.root).wait(240) == 0
+    before = {row[0] for row in copies.original()}
+    assert len(before) > 2
+    gone, changed = sorted(before)[:2]
+    name = copies.topic.partition(".")[0]
+    connect.request("PUT", f"/connectors/{name}/stop")
+    eventually(lambda: not connect.tasks(name))
+    with feed.connection() as connection:
+        until(
+            "free slot",
+            lambda: not connection.execute("SELECT 1 FROM pg_replication_slots WHERE active").fetchall(),
+        )
+        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
+    feed.execute(f"DELETE FROM t WHERE id = {gone}", f"UPDATE t SET word = 'missed' WHERE id = {changed}")
+    connect.request("DELETE", f"/connectors/{name}/offsets")
+    connect.request("PUT", f"/connectors/{name}/resume")
+    connect.await_running(name)
+    feed.execute("INSERT INTO t (id, must, word) VALUES (-1, 0, 'the end')")
+    await_messages(connect.kafka, copies.topic, is_end)
+    assert Driver(copies.root).wait(240) == 0
+    kept = [row for row in copies.rows("sqlite") if row[0] != gone]
+    assert kept == copies.original()
+    assert gone in {row[0] for row in copies.rows("sqlite")}
