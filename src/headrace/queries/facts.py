@@ -16,7 +16,7 @@ from headrace.contract import SinkContext
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.identity import sink_context
-from headrace.queries.layout import QueryLayout, layout_in, newest_of
+from headrace.queries.layout import QueryLayout, layout_of, newest_of
 from headrace.queries.log import begin
 from headrace.queries.manifest import QueryRevision, forms
 from headrace.queries.register import Register, read_register
@@ -58,8 +58,7 @@ class StartFacts:
     def read(cls, project: Project, query: Query) -> StartFacts:
         """Return the facts of `query` as they are now. Raises CheckpointError and PlatformError."""
         register = read_register(project.storage)
-        layout = newest_of(layout_in(project.storage, register, query.name, query.renamed_from))
-        return cls(project=project, query=query, register=register, layout=layout)
+        return cls(project=project, query=query, register=register, layout=layout_of(project, query))
 
     @property
     def lasting(self) -> bool:
