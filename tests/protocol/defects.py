@@ -301,7 +301,7 @@ def _every_create_is_the_first(let: Let) -> None:
 
 
 def _lost_batches_not_made_again(let: Let) -> None:
-    let(start, "plan_lost_batch", lambda project, query, layout: None)
+    let(start, "plan_lost_batch", lambda facts: None)
 
 
 def _lost_batches_planned_anew(let: Let) -> None:
@@ -492,19 +492,23 @@ def _lease_taken_before_its_look(let: Let) -> None:
 
 def _lock_given_back_at_once(let: Let) -> None:
     """A driver has the lock for its start alone."""
-    bring_up = start.bring_up
+    start_query = start.start_query
 
     def forgetful(request: Any) -> Any:
-        running = bring_up(request)
+        running = start_query(request)
         if running.lock is not None:
             running.lock.release()
         return running
 
-    let(start, "bring_up", forgetful)
+    let(start, "start_query", forgetful)
 
 
 def _start_takes_no_lock(let: Let) -> None:
-    let(start, "driver_lock", SimpleNamespace(take=lambda project, query: None))
+    let(
+        start,
+        "driver_lock",
+        SimpleNamespace(take=lambda project, query: identity.register_query(project, query) and None),
+    )
 
 
 def _start_over_half_a_change(let: Let) -> None:

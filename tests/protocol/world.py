@@ -35,7 +35,7 @@ from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
 from headrace.queries import driver_lock, lease, log, manifest
 from headrace.queries.form import QueryForm
-from headrace.queries.identity import register_project
+from headrace.queries.identity import register_project, register_query
 from headrace.queries.layout import QueryLayout, layout_of, log_of
 from headrace.queries.lease import LEASE_SECONDS
 from headrace.queries.register import rebuild_register
@@ -795,7 +795,7 @@ class World:
         session.most = self._most[process] or session.most
         before, is_alone, begun = self._inside_data(bucket), not self._others(process), len(self.drivers)
         try:
-            running = starting.bring_up(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
+            running = starting.start_query(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         except HeadraceError as error:
             is_cut_off = error.findings[0].code == "HR581"
             if is_cut_off and is_alone and len(self.drivers) == begun and self._inside_data(bucket) != before:
@@ -1150,9 +1150,10 @@ class World:
             let(lease, "_taking", NoLock())
             let(lease, "_live", set())
             let(driver_lock, "_guard", NoLock())
-            for module in (starting, planning):
-                let(module, "ONE_AT_A_TIME", NoLock())
+            let(starting, "ONE_AT_A_TIME", NoLock())
             let(starting, "share_settings", apply_settings)
+            let(starting, "check_cores", _nothing)
+            let(starting, "register_written", _nothing)
             let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
@@ -1161,8 +1162,10 @@ class World:
             let(sql_sink, "Stage", Given)
             take = driver_lock.take
 
-            def took(*facts: Any, **more: Any) -> Any:
-                lock = None if self.may.unlocked else take(*facts, **more)
+            def took(project: Project, query: Query, **more: Any) -> Any:
+                if self.may.unlocked and query.sink.facts.durable:
+                    register_query(project, query)
+                lock = None if self.may.unlocked else take(project, query, **more)
                 scheduler.process.locked_at = scheduler.now
                 return lock
 
@@ -1202,7 +1205,7 @@ class World:
     def _catch_up(self, beside: Project, query: Query, session: Session, reporter: object) -> bool:
         """In place of a supervised run of the query that a rebuild makes."""
         spark = cast("SparkSession", replace(session, most=100, polls=0, interval=0.0))
-        running = starting.bring_up(Request(project=beside, query=beside.query(query.name), spark=spark))
+        running = starting.start_query(Request(project=beside, query=beside.query(query.name), spark=spark))
         try:
             running.handle.awaitTermination()
         except (AnotherDriver, FileNotFoundError) as error:
@@ -1235,9 +1238,7 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
 
 # What asks Spark for its plan; the records of it are made and compared as always.
 PLANNING: dict[str, Any] = {
-    "compared": _nothing,
-    "check_cores": _nothing,
-    "register_written": _nothing,
+    "compare_state_store": _nothing,
     "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
     "check_analysed": _nothing,
     "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),

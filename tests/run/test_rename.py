@@ -23,10 +23,12 @@ from headrace.errors import CheckpointError, HeadraceError
 from headrace.history import History
 from headrace.model import Project
 from headrace.queries import driver_lock
+from headrace.queries.facts import StartFacts
 from headrace.queries.identity import enter_name, nothing_kept, register_query, sink_context
 from headrace.queries.layout import history_file, layout_of
 from headrace.queries.location import waiting_renames
 from headrace.queries.log import Directory, append, begin
+from headrace.queries.register import read_register
 from headrace.run.rename import apply_renames, rename_history, rename_table
 from tests.registered import layout_in
 from tests.run.projects import rows, write_project
@@ -86,7 +88,10 @@ def no_session() -> Any:
 def renamed(project: Project, query: str) -> list[str]:
     """What a start does once all of it was looked at; what it says."""
     declared = project.queries[query]
-    found = [*enter_name(project, declared, layout_of(project, declared)), *rename_history(project, declared)]
+    found = [
+        *enter_name(project, declared, layout_of(project, declared)),
+        *rename_history(project, declared, read_register(project.storage)),
+    ]
     return [finding.what for finding in found]
 
 
@@ -209,7 +214,7 @@ def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
     before(called(root, "new", former))
     project = called(root, "new", former)
     with pytest.raises(CheckpointError) as error:
-        apply_renames(project, project.queries["new"], None)  # type: ignore[arg-type]
+        apply_renames(StartFacts.read(project, project.queries["new"]), None)  # type: ignore[arg-type]
     (finding,) = error.value.findings
     assert (finding.code, said in finding.what) == ("HR549", True)
     with pytest.raises(CheckpointError, match="HR549"):
@@ -220,7 +225,7 @@ def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
 def test_a_name_that_has_never_run_is_no_fault(tmp_path: Path) -> None:
     project = called(tmp_path / "p", "new", "old")
     assert list(waiting_renames(project, project.queries["new"])) == []
-    (said,) = nothing_kept(project, project.queries["new"])
+    (said,) = nothing_kept(project, project.queries["new"], read_register(project.storage))
     assert "renamed from 'old', and nothing is kept here by that name" in said.what
 
 
@@ -325,19 +330,19 @@ def test_a_table_is_renamed_with_its_ledger(root: Path, before: tuple[str, ...])
     project = table_renamed(root)
     query = project.queries["old"]
     for _ in range(2):
-        rename_table(project, query, no_session)
+        rename_table(StartFacts.read(project, query), no_session)
         assert (of_table(root, "sums"), of_table(root, "totals")) == ((True, 3, ["old"]), (False, 0, []))
         # As if the process had ended before it was recorded.
         layout_in(project.storage, "old").sink.unlink()
     assert rows(root / "out.db", "SELECT * FROM seen") == [("a",)]
-    rename_table(project, query, no_session)
-    assert rename_table(project, query, no_session) == ()
+    rename_table(StartFacts.read(project, query), no_session)
+    assert rename_table(StartFacts.read(project, query), no_session) == ()
 
 
 def test_a_table_and_its_query_are_renamed_together(root: Path) -> None:
     project = hr.load(write_project(root, MOVED.format(name="new", former="old")))
     renamed(project, "new")
-    rename_table(project, project.queries["new"], no_session)
+    rename_table(StartFacts.read(project, project.queries["new"]), no_session)
     assert (of_table(root, "sums"), of_table(root, "totals")) == ((True, 3, ["old"]), (False, 0, []))
 
 
@@ -352,7 +357,7 @@ def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, said: 
     done(root, statement)
     project = table_renamed(root)
     with pytest.raises(HeadraceError, match=said) as error:
-        rename_table(project, project.queries["old"], no_session)
+        rename_table(StartFacts.read(project, project.queries["old"]), no_session)
     assert [finding.code for finding in error.value.findings] == ["HR549"]
     assert of_table(root, "totals")[1:] == (3, ["old"])
 
@@ -365,7 +370,7 @@ def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_res
         archive.extractall(layout_in(root / ".headrace", "old", 2).checkpoint)
     project = table_renamed(root)
     with pytest.raises(HeadraceError, match="HR549"):
-        rename_table(project, project.queries["old"], no_session)
+        rename_table(StartFacts.read(project, project.queries["old"]), no_session)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def kafka(root: Path, batch: int, spark: SparkSession, servers: Topics) -> tuple
         topic.write_text(servers.make())
     servers.send(topic.read_text(), sale(f"n{batch}", batch))
     options = f'bootstrap_servers="{servers.url}", subscribe="{topic.read_text()}", starting_offsets="earliest"'
-    return f'kafka({options}, format="json", schema="name STRING, amount INT"', "name", ""
+    return f'kafka({options}, value="json", schema="name STRING, amount INT"', "name", ""
 
 
 def delta(root: Path, batch: int, spark: SparkSession, servers: Any) -> tuple[str, str, str]:

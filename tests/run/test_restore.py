@@ -14,10 +14,11 @@ from headrace.api import load, reset
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.errors import CheckpointError
 from headrace.model import Project, Query
+from headrace.queries.facts import StartFacts
 from headrace.queries.identity import context_facts, register_project
 from headrace.queries.layout import QueryLayout
 from headrace.queries.register import append
-from headrace.run.start import healed, plan_lost_batch
+from headrace.run.start import plan_lost_batch, recovery_findings
 from tests.registered import layout_in
 
 from ..connectors.exactly_once.drivers import Driver
@@ -82,30 +83,30 @@ def lose(layout: QueryLayout, *batches: int) -> None:
 
 
 def test_a_whole_checkpoint_is_left_as_it_is(root: Path) -> None:
-    assert plan_lost_batch(*project_at(root)) is None
+    assert plan_lost_batch(StartFacts.read(*project_at(root)[:2])) is None
 
 
 def test_lost_batches_are_planned_again(root: Path) -> None:
     project, query, layout = project_at(root)
     before = planned_batch(Checkpoint(layout.checkpoint), 2)
     lose(layout, 1, 2)
-    lost = plan_lost_batch(project, query, layout)
+    lost = plan_lost_batch(StartFacts.read(project, query))
     assert lost is not None
-    [told] = healed(query, layout, [lost])
+    [told] = recovery_findings(query, layout, [lost])
     assert told.code == "HR459"
     assert "up to 2; batch 2 is planned again" in told.what
-    [told] = healed(query, layout, [replace(lost, first=1), lost])
+    [told] = recovery_findings(query, layout, [replace(lost, first=1), lost])
     assert "up to 2; the batches 1 to 2 are planned again" in told.what
-    assert list(healed(query, layout, [])) == []
+    assert list(recovery_findings(query, layout, [])) == []
     assert planned_batch(Checkpoint(layout.checkpoint), 2) == before
-    assert plan_lost_batch(project, query, layout) is None
+    assert plan_lost_batch(StartFacts.read(project, query)) is None
 
 
 def test_files_of_a_moved_project_are_named_where_they_lie(root: Path) -> None:
     moved = Path(shutil.move(root, root.with_name("moved")))
     project, query, layout = project_at(moved)
     lose(layout, 2)
-    assert plan_lost_batch(project, query, layout) is not None
+    assert plan_lost_batch(StartFacts.read(project, query)) is not None
     log = Checkpoint(layout.checkpoint).source_log("in")
     assert [f"file://{moved}/landing/2.json" in line for line in log[2]] == [True]
 
@@ -115,7 +116,7 @@ def test_another_projects_ledger_is_not_asked(root: Path) -> None:
     lose(layout, 2)
     register = register_project(project)
     assert append(project.storage, replace(register, application="another"))
-    assert plan_lost_batch(project, query, layout) is None
+    assert plan_lost_batch(StartFacts.read(project, query)) is None
 
 
 @pytest.mark.parametrize("since", ["nothing was written", "a batch was written"])

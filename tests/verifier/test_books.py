@@ -31,7 +31,7 @@ from headrace.queries.layout import QueryLayout
 from headrace.run.late_output import LateOutput
 from headrace.run.query_run import Request, Running
 from headrace.run.source_health import QuarantineFiles
-from headrace.run.start import bring_up
+from headrace.run.start import start_query
 from headrace.testing.kept import Kept
 from headrace.verifier.late_rows import write_late_rows
 from tests.registered import layout_in
@@ -127,7 +127,7 @@ class Scene:
             self.stop()
             declared = replace(self.project.queries[query], trigger=Default())
             reached = None if dies_at is None else self.killed_at(dies_at)
-            running = bring_up(Request(project=self.project, query=declared, spark=self.spark, reached=reached))
+            running = start_query(Request(project=self.project, query=declared, spark=self.spark, reached=reached))
         try:
             running.handle.processAllAvailable()
         except Exception:

@@ -31,11 +31,13 @@ from headrace.frames.project_session import borrow
 from headrace.model import NamedSource, Project, Query
 from headrace.queries.blame import reset_command
 from headrace.queries.changes import AdoptionRecord, ChangeStatus
+from headrace.queries.facts import StartFacts
 from headrace.queries.layout import QueryLayout, enter_made, layout_of, log_of
-from headrace.queries.location import Home, enter_sink
+from headrace.queries.location import enter_sink
 from headrace.queries.log import LogRecord
 from headrace.queries.manifest import enter
-from headrace.run.plan import present, reader
+from headrace.queries.register import read_register
+from headrace.run.plan import current_revision, reader
 from headrace.run.state_store import adopted_settings, begun_with, provider_of, session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import is_local
@@ -195,7 +197,9 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         reached("copied")
         enter_sink(project, query, new)
         if not project.refreshed_tables_of(query):
-            enter(new, present(project, query, built.frame, Home(layout=new), built.streams))
+            register = read_register(project.storage)
+            made_facts = StartFacts(project=project, query=query, register=register, layout=new)
+            enter(new, current_revision(made_facts, built.frame, built.streams))
         with writing_to(new.home):
             enter_made(new, self.live, record, record.facts["batch"])
         reached("entered")

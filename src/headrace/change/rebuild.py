@@ -25,6 +25,7 @@ from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
 from headrace.queries.changes import require_ended
 from headrace.queries.driver_lock import DriverLock
+from headrace.queries.facts import StartFacts
 from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.location import former_location, table_before, waiting_renames
 from headrace.queries.log import Directory, Kind, as_facts
@@ -348,7 +349,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         """
         if any(waiting_renames(self.project, self.query)):
             with self._stopped(self._wait):
-                for finding in apply_renames(self.project, self.query, self._streaming_session(), rebuilds=True):
+                facts = StartFacts.read(self.project, self.query)
+                for finding in apply_renames(facts, self._streaming_session(), rebuilds=True):
                     self._notify(finding.what)
 
     def _beginning(self) -> dict[str, Any]:

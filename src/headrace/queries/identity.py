@@ -90,9 +90,8 @@ def enter_name(project: Project, query: Query, layout: QueryLayout) -> Iterator[
             return
 
 
-def former_names(project: Project, query: Query) -> tuple[str, ...]:
+def former_names(project: Project, query: Query, register: Register | None) -> tuple[str, ...]:
     """The names that the query had before, and that no other query has used since."""
-    register = read_register(project.storage)
     entry = None if register is None else register.queries.get(query.name)
     if register is None or entry is None:
         return ()
@@ -104,7 +103,7 @@ def former_names(project: Project, query: Query) -> tuple[str, ...]:
 
 def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
     """That the next start of the query renames it. Raises CheckpointError where more than one is meant."""
-    if not query.sink.facts.durable or project.is_rebuild:
+    if not query.sink.facts.durable or not query.renamed_from or project.is_rebuild:
         return
     register = read_register(project.storage)
     require_one_meaning(project, query, register)
@@ -117,9 +116,8 @@ def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
         yield renaming(f"{fault}archive, quarantine and history{ledger}, continue", query.where)
 
 
-def nothing_kept(project: Project, query: Query) -> Iterator[Finding]:
+def nothing_kept(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
     """That a query that is said to be renamed begins with its sources, since no former name is known."""
-    register = read_register(project.storage)
     entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
     if query.renamed_from and (entry is None or not has_run(layout_of_entry(project.storage, query.name, entry))):
         named_so = " or ".join(f"'{name}'" for name in query.renamed_from)
@@ -161,8 +159,10 @@ def renaming(what: str, where: Where) -> Finding:
     return Finding(code="HR559", what=what, fix=fix, where=where)
 
 
-def sink_context(project: Project, query: Query, layout: QueryLayout, **more: Any) -> SinkContext:
-    """What the sink of `query` is given of a generation."""
+def sink_context(
+    project: Project, query: Query, layout: QueryLayout, *, register: Register | None = None, **more: Any
+) -> SinkContext:
+    """What the sink of `query` is given of a generation; register: None where it is still to be read."""
     return SinkContext(
         query=query.name,
         query_id=layout.query_id,
@@ -170,14 +170,14 @@ def sink_context(project: Project, query: Query, layout: QueryLayout, **more: An
         mode=query.mode,
         checkpoint=layout.checkpoint,
         mark=layout.head,
-        **context_facts(project),
+        **context_facts(project, register),
         **more,
     )
 
 
-def context_facts(project: Project) -> dict[str, Any]:
+def context_facts(project: Project, register: Register | None = None) -> dict[str, Any]:
     """What a SinkContext holds of the project; nothing before its first start."""
-    register = read_register(project.storage)
+    register = register or read_register(project.storage)
     if register is None:
         return {}
     # A project that was moved may not be registered by a look.

@@ -142,7 +142,11 @@ def layout_named(storage: Path, query: str, former: Sequence[str] = ()) -> Query
 
     Raises CheckpointError and PlatformError, as `read_register`.
     """
-    register = read_register(storage)
+    return layout_in(storage, read_register(storage), query, former)
+
+
+def layout_in(storage: Path, register: Register | None, query: str, former: Sequence[str] = ()) -> QueryLayout:
+    """Return what `layout_named` does, by a register that was read."""
     entry = None if register is None else find_entry(storage, register, query, former)
     if entry is None and register is not None:
         require_known(storage, register, query)

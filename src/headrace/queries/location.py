@@ -1,84 +1,25 @@
-"""Where a query keeps its checkpoint while it runs, and where its sink writes, which is compared before each start.
+"""Where the sink of a query writes, which is compared before each start.
 
-A checkpoint is in the project's storage, or where nobody looks for it again. A sink that is changed over an old
-checkpoint would begin with the next batch, and lack all that the former one has.
+A sink that is changed over an old checkpoint would begin with the next batch, and lack all that the former one has.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import Sink, SinkLocation
 from headrace.errors import CheckpointError, Finding
 from headrace.model import Project, Query
 from headrace.queries.identity import renaming, waiting_rename
-from headrace.queries.layout import QueryLayout, layout_of, newest_of
-from headrace.queries.log import begin
+from headrace.queries.layout import QueryLayout, layout_of
 from headrace.queries.manifest import forms
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
-from headrace.storage.private import make_private, writing_to
-from headrace.storage.remote import store_at
-
-
-@dataclass(frozen=True, kw_only=True)
-class Home:
-    """A query's directories. `scratch`: the checkpoint of a sink that keeps nothing is in it, and goes with it."""
-
-    layout: QueryLayout
-    scratch: Path | None = None
-
-    @property
-    def lasting(self) -> bool:
-        """Whether a later start resumes from the checkpoint."""
-        return self.scratch is None
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.layout.checkpoint if self.scratch is None else self.scratch / "checkpoint")
-
-    @cached_property
-    def repartitions(self) -> Repartitions:
-        """How the number of state partitions was changed."""
-        return Repartitions(self.layout.repartitions)
-
-    @property
-    def begun(self) -> bool:
-        """Whether the query has planned a batch before, from which it resumes."""
-        return self.lasting and self.checkpoint.last_batch is not None
-
-    def remove_scratch(self) -> None:
-        """Remove a checkpoint that nobody resumes from."""
-        if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-
-
-def entered(query: Query, layout: QueryLayout) -> Home:
-    """The directories of `query`, made if need be; raises PlatformError where they cannot be written."""
-    if not query.sink.facts.durable:
-        return Home(layout=layout, scratch=Path(tempfile.mkdtemp(prefix="headrace-")))
-    if not layout.query_id:
-        fault = f"query '{query.name}' was renamed by another process while it started"
-        fix = "look which name is declared now; then start it by that"
-        raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
-    if layout.head is None:
-        begin(layout.folder)
-        layout = newest_of(layout)
-    with writing_to(layout.home):
-        make_private(layout.storage)
-        layout.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if store_at(layout.home).is_local:  # Others refuse by themselves, with a sentence of their own.
-            tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-").close()
-    return Home(layout=layout)
+from headrace.storage.private import writing_to
 
 
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
@@ -120,17 +61,6 @@ def table_before(project: Project, query: Query, layout: QueryLayout) -> Sink | 
     # A table of a lake has no name but its place.
     there = former.location.name != sink.location.name or set(kept["systems"]) == set(former.location.systems)
     return former if named and there else None
-
-
-def as_it_ran(query: Query, layout: QueryLayout) -> Query:
-    """Return the query with its sink's table under the name by which the last form in the manifest knows it."""
-    former = None if query.sink.rename is None else query.sink.rename.former
-    revisions = forms(layout.manifest)[-1:] if former is not None else []
-    form = revisions[0].form if revisions else None
-    place = form["sink"].get("place") if form is not None and isinstance(form.get("sink"), dict) else None
-    if former is None or former.location is None or place != former.location.name or not place:
-        return query
-    return replace(query, sink=former)
 
 
 def table_renamed(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:

@@ -22,17 +22,18 @@ from headrace.checks.state_bounds import StateBound
 from headrace.checks.structure import check_structure, check_structure_of
 from headrace.checks.user_functions import Asked, check_calls, find_calls, is_users
 from headrace.declare.faults import display_path
-from headrace.errors import Finding, HeadraceError, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.frames.change_frames import build_result
 from headrace.frames.plan_builder import registered_tables
 from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.queries.blame import named
+from headrace.queries.facts import StartFacts
 from headrace.queries.layout import history_file
 from headrace.registry import known_failures
 from headrace.run.plan import session_refusals
-from headrace.run.sink_work import of_sink
+from headrace.run.sink_work import check_sink
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import (
     all_settings,
@@ -45,7 +46,7 @@ from headrace.spark.messages.failures import finding_of_message
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def check(
@@ -167,7 +168,7 @@ def _analysed(
                     project, query, lambda function: find_changed_variables(function, is_users, executed)
                 )
                 findings += check_driver_variables(query, changed)
-                findings += of_sink(project, query, frame, connect=connect)
+                findings += _check_sink(project, query, frame, connect)
     except HeadraceError as error:
         yield from error.findings
         return
@@ -195,6 +196,13 @@ def _of_functions(
     functions = [each.function for each in chain([query.transform], views) if isinstance(each, PythonTransform)]
     found = (each for function in functions for each in look(function))
     return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
+
+
+def _check_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
+    try:
+        yield from check_sink(StartFacts.read(project, query), frame, connect=connect)
+    except CheckpointError as error:
+        yield from error.findings
 
 
 def _shown(where: Where) -> Where:

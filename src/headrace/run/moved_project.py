@@ -16,16 +16,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.logs import Part, operator_descriptions
 from headrace.checkpoint.read_files import ReadFiles
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
-from headrace.checkpoint.sources import SourceNames, source_of
+from headrace.checkpoint.sources import source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
-from headrace.model import Project, Query
-from headrace.queries.layout import QueryLayout, layout_of
-from headrace.queries.source_names import read_source_names
+from headrace.model import Query
+from headrace.queries.facts import StartFacts
+from headrace.queries.layout import QueryLayout
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
@@ -57,36 +56,36 @@ class FileSourceLog:
     home: str
 
 
-def bring_along(project: Project, query: Query) -> Iterator[Finding]:
+def rewrite_paths(facts: StartFacts) -> Iterator[Finding]:
     """Rewrite the paths in the logs of all queries after a move of the project, and say so.
 
-    The other queries come along because this one may read the files that they write. Raises CheckpointError for
-    files of `query` that lie elsewhere for another reason.
+    The logs of other queries are rewritten because this one may read the files that they write. Raises CheckpointError
+    for files of the query that lie elsewhere for another reason.
     """
-    for other in project.queries.values():
-        if other.name == query.name or not other.sink.facts.durable:
-            continue
-        with suppress(HeadraceError):  # Told at that query's own start.
-            list(_brought_along(project, other))
-    yield from _brought_along(project, query)
+    before, now = _recorded(facts.layout), _current_location(facts)
+    if before is None or (before.root, before.storage) != (now.root, now.storage):
+        for other in facts.project.queries.values():
+            if other.name != facts.query.name and other.sink.facts.durable:
+                with suppress(HeadraceError):  # Reported at the start of that query.
+                    list(_rewrite_query_paths(StartFacts.read(facts.project, other)))
+    yield from _rewrite_query_paths(facts)
 
 
-def require_in_place(project: Project, query: Query) -> None:
-    """Raise CheckpointError, as `bring_along` would, for files that lie elsewhere; nothing is changed."""
-    layout = layout_of(project, query)
-    if layout.home.is_dir():
-        _surveyed(project, query, layout, _present(project, query))
+def require_in_place(facts: StartFacts) -> None:
+    """Raise CheckpointError, as `rewrite_paths` would, for files that lie elsewhere; nothing is changed."""
+    if facts.layout.home.is_dir():
+        _require_reachable(facts, _current_location(facts))
 
 
-def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
-    """Say that the project was moved, and that the logs of `query` still name files at the old place.
+def unmoved_findings(facts: StartFacts) -> Iterator[Finding]:
+    """Say that the project was moved, and that the logs of the query still name files at the old place.
 
-    Whoever only reads would be given the files of the old place, if there are any.
+    A reader would be given the files of the old place, if there are any.
     """
-    layout = layout_of(project, query)
-    if not layout.home.is_dir():
+    query = facts.query
+    if not facts.layout.home.is_dir():
         return
-    logs, old, moves = _compared(project, query, layout, now := _present(project, query))
+    logs, old, moves = _compare_places(facts, now := _current_location(facts))
     stale = (file.path for log in logs for file in logged_files(log.folder) if not below(file.path, log.home))
     if any(_moved(path, moves) != path for path in stale):
         yield Finding(
@@ -98,18 +97,18 @@ def not_brought_along(project: Project, query: Query) -> Iterator[Finding]:
         )
 
 
-def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
-    layout = layout_of(project, query)
+def _rewrite_query_paths(facts: StartFacts) -> Iterator[Finding]:
+    query, layout = facts.query, facts.layout
     if not layout.home.is_dir():
         return
-    before, now = _recorded(layout), _present(project, query)
+    before, now = _recorded(layout), _current_location(facts)
     if before is not None and asdict(before) == {**asdict(now), "former": before.former}:
         return
-    logs, old, moves = _surveyed(project, query, layout, now)
+    logs, old, moves = _require_reachable(facts, now)
     changed = sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
     for move in moves:
         rename_schemas(layout, move)
-        _bring_archives(project, query, move)
+        _move_archives(facts, move)
         with writing_to(layout.home):
             ReadFiles(layout.home).note_move(*move)
     if changed:
@@ -125,23 +124,19 @@ def _brought_along(project: Project, query: Query) -> Iterator[Finding]:
     _record(layout, replace(now, former=former))
 
 
-def _surveyed(
-    project: Project, query: Query, layout: QueryLayout, now: Location
-) -> tuple[list[FileSourceLog], str, list[Move]]:
+def _require_reachable(facts: StartFacts, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
     """The logs of a query, the directory that the project lay in, and what moved; raises CheckpointError as said."""
-    logs, old, moves = _compared(project, query, layout, now)
-    _require_homes(query, logs, moves)
+    logs, old, moves = _compare_places(facts, now)
+    _require_homes(facts.query, logs, moves)
     return logs, old, moves
 
 
-def _compared(
-    project: Project, query: Query, layout: QueryLayout, now: Location
-) -> tuple[list[FileSourceLog], str, list[Move]]:
+def _compare_places(facts: StartFacts, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
     """The logs, where the project lay, and from where to where it and its storage were moved, as far as they were."""
-    before = _recorded(layout) or now
+    before = _recorded(facts.layout) or now
     moves = [(before.root, now.root), (before.storage, now.storage)]
     moved = [move for move in moves if move[0] != move[1] and (move == moves[0] or not below(move[0], before.root))]
-    return _logs(layout, now, read_source_names(project, query, layout)), before.root, moved
+    return _logs(facts, now), before.root, moved
 
 
 def _moved(path: str, moves: Sequence[Move]) -> str:
@@ -165,12 +160,11 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
                 )
 
 
-def _logs(layout: QueryLayout, now: Location, names: SourceNames) -> list[FileSourceLog]:
-    uses = ((use, source_of(names.now(use))) for use in Checkpoint(layout.checkpoint).source_names())
+def _logs(facts: StartFacts, now: Location) -> list[FileSourceLog]:
+    root = facts.checkpoint.root
+    uses = ((use, source_of(facts.names.now(use))) for use in facts.checkpoint.source_names())
     found = [
-        FileSourceLog(
-            whose=f"source '{name}'", folder=layout.checkpoint / Part.SOURCES / use, home=_home(now.sources[name])
-        )
+        FileSourceLog(whose=f"source '{name}'", folder=root / Part.SOURCES / use, home=_home(now.sources[name]))
         for use, name in uses
         if name in now.sources
     ]
@@ -188,9 +182,9 @@ def rename_schemas(layout: QueryLayout, move: Move) -> None:
         rewrite_text(file, *move)
 
 
-def _bring_archives(project: Project, query: Query, move: Move) -> None:
+def _move_archives(facts: StartFacts, move: Move) -> None:
     """A source that archives what it has read keeps each file there below its whole former path."""
-    for source in project.sources_of(query):
+    for source in facts.project.sources_of(facts.query):
         archive = source.connector.archive_path
         path = _local(source.connector)
         # What stayed where it was is perhaps read by the project's original too.
@@ -202,7 +196,8 @@ def _bring_archives(project: Project, query: Query, move: Move) -> None:
             os.rename(old, new)
 
 
-def _present(project: Project, query: Query) -> Location:
+def _current_location(facts: StartFacts) -> Location:
+    project, query = facts.project, facts.query
     sources = {source.name: _local(source.connector) for source in project.sources_of(query)}
     return Location(
         root=str(project.root),
@@ -229,10 +224,9 @@ def _home(path: str) -> str:
     return path.rstrip("/") if first is None else path[:first].rpartition("/")[0] or "/"
 
 
-def source_homes(project: Project, query: Query) -> dict[str, str]:
+def source_homes(facts: StartFacts) -> dict[str, str]:
     """By Spark's name of each source, the directory below which its files lie on this machine."""
-    names = read_source_names(project, query, layout_of(project, query))
-    return {names.in_spark(name): _home(path) for name, path in _present(project, query).sources.items()}
+    return {facts.names.in_spark(name): _home(path) for name, path in _current_location(facts).sources.items()}
 
 
 def _file(layout: QueryLayout) -> Path:

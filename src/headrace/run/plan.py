@@ -1,23 +1,22 @@
-"""The plan of a query as written against what ran: all that is looked at before a start, with one or without."""
+"""A query as written against what ran: all that is checked before a start, by a start and by `plan`."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.prefix import planned_prefix
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.checks.analysed import check_analysed
 from headrace.checks.structure import check_structure_of
-from headrace.checks.triggers import check_cores, check_live_sources, check_refreshed_tables
+from headrace.checks.triggers import check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
 from headrace.frames.change_frames import QueryResult, build_result
-from headrace.frames.plan_builder import Reader, register_written, registered_tables
+from headrace.frames.plan_builder import Reader, registered_tables
 from headrace.frames.project_session import borrow
 from headrace.frames.tables import Tables
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
@@ -26,21 +25,20 @@ from headrace.planner.ends import compare_settings
 from headrace.planner.forming import form_of, read_settings
 from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
 from headrace.queries.blame import named, with_command
+from headrace.queries.facts import StartFacts
 from headrace.queries.form import QueryForm
-from headrace.queries.identity import register_project, sink_context
-from headrace.queries.inspect_checkpoint import problems, require_state
-from headrace.queries.layout import QueryLayout, layout_of
-from headrace.queries.location import Home, as_it_ran, require_same_sink, waiting_renames
-from headrace.queries.manifest import QueryRevision, forms
+from headrace.queries.inspect_checkpoint import require_state, require_usable
+from headrace.queries.layout import QueryLayout
+from headrace.queries.location import require_same_sink, waiting_renames
+from headrace.queries.manifest import QueryRevision
 from headrace.queries.manifest import revision as revision_of
-from headrace.queries.register import read_register
-from headrace.queries.source_names import list_source_renames, read_source_names
+from headrace.queries.source_names import list_source_renames
 from headrace.run.counters import Counters
-from headrace.run.moved_project import bring_along, not_brought_along, require_in_place
+from headrace.run.moved_project import require_in_place, unmoved_findings
 from headrace.run.query_run import Request
-from headrace.run.sink_work import of_sink
-from headrace.run.state_store import compared, key_order, query_settings
-from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, apply_settings
+from headrace.run.sink_work import check_sink
+from headrace.run.state_store import compare_state_store, key_order, query_settings
+from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts, plan_text
 from headrace.spark.stream.counting import Counting
@@ -63,11 +61,12 @@ def plan(
     """
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
     with borrow(project, spark) as session:
-        found = []
+        judgements = []
         for query in chosen:
-            with apply_settings(session, query_settings(project, query, session)):
-                found.append(_judged(project, query, session, connect))
-        return found
+            facts = StartFacts.read(project, query)
+            with apply_settings(session, query_settings(facts, session)):
+                judgements.append(_judge(facts, session, connect))
+        return judgements
 
 
 def session_refusals(project: Project, query: Query, spark: SparkSession) -> Iterator[Finding]:
@@ -75,68 +74,81 @@ def session_refusals(project: Project, query: Query, spark: SparkSession) -> Ite
 
     Only what was recorded is read; no plan is made.
     """
-    layout = layout_of(project, query)
-    committed, ran = Checkpoint(layout.checkpoint).last_committed, forms(layout.manifest)
-    if committed is None or not ran or not query.sink.facts.durable:
+    facts = StartFacts.read(project, query)
+    if facts.last_committed is None or not facts.revisions or not query.sink.facts.durable:
         return
-    with apply_settings(spark, query_settings(project, query, spark)):
-        before = QueryForm.of(ran[-1].form or {})
+    with apply_settings(spark, query_settings(facts, spark)):
+        before = QueryForm.of(facts.revisions[-1].form or {})
         settings = read_settings(spark, before.settings)
     differences = tuple(compare_settings(before, settings))
     judgement = Judgement(
-        query=query.name, verdict=worst(differences), from_batch=committed + 1, differences=differences
+        query=query.name, verdict=worst(differences), from_batch=facts.next_batch, differences=differences
     )
     yield from list_refusals(query, judgement)
 
 
-def judgement_over(project: Project, query: Query, spark: SparkSession, home: Home) -> Judgement:
-    """How `query` as written stands to what ran in `home`, which may have another name."""
-    with registered_tables(project, query, spark), apply_settings(spark, key_order(home.checkpoint)):
-        return _compared(project, query, spark, home)[0]
+def compare_with_last_run(facts: StartFacts, spark: SparkSession) -> Judgement:
+    """Return how a query as written stands to what ran last, whose names may be other ones."""
+    tables = registered_tables(facts.project, facts.query, spark)
+    with tables, apply_settings(spark, key_order(facts.checkpoint)):
+        return _compare_with_last_run(facts, spark)[0]
 
 
-def _compared(project: Project, query: Query, spark: SparkSession, home: Home) -> tuple[Judgement, DataFrame]:
-    """How `query` stands to what ran in `home`, and its result; the tables of the session are registered."""
+def _compare_with_last_run(facts: StartFacts, spark: SparkSession) -> tuple[Judgement, DataFrame]:
+    """Return how a query stands to what ran last, and its result; the tables of the session are registered."""
+    query = facts.query
     streams: dict[str, DataFrame] = {}
-    ran, names = as_it_ran(query, home.layout), read_source_names(project, query, home.layout)
-    result = _result(project, query, spark, home, reader(spark, query.trigger, streams, names))
-    frame = result.frame
-    if not home.begun and read_register(project.storage) is None:  # Nothing has run here, and a look makes no record.
-        return Judgement(query=query.name, verdict="same", from_batch=0), frame
-    now = present(project, ran, result.rows, home, streams, names=names)
-    known, begun = forms(home.layout.manifest), home.checkpoint.last_committed is not None
-    checkpoint, versions = home.checkpoint.root, home.layout.versions
-    judgement = judge(project, query, known, now, begun=begun, names=names, checkpoint=checkpoint, versions=versions)
-    if home.begun:
-        ran_last = known[-1].digest if known else ""
-        return replace(judgement, checkpoint=home.checkpoint.id or "", ran=ran_last, written=now.digest), frame
+    result = _build_over_last_tables(facts, spark, reader(spark, query.trigger, streams, facts.names))
+    if not facts.begun and facts.register is None:  # Nothing has run here, and a look makes no record.
+        return Judgement(query=query.name, verdict="same", from_batch=0), result.frame
+    now = current_revision(facts, result.rows, streams, as_it_ran=True)
+    judgement = _judge_revision(facts, now)
+    if facts.begun:
+        digest, checkpoint = facts.revisions[-1].digest if facts.revisions else "", facts.checkpoint.id or ""
+        return replace(judgement, checkpoint=checkpoint, ran=digest, written=now.digest), result.frame
     if now.form is not None:
-        former = check_renamed(project, query, QueryForm.of(now.form))
+        former = check_renamed(facts.project, query, QueryForm.of(now.form))
         judgement = replace(judgement, notes=(*judgement.notes, *former))
-    return judgement, frame
+    return judgement, result.frame
 
 
-def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) -> Judgement:
-    first = 0
+def _judge_revision(facts: StartFacts, now: QueryRevision) -> Judgement:
+    """Compare what is to run with the last form that ran.
+
+    A batch that was planned and not committed is made again by the query as it is now.
+    """
+    return judge(
+        facts.project,
+        facts.query,
+        facts.revisions,
+        now,
+        begun=facts.last_committed is not None,
+        names=facts.names,
+        checkpoint=facts.checkpoint.root,
+        versions=facts.layout.versions,
+    )
+
+
+def _judge(facts: StartFacts, spark: SparkSession, connect: bool) -> Judgement:
+    project, query, first = facts.project, facts.query, 0
     try:
-        home = Home(layout=layout_of(project, query))
-        _require_sound(check_structure_of(project, [query.name]))
+        require_sound(check_structure_of(project, [query.name]))
         if not query.sink.facts.durable:
             return Judgement(query=query.name, verdict="same", from_batch=0)
-        committed = home.checkpoint.last_committed
-        first = 0 if committed is None else committed + 1
-        _require_sound(problems(project, query, home.layout))
-        require_same_sink(project, query, home.layout)
+        first = facts.next_batch
+        require_continuable(facts)
         with registered_tables(project, query, spark):
-            found, frame = _compared(project, query, spark, home)
-            notes = [*found.notes, *waiting_renames(project, query)]
-            notes += list_source_renames(project, query, home.layout)
-            notes += _before_start(project, query, spark, home, connect)
-            notes += _of_result(query, frame, home, calls_distinct=project.calls(query, "distinct"))
+            judgement, frame = _compare_with_last_run(facts, spark)
+            notes = [*judgement.notes, *waiting_renames(project, query)]
+            for error in list_start_blockers(facts, spark, notes):
+                notes += error.findings
+            notes += _check_planned(facts)
+            notes += _check_sources(facts, spark) if connect else ()
+            notes += _of_result(query, frame, facts, calls_distinct=project.calls(query, "distinct"))
             if not _refused(notes):  # What a sink says of another query's checkpoint would mislead.
-                notes += of_sink(project, query, frame, connect=connect)
-            verdict = "forbidden" if _refused(notes) else found.verdict
-            return replace(found, notes=tuple(dict.fromkeys(notes)), verdict=verdict)
+                notes += check_sink(facts, frame, connect=connect)
+            verdict = "forbidden" if _refused(notes) else judgement.verdict
+            return replace(judgement, notes=tuple(dict.fromkeys(notes)), verdict=verdict)
     except HeadraceError as error:
         wrong = error.findings
     except Exception as error:
@@ -144,45 +156,75 @@ def _judged(project: Project, query: Query, spark: SparkSession, connect: bool) 
     return Judgement(query=query.name, verdict="forbidden", from_batch=first, notes=tuple(wrong))
 
 
-def _before_start(project: Project, query: Query, spark: SparkSession, home: Home, connect: bool) -> Iterator[Finding]:
-    """What a start would refuse before it looks at the result, by the checks of a start."""
-    yield from unfit(project, query, home)
-    # A start first brings the paths of a moved project along.
-    is_moved = any(True for _ in not_brought_along(project, query))
-    names = read_source_names(project, query, home.layout)
-    for require in (
-        lambda: list(compared(project, query, home.checkpoint, home.repartitions, spark)),
-        lambda: require_in_place(project, query),
-        lambda: None if is_moved else require_planned(project, query, home, names),
-    ):
+def require_continuable(facts: StartFacts) -> None:
+    """Raise CheckpointError for what keeps any start from beginning with what is there."""
+    require_usable(facts.project, facts.query, facts.layout)
+    require_same_sink(facts.project, facts.query, facts.layout)
+
+
+def list_start_blockers(facts: StartFacts, spark: SparkSession, notes: list[Finding]) -> Iterator[HeadraceError]:
+    """Yield why a start is refused whatever its plan is: a start raises the first, and `plan` shows each.
+
+    notes: takes what a user should know though the query starts.
+    """
+    for check in (_check_trigger, compare_state_store, _check_places):
         try:
-            require()
+            notes += check(facts, spark)
         except HeadraceError as error:
-            yield from error.findings
-    kept, reached = _kept_ids(home), _reached(home)
-    for source in project.sources_of(query) if connect else ():
+            yield error
+
+
+def _check_trigger(facts: StartFacts, spark: SparkSession) -> Iterable[Finding]:
+    """Check the trigger against the sources and the tables. Raises CheckFailed."""
+    project, query = facts.project, facts.query
+    begun = facts.begun and query.sink.facts.durable
+    require_sound(check_live_sources(project, query, query.trigger, begun=begun))
+    require_sound(check_refreshed_tables(project, query, query.trigger))
+    return ()
+
+
+def _check_places(facts: StartFacts, spark: SparkSession) -> Iterable[Finding]:
+    """Check the sources' names, and that their files lie where the checkpoint says. Raises CheckpointError."""
+    if not facts.lasting:
+        return ()
+    require_in_place(facts)
+    return list_source_renames(facts.project, facts.query, facts.layout)
+
+
+def _check_planned(facts: StartFacts) -> Iterator[Finding]:
+    """Report whether the batch that is planned can be made; a start rewrites the paths of a moved project first."""
+    try:
+        if not any(True for _ in unmoved_findings(facts)):
+            require_planned(facts)
+    except HeadraceError as error:
+        yield from error.findings
+
+
+def _check_sources(facts: StartFacts, spark: SparkSession) -> Iterator[Finding]:
+    """Report what a start would say of each source; one that does not answer may do so by then."""
+    kept = _kept_ids(facts)
+    for source in facts.project.sources_of(facts.query):
         try:
             source.connector.check_connection(spark)
-            now = source.connector.object_ids(spark)
-            yield from _compare_with_read(query, source, names, kept, now, reached, spark)
+            yield from _compare_with_read(facts, source, kept, source.connector.object_ids(spark), spark)
         except HeadraceError as error:
             for finding in error.findings:
                 yield (finding if finding.where.file else finding.reword(where=source.where)).with_severity("warning")
 
 
-def _of_result(query: Query, frame: DataFrame, home: Home, *, calls_distinct: bool) -> Iterator[Finding]:
+def _of_result(query: Query, frame: DataFrame, facts: StartFacts, *, calls_distinct: bool) -> Iterator[Finding]:
     """What a start would refuse of the result, by its plan and its state."""
-    facts = plan_facts(frame)
-    findings = check_analysed(query, frame, facts, calls_distinct=calls_distinct)
+    plan = plan_facts(frame)
+    findings = check_analysed(query, frame, plan, calls_distinct=calls_distinct)
     yield from (finding for finding in findings if finding.severity == "error")
     try:
-        if facts.keeps_state:
-            require_state(query, home.checkpoint)
+        if plan.keeps_state:
+            require_state(query, facts.checkpoint)
     except CheckpointError as error:
         yield from error.findings
 
 
-def _require_sound(findings: Iterable[Finding]) -> None:
+def require_sound(findings: Iterable[Finding]) -> None:
     if errors := [finding for finding in findings if finding.severity == "error"]:
         raise CheckFailed(errors)
 
@@ -191,20 +233,19 @@ def _refused(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
-def _result(project: Project, query: Query, spark: SparkSession, home: Home, read: Reader) -> QueryResult:
-    """The result of the query over the tables that it last had."""
-    tables = Tables(project, query, home.layout, spark)
-    known = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
-    frames = tables.frames({name: number for name, number in known.items() if tables.version(name, number)})
-    return build_result(project, query, spark, read, frames)
+def _build_over_last_tables(facts: StartFacts, spark: SparkSession, read: Reader) -> QueryResult:
+    """Build the result of the query over the tables that it last had."""
+    tables = Tables(facts.project, facts.query, facts.layout, spark)
+    last = {name: number for name, number in tables.record.latest().items() if name in tables.declared}
+    frames = tables.frames({name: number for name, number in last.items() if tables.version(name, number)})
+    return build_result(facts.project, facts.query, spark, read, frames)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
+class PreparedQuery:
     """The DataFrame of a query over its sources and these versions of its tables, and what is said of it.
 
     rows: what its function gives; another DataFrame than what its sink takes where it applies changes.
-    source_ids: of the topics and tables that it reads, by source and name.
     fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
     """
 
@@ -212,12 +253,10 @@ class Planned:
     rows: DataFrame
     fingerprint: str
     revision: QueryRevision | None
-    facts: PlanFacts
-    names: SourceNames
+    plan: PlanFacts
     tables: Tables
     versions: Mapping[str, int]
     counters: Counters
-    source_ids: Mapping[str, Mapping[str, str]]
     notes: tuple[Finding, ...]
     streams: Mapping[str, DataFrame]
 
@@ -225,220 +264,178 @@ class Planned:
         """The names and types of the columns of each source, and of the result under no name."""
         frames = {**self.streams, "": self.rows}
         return {
-            name: tuple((each.name, each.dataType.simpleString()) for each in frame.schema)
+            name: tuple((column.name, column.dataType.simpleString()) for column in frame.schema)
             for name, frame in frames.items()
         }
 
 
-def planned(request: Request, home: Home) -> Planned:
-    """Build the query and check it; raises where it cannot run, or not over its checkpoint."""
-    project, query, spark = request.project, request.query, request.spark
-    if home.repartitions.cut_off(home.checkpoint) is None:
-        home.repartitions.forget_unbegun(home.checkpoint)
-    kept = list(compared(project, query, home.checkpoint, home.repartitions, spark))
-    names = read_source_names(project, query, home.layout)
-    if home.lasting:
-        kept += list_source_renames(project, query, home.layout)
-        with ONE_AT_A_TIME:
-            kept += bring_along(project, query)
-        require_planned(project, query, home, names)
-    for source in project.sources_of(query):
-        with named(f"query '{query.name}', source '{source.name}'", source.where):
-            source.connector.check_connection(spark)
-    ids, met = identified(project, query, home, names, spark) if home.lasting else ({}, ())
-    _require_sound(met)
-    request.begin("making its plan")
-    _require_sound(check_cores(project, query, spark))
-    with ONE_AT_A_TIME:
-        register_written(project, query, spark)
-    tables = Tables(project, query, home.layout, spark)
-    known = request.versions if request.versions is not None else tables.planned_versions()
-    versions, told = tables.begin() if known is None else (known, ())
-    counters = _counters(request, home)
+def store_versions(facts: StartFacts, request: Request) -> StoredVersions:
+    """Compute and keep the versions of the tables that a start begins with, unless a batch was begun with others."""
+    tables = Tables(facts.project, facts.query, facts.layout, request.spark)
+    versions = request.versions if request.versions is not None else tables.planned_versions()
+    return StoredVersions(tables, *(tables.begin() if versions is None else (versions, ())))
+
+
+class StoredVersions(NamedTuple):
+    """The tables of a query, the versions that a start begins with, and what a user should know of them."""
+
+    tables: Tables
+    numbers: Mapping[str, int]
+    notes: tuple[Finding, ...]
+
+
+def prepare(request: Request, facts: StartFacts, versions: StoredVersions) -> PreparedQuery:
+    """Build the query and check it; nothing is written.
+
+    Raises where it cannot run, or not over its checkpoint.
+    """
+    project, query, spark = facts.project, facts.query, request.spark
+    counters = _counters(request, facts)
     streams: dict[str, DataFrame] = {}
-    given = {**tables.frames(versions), **counters.counting.handles}
-    result = build_result(project, query, spark, reader(spark, query.trigger, streams, names), given)
+    given = {**versions.tables.frames(versions.numbers), **counters.counting.handles}
+    result = build_result(project, query, spark, reader(spark, query.trigger, streams, facts.names), given)
     frame = result.frame
-    facts = plan_facts(frame)
-    noted = tuple(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
-    _require_sound(noted)
-    revision = present(project, query, result.rows, home, streams, names=names) if home.lasting else None
+    plan = plan_facts(frame)
+    analysed = tuple(check_analysed(query, frame, plan, calls_distinct=project.calls(query, "distinct")))
+    require_sound(analysed)
+    revision = current_revision(facts, result.rows, streams) if facts.lasting else None
     changes: tuple[Finding, ...] = ()
     if revision is not None:
-        ran = as_it_ran(query, home.layout)
-        is_renamed = ran is not query
-        compared_by = present(project, ran, result.rows, home, streams, names=names) if is_renamed else revision
-        changes = _unchanged(project, query, home, names, compared_by)
+        is_renamed = facts.as_it_ran is not query
+        compared_by = current_revision(facts, result.rows, streams, as_it_ran=True) if is_renamed else revision
+        changes = _require_same_meaning(facts, compared_by)
         revision = replace(revision, continues=is_renamed and not changes)
-    if facts.keeps_state:
-        require_state(query, home.checkpoint)
-    beginnings = () if home.begun else _beginnings(project, query, home.layout.generation)
-    return Planned(
+    if plan.keeps_state:
+        require_state(query, facts.checkpoint)
+    beginnings = () if facts.begun else _beginnings(project, query, facts.layout.generation)
+    return PreparedQuery(
         frame=frame,
         rows=result.rows,
         fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
         revision=revision,
-        facts=facts,
-        names=names,
-        tables=tables,
-        versions=versions,
+        plan=plan,
+        tables=versions.tables,
+        versions=versions.numbers,
         counters=counters,
         streams=streams,
-        source_ids=ids,
-        notes=(*beginnings, *met, *kept, *told, *noted, *changes, *counters.missing(home.checkpoint.last_committed)),
+        notes=(*beginnings, *versions.notes, *analysed, *changes, *counters.missing(facts.last_committed)),
     )
 
 
-def present(
-    project: Project,
-    query: Query,
-    frame: DataFrame,
-    home: Home,
-    streams: Mapping[str, DataFrame],
-    *,
-    names: SourceNames | None = None,
+def current_revision(
+    facts: StartFacts, frame: DataFrame, streams: Mapping[str, DataFrame], *, as_it_ran: bool = False
 ) -> QueryRevision:
-    """What the manifest would say of `query`, whose result is `frame`, if it began to run now.
+    """Return what the manifest would say of a query, whose result is `frame`, if it began to run now.
 
-    streams: what the connectors gave for its sources. names: of its sources; None: none was renamed.
+    streams: what the connectors gave for its sources. as_it_ran: whether its table has the name of the last run.
     """
-    committed = home.checkpoint.last_committed
+    query = facts.as_it_ran if as_it_ran else facts.query
+    salt = "" if facts.register is None else facts.register.application
     try:
-        salt = register_project(project).application
-        form = form_of(project, query, frame, salt=salt, streams=streams, names=names)
+        form = form_of(facts.project, query, frame, salt=salt, streams=streams, names=facts.names)
     except HeadraceError:
         raise
     except Exception as error:
-        # A node that nobody has met must keep no query from running; it is told that its changes are not compared.
+        # An unknown plan node must not block a start, which says that its changes are not compared.
         form = QueryForm(spark=frame.sparkSession.version, unreadable=f"{type(error).__name__}: {error}"[:200])
-    return revision_of(
-        query,
-        form,
-        fingerprint(frame, query),
-        columns=frame.schema.simpleString(),
-        next_batch=0 if committed is None else committed + 1,
-    )
+    columns = frame.schema.simpleString()
+    return revision_of(query, form, fingerprint(frame, query), columns=columns, next_batch=facts.next_batch)
 
 
-def unfit(project: Project, query: Query, home: Home) -> Iterator[Finding]:
-    """Why the query cannot start with its trigger, its sources and its tables, whatever its plan is."""
-    yield from check_live_sources(project, query, query.trigger, begun=home.begun and query.sink.facts.durable)
-    yield from check_refreshed_tables(project, query, query.trigger)
-
-
-def _unchanged(
-    project: Project, query: Query, home: Home, names: SourceNames, now: QueryRevision
-) -> tuple[Finding, ...]:
+def _require_same_meaning(facts: StartFacts, now: QueryRevision) -> tuple[Finding, ...]:
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
     if (
-        not home.begun
+        not facts.begun
         and now.form is not None
-        and (former := tuple(check_renamed(project, query, QueryForm.of(now.form))))
+        and (former := tuple(check_renamed(facts.project, facts.query, QueryForm.of(now.form))))
     ):
         raise CheckpointError(former)
-    # What was planned and not committed is made again by the query as it is now.
-    begun = home.checkpoint.last_committed is not None
-    checkpoint, versions = home.checkpoint.root, home.layout.versions
-    ran = forms(home.layout.manifest)
-    judgement = judge(project, query, ran, now, begun=begun, names=names, checkpoint=checkpoint, versions=versions)
-    if refused := tuple(list_refusals(query, judgement)):
+    judgement = _judge_revision(facts, now)
+    if refused := tuple(list_refusals(facts.query, judgement)):
         raise CheckpointError(refused)
-    return tuple(list_remarks(query, judgement))
+    return tuple(list_remarks(facts.query, judgement))
 
 
-def _counters(request: Request, home: Home) -> Counters:
+def _counters(request: Request, facts: StartFacts) -> Counters:
     """The counters that the query's functions ask for, as its committed batches have left them."""
-    project, query = request.project, request.query
+    project, query = facts.project, facts.query
     counting, declared = Counting(request.spark), project.counters_of(query)
     for counter in declared:
         counting.counter(counter.name, counter.zero, counter.param)
     sync = project.target.checkpoint_durability == "power_loss"
-    return Counters.opened(query, declared, counting, home.layout if home.lasting else None, sync=sync)
+    return Counters.opened(query, declared, counting, facts.layout if facts.lasting else None, sync=sync)
 
 
-def require_planned(project: Project, query: Query, home: Home, names: SourceNames) -> None:
+def require_planned(facts: StartFacts) -> None:
     """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
-    sources = {source.name: source for source in project.sources_of(query)}
-    prefixes = planned_prefix(home.checkpoint, names)
+    sources = {source.name: source for source in facts.project.sources_of(facts.query)}
+    prefixes = planned_prefix(facts.checkpoint, facts.names)
     for name, prefix in prefixes.items() if prefixes is not None else ():
         source = sources[source_of(name)]
         source.connector.ensure_available(prefix)
         problem = source.connector.changed(prefix)
         # A batch that never came in may be made over what is there now, as over a file that was mended.
-        if problem is not None and _is_in(project, query, home):
-            found = Finding(code=problem.code, what=problem.what, fix=problem.fix, where=source.where)
-            raise SourceError(with_command(query, found))
+        if problem is not None and _is_in_sink(facts):
+            finding = Finding(code=problem.code, what=problem.what, fix=problem.fix, where=source.where)
+            raise SourceError(with_command(facts.query, finding))
 
 
-def identified(
-    project: Project, query: Query, home: Home, names: SourceNames, spark: SparkSession
-) -> tuple[dict[str, dict[str, str]], tuple[Finding, ...]]:
-    """The ids of the topics and tables that the query reads, by Spark's name of each source, and what differs from
-    those that it has read so far.
+def identify_sources(facts: StartFacts, spark: SparkSession) -> tuple[dict[str, dict[str, str]], tuple[Finding, ...]]:
+    """Return the ids of the topics and tables that a query reads, by Spark's name of each source, and what differs.
 
-    An error among the findings says that one was created again. Raises SourceError where a system does not answer.
+    An error among the findings says that one was created again since it was read. Raises SourceError where a system
+    does not answer.
     """
-    kept, reached, met = _kept_ids(home), _reached(home), list[Finding]()
-    for source in project.sources_of(query):
-        with named(f"query '{query.name}', source '{source.name}'", source.where):
+    kept, findings = _kept_ids(facts), list[Finding]()
+    for source in facts.project.sources_of(facts.query):
+        with named(f"query '{facts.query.name}', source '{source.name}'", source.where):
             now = source.connector.object_ids(spark)
-            met += _compare_with_read(query, source, names, kept, now, reached, spark)
-        before = kept.get(name := names.in_spark(source.name), {})
-        kept[name] = {**before, **{name: id_ for name, id_ in now.items() if id_ or name not in before}}
-    return {name: ids for name, ids in kept.items() if ids}, tuple(met)
+            findings += _compare_with_read(facts, source, kept, now, spark)
+        before = kept.get(name := facts.names.in_spark(source.name), {})
+        kept[name] = {**before, **{id_of: id_ for id_of, id_ in now.items() if id_ or id_of not in before}}
+    return {name: ids for name, ids in kept.items() if ids}, tuple(findings)
 
 
-def _kept_ids(home: Home) -> dict[str, dict[str, str]]:
-    return SourceIds(home.layout.home).read() if home.begun or home.checkpoint.source_names() else {}
-
-
-def _reached(home: Home) -> dict[str, SourcePrefix]:
-    """How far each source was read, or is to be read by the batch that is planned."""
-    last = home.checkpoint.last_batch
-    entry = None if last is None else home.checkpoint.offset(last)
-    if entry is None:
-        return {}
-    shares = {name: SourceBatch(batch=entry.batch, start=None, end=end) for name, end in entry.offsets.items()}
-    return {name: SourcePrefix(batches=(share,)) for name, share in shares.items()}
+def _kept_ids(facts: StartFacts) -> dict[str, dict[str, str]]:
+    return SourceIds(facts.layout.home).read() if facts.begun or facts.checkpoint.source_names() else {}
 
 
 def _compare_with_read(
-    query: Query,
+    facts: StartFacts,
     source: NamedSource,
-    names: SourceNames,
     kept: Mapping[str, Mapping[str, str]],
     now: Mapping[str, str],
-    reached: Mapping[str, SourcePrefix],
     spark: SparkSession,
 ) -> Iterator[Finding]:
-    """What is to be said of a source that is not the one that was read, or no longer reaches as far."""
-    name = names.in_spark(source.name)
+    """Report a source that is not the one that was read, or no longer reaches as far as the planned batches."""
+    name, newest, query = facts.names.in_spark(source.name), facts.newest, facts.query
     problems = list(source.connector.compare_ids(kept.get(name, {}), now))
-    if name in reached and all(problem.severity != "error" for problem in problems):
-        problems += filter(None, [source.connector.ends_before(spark, reached[name])])
+    if newest is not None and name in newest.offsets and all(problem.severity != "error" for problem in problems):
+        reached = SourceBatch(batch=newest.batch, start=None, end=newest.offsets[name])
+        problems += filter(None, [source.connector.ends_before(spark, SourcePrefix(batches=(reached,)))])
     for problem in problems:
         fault = f"query '{query.name}', source '{source.name}': {problem.what}"
-        found = Finding(code=problem.code, what=fault, fix=problem.fix, severity=problem.severity, where=source.where)
-        yield with_command(query, found)
+        finding = Finding(code=problem.code, what=fault, fix=problem.fix, severity=problem.severity, where=source.where)
+        yield with_command(query, finding)
 
 
 def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> Finding | None:
-    """That a topic or a table was created again while the query runs; the ids of new ones are kept.
+    """Find a topic or a table that was created again while the query runs, and keep the ids of new ones.
 
     Raises SourceError where a system does not answer, and CheckpointError.
     """
-    ids, met = identified(project, query, Home(layout=layout), read_source_names(project, query, layout), spark)
-    if not _refused(met):
+    facts = StartFacts(project=project, query=query, register=None, layout=layout)
+    ids, findings = identify_sources(facts, spark)
+    if not _refused(findings):
         SourceIds(layout.home).write(ids)
-    return next((finding for finding in met if finding.severity == "error"), None)
+    return next((finding for finding in findings if finding.severity == "error"), None)
 
 
-def _is_in(project: Project, query: Query, home: Home) -> bool:
+def _is_in_sink(facts: StartFacts) -> bool:
     """Whether the sink has the newest planned batch already."""
-    planned = home.checkpoint.last_batch
-    context = sink_context(project, query, home.layout)
-    last = None if query.sink.ledger is None else query.sink.ledger.last_batch(context)
-    return last is not None and planned is not None and last >= planned
+    ledger = facts.query.sink.ledger
+    last = None if ledger is None else ledger.last_batch(facts.sink_context())
+    return last is not None and facts.last_batch is not None and last >= facts.last_batch
 
 
 def _beginnings(project: Project, query: Query, generation: int) -> Iterator[Finding]:

@@ -11,11 +11,12 @@ from headrace.model import Project, Query
 from headrace.planner.verdict import list_refusals
 from headrace.queries.blame import named
 from headrace.queries.changes import rebuilding
-from headrace.queries.identity import former_names, nothing_kept, require_one_meaning, sink_context
-from headrace.queries.layout import QueryLayout, history_file, kept_of, layout_of
-from headrace.queries.location import Home, enter_sink, require_same_sink, table_before, table_renamed
-from headrace.queries.register import read_register
-from headrace.run.plan import judgement_over
+from headrace.queries.facts import StartFacts
+from headrace.queries.identity import former_names, nothing_kept, require_one_meaning
+from headrace.queries.layout import history_file, kept_of
+from headrace.queries.location import enter_sink, require_same_sink, table_before, table_renamed
+from headrace.queries.register import Register
+from headrace.run.plan import compare_with_last_run
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 
@@ -23,36 +24,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def apply_renames(
-    project: Project, query: Query, spark: SparkSession, *, rebuilds: bool = False
-) -> tuple[Finding, ...]:
-    """Let the table of `query`, which the caller has locked, have the name that is declared now.
+def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = False) -> tuple[Finding, ...]:
+    """Let the table of a query, which the caller has locked, have the name that is declared now.
 
     rebuilds: its result is about to be computed again, so that the query may mean something else. Raises CheckFailed,
     CheckpointError, SinkError or PlatformError.
     """
+    project, query = facts.project, facts.query
     if not query.sink.facts.durable:
         return ()
-    require_one_meaning(project, query, read_register(project.storage))
-    layout = layout_of(project, query)
-    if not rebuilds and table_before(project, query, layout) is not None:
-        _require_same(project, query, spark, layout)
-    return (*nothing_kept(project, query), *rename_table(project, query, lambda: spark))
+    require_one_meaning(project, query, facts.register)
+    if not rebuilds and table_before(project, query, facts.layout) is not None:
+        _require_same(facts, spark)
+    return (*nothing_kept(project, query, facts.register), *rename_table(facts, lambda: spark))
 
 
-def _require_same(project: Project, query: Query, spark: SparkSession, layout: QueryLayout) -> None:
-    """Raise CheckpointError if what is kept in `layout` is of a query that meant something else."""
-    require_same_sink(project, query, layout)
-    with apply_settings(spark, session_settings(project, spark)):
-        judgement = judgement_over(project, query, spark, Home(layout=layout))
-    if refused := tuple(list_refusals(query, judgement)):
+def _require_same(facts: StartFacts, spark: SparkSession) -> None:
+    """Raise CheckpointError if what is kept is of a query that meant something else."""
+    require_same_sink(facts.project, facts.query, facts.layout)
+    with apply_settings(spark, session_settings(facts.project, spark)):
+        judgement = compare_with_last_run(facts, spark)
+    if refused := tuple(list_refusals(facts.query, judgement)):
         raise CheckpointError(refused)
 
 
-def rename_history(project: Project, query: Query) -> Iterator[Finding]:
+def rename_history(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
     """Rename earlier runs in the history to the present name of the query; a failure does not stop the stream."""
     file = history_file(project.local_storage)
-    formers = former_names(project, query) if file.exists() else ()
+    formers = former_names(project, query, register) if file.exists() else ()
     if not formers:
         return
     try:
@@ -63,14 +62,14 @@ def rename_history(project: Project, query: Query) -> Iterator[Finding]:
         yield from (finding.with_severity("warning") for finding in error.findings)
 
 
-def rename_table(project: Project, query: Query, session: Callable[[], SparkSession]) -> tuple[Finding, ...]:
-    """Let the table of `query`, which the caller has locked, have its new name; what is said of it.
+def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tuple[Finding, ...]:
+    """Let the table of a query, which the caller has locked, have its new name; return what a user should know.
 
     Raises CheckpointError or SinkError. Called again after a crash, it ends what was begun.
     """
+    project, query, layout = facts.project, facts.query, facts.layout
     if not query.sink.facts.durable or query.sink.rename is None:
         return ()
-    layout = layout_of(project, query)
     if table_before(project, query, layout) is None:
         return ()
     kept = [former for former in kept_of(layout) if former.generation != layout.generation]
@@ -79,9 +78,8 @@ def rename_table(project: Project, query: Query, session: Callable[[], SparkSess
         fault = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
         fix = f"name it so again, and end that first: headrace change discard {query.name}"
         raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
-    said = tuple(table_renamed(project, query, layout))
-    context = sink_context(project, query, layout)
+    notes = tuple(table_renamed(project, query, layout))
     with named(f"the sink of query '{query.name}'", query.where):
-        query.sink.rename.rename_table(context, session)
+        query.sink.rename.rename_table(facts.sink_context(), session)
     enter_sink(project, query, layout)
-    return said
+    return notes

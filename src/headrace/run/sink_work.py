@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import Repartitions
 from headrace.contract import SinkContext
 from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.queries.blame import named
+from headrace.queries.facts import StartFacts
 from headrace.queries.identity import sink_context
-from headrace.queries.layout import QueryLayout, history_file, layout_of
+from headrace.queries.layout import QueryLayout, history_file
 from headrace.queries.location import table_before
 
 if TYPE_CHECKING:
@@ -62,21 +60,17 @@ class SinkWork:
             yield
 
 
-def of_sink(project: Project, query: Query, frame: DataFrame, *, connect: bool) -> Iterator[Finding]:
-    """Whether the sink would take the next batch of the result `frame`; a start of the query would say the same.
+def check_sink(facts: StartFacts, frame: DataFrame, *, connect: bool) -> Iterator[Finding]:
+    """Report whether the sink would take the next batch of the result `frame`; a start would say the same.
 
     connect: whether its system is asked, which changes nothing there; else the columns alone are looked at.
     """
+    query = facts.query
     try:
-        layout = layout_of(project, query)
-        checkpoint = Checkpoint(layout.checkpoint)
-        context = replace(
-            sink_context(project, query, layout),
-            empty_batches=Repartitions(layout.repartitions).batches(checkpoint),
-        )
+        context = facts.sink_context(empty_batches=facts.repartitions.batches(facts.checkpoint))
         found = list(query.sink.check_result(frame, context))
         if connect and not any(finding.severity == "error" for finding in found):
-            sink = table_before(project, query, layout) or query.sink
+            sink = table_before(facts.project, query, facts.layout) or query.sink
             found += sink.check_connection(frame, context)
     except CheckpointError as error:
         yield from error.findings

@@ -6,7 +6,7 @@ Nothing is changed before all has been looked at, and the checkpoint only once t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,12 @@ from headrace.checkpoint.handover import fill_gap, move, remove_drafts
 from headrace.checkpoint.logs import Part
 from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.relocation import rewrite
-from headrace.checkpoint.repartitions import PARTITIONS, Repartitions
+from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.restore import Restorable, restorable, restore
 from headrace.checkpoint.source_ids import SourceIds
 from headrace.checkpoint.sources import source_of
 from headrace.checks.state_bounds import POLICY, check_policy
-from headrace.checks.triggers import check_own_session
+from headrace.checks.triggers import check_cores, check_own_session
 from headrace.contract import SinkContext, SinkLedger, Writer
 from headrace.errors import (
     CheckFailed,
@@ -35,17 +35,30 @@ from headrace.errors import (
     PlatformError,
     Where,
 )
+from headrace.frames.plan_builder import register_written
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.queries import driver_lock
 from headrace.queries.blame import named
-from headrace.queries.identity import context_facts, enter_name, register_query, sink_context
-from headrace.queries.inspect_checkpoint import cut_off, require_usable
-from headrace.queries.layout import QueryLayout, layout_of
-from headrace.queries.location import Home, enter_sink, entered, require_same_sink
+from headrace.queries.facts import StartFacts, create_directories
+from headrace.queries.identity import context_facts, enter_name
+from headrace.queries.inspect_checkpoint import cut_off
+from headrace.queries.layout import QueryLayout
+from headrace.queries.location import enter_sink
 from headrace.queries.manifest import QueryRevision, enter, note_version, written_async
+from headrace.queries.register import read_register
 from headrace.queries.source_names import write_source_names
-from headrace.run.moved_project import source_homes
-from headrace.run.plan import Planned, planned, unfit
+from headrace.run.moved_project import rewrite_paths, source_homes
+from headrace.run.plan import (
+    PreparedQuery,
+    StoredVersions,
+    identify_sources,
+    list_start_blockers,
+    prepare,
+    require_continuable,
+    require_planned,
+    require_sound,
+    store_versions,
+)
 from headrace.run.query_run import Reports, Request, Running
 from headrace.run.rename import apply_renames, rename_history
 from headrace.run.state_store import query_settings, rows_tracked
@@ -74,20 +87,19 @@ def start(project: Project, query: Query, spark: SparkSession, *, trigger: Trigg
 
     Raises CheckFailed, CheckpointError, PlatformError, SourceError or SinkError; then nothing was started.
     """
-    asked = replace(query, trigger=trigger or query.trigger)
-    return replace(bring_up(Request(project=project, query=asked, spark=spark)), query=query)
+    triggered = replace(query, trigger=trigger or query.trigger)
+    return replace(start_query(Request(project=project, query=triggered, spark=spark)), query=query)
 
 
-def bring_up(request: Request) -> Running:
+def start_query(request: Request) -> Running:
     """Check and start what is asked for. Raises as `start`."""
     project, query, spark = request.project, request.query, request.spark
-    if query.sink.facts.durable:
-        register_query(project, query)
     lock = driver_lock.take(project, query)
     try:
+        facts = StartFacts.read(project, query)
         with ONE_AT_A_TIME:
-            said = apply_renames(project, query, spark)
-        running = _launched(replace(request, settings=query_settings(project, query, spark)))
+            notes = apply_renames(facts, spark)
+        running = _start_recovering_batches(replace(request, settings=query_settings(facts, spark)), facts)
     except BaseException as error:
         if lock is not None:
             try:
@@ -97,30 +109,35 @@ def bring_up(request: Request) -> Running:
             finally:
                 lock.release()
         raise
-    return replace(running, lock=lock, notes=(*said, *running.notes))
+    return replace(running, lock=lock, notes=(*notes, *running.notes))
 
 
-def _launched(request: Request) -> Running:
+def _start_recovering_batches(request: Request, facts: StartFacts) -> Running:
     """Start the query; before that, batches that the checkpoint has lost and the sink holds are made one by one."""
-    made: list[Restorable] = []
+    recovered: list[Restorable] = []
     notes: list[Finding] = []
     gave_up = False
     while True:
-        lost = _lost_batch(request)
-        if lost is not None and lost.batches in [each.batches for each in made]:
+        lost = _recover_batch(facts)
+        if lost is not None and lost.batches in [batch.batches for batch in recovered]:
             # Made again, the batch left no state behind: what is wrong is reported by the look at the checkpoint.
             lost, gave_up = None, True
+        if lost is not None:
+            facts = StartFacts.read(request.project, request.query)
         try:
-            running = launch(request if lost is None else _alone(request))
+            running = _start_once(request if lost is None else _alone(request), facts)
         except CheckpointBehind:
             # An older driver has committed a batch while this start waited for it.
-            if gave_up or lost is not None or _lost_batch(request) is None:
+            facts = StartFacts.read(request.project, request.query)
+            if gave_up or lost is not None or _recover_batch(facts) is None:
                 raise
             continue
-        made += [] if lost is None else [lost]
+        recovered += [] if lost is None else [lost]
         notes += running.notes
         if lost is None or not _ended_well(running):
-            return replace(running, notes=tuple(dict.fromkeys((*healed(request.query, running.layout, made), *notes))))
+            recovery = recovery_findings(request.query, running.layout, recovered)
+            return replace(running, notes=tuple(dict.fromkeys((*recovery, *notes))))
+        facts = StartFacts.read(request.project, request.query)
 
 
 def _alone(request: Request) -> Request:
@@ -128,14 +145,12 @@ def _alone(request: Request) -> Request:
     return replace(request, query=replace(request.query, trigger=Once()), versions=None, restoring=True)
 
 
-def _lost_batch(request: Request) -> Restorable | None:
-    """A batch that the sink has and the checkpoint has lost, planned again; None if there is none."""
-    project, query = request.project, request.query
-    if not query.sink.facts.durable:
+def _recover_batch(facts: StartFacts) -> Restorable | None:
+    """Plan a batch again that the sink has and the checkpoint has lost; None if there is none."""
+    if not facts.query.sink.facts.durable:
         return None
-    layout = layout_of(project, query)
-    with remembering(layout.checkpoint):
-        return plan_lost_batch(project, query, layout)
+    with remembering(facts.layout.checkpoint):
+        return plan_lost_batch(facts)
 
 
 def _ended_well(running: Running) -> bool:
@@ -169,152 +184,187 @@ def _clean_up_at_end(running: Running) -> None:
     running.clean_up()
 
 
-def launch(request: Request) -> Running:
+def _start_once(request: Request, facts: StartFacts) -> Running:
     """Check and start the query; if that fails, nothing was started."""
     request.begin("reading its checkpoint")
     spark = request.spark
-    # What is only looked at. Once the sink is opened an older driver may end its batch.
-    layout = layout_of(request.project, request.query)
-    with share_settings(spark, request.settings), remembering(layout.checkpoint):
-        home, plan = _looked_at(request, layout)
+    facts = create_directories(facts if request.query is facts.query else replace(facts, query=request.query))
     try:
+        # Once the sink is opened an older driver may end its batch.
+        with share_settings(spark, request.settings), remembering(facts.layout.checkpoint):
+            notes = _check(request, facts)
+            ids, differences = _check_sources(facts, spark)
+            request.begin("making its plan")
+            prepared = prepare(request, facts, _prepare_tables(request, facts))
         with ONE_AT_A_TIME, restore_settings(spark, (POLICY,)):
-            _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
+            _set_policy(spark, facts, prepared.plan)
         request.begin(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, tell=request.tell)
-        named = tuple(_enter_name(request, home))
-        context = _context(request, home, plan, reports)
-        writer = _open_sink(request, home, plan, context)
+        renamed = tuple(_enter_name(facts))
+        context = _context(request, facts, prepared, reports)
+        writer = _open_sink(request, facts, prepared, context)
         reports.tell = None
-        notes = (*named, *plan.notes, *_prepare_checkpoint(request, home, plan, context))
+        notes = [*renamed, *prepared.notes, *differences, *notes, *_prepare_checkpoint(facts, prepared, ids)]
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
         plain = isinstance(request.trigger, (Continuous, RealTime))
-        frame = plan.frame if plain else observe_event_times(plan.frame)
-        kept_in = {READ_FILES: str(home.layout.home) if home.lasting else ""}
+        frame = prepared.frame if plain else observe_event_times(prepared.frame)
+        kept_in = {READ_FILES: str(facts.layout.home) if facts.lasting else ""}
         with share_settings(spark, request.settings), ONE_AT_A_TIME, restore_settings(spark, (PARTITIONS, POLICY)):
-            _set_policy(spark, home.checkpoint, request.project, request.query, plan.facts)
-            _set_partitions(spark, home.repartitions.partitions(home.checkpoint), request.project)
+            _set_policy(spark, facts, prepared.plan)
+            _set_partitions(spark, facts.repartitions.partitions(facts.checkpoint), request.project)
             stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
             with name_query(spark, request.query.name), apply_settings(spark, kept_in):
                 handle = stream.start()
             tracked = rows_tracked(spark)
-        if plan.revision is not None:
-            _enter_started(home, plan.revision, handle)
-            note_version(request.project, request.query, home.layout, plan.revision)
+        if prepared.revision is not None:
+            _enter_started(facts, prepared.revision, handle)
+            note_version(request.project, request.query, facts.layout, prepared.revision)
     except BaseException:
-        home.remove_scratch()
+        facts.remove_scratch()
         raise
     return Running(
         query=request.query,
-        layout=home.layout,
+        layout=facts.layout,
         sink_run=context,
         handle=handle,
-        uses=plan.facts.sources,
-        names=plan.names,
-        watermarked=tuple(map(plan.names.now, plan.facts.watermarked)),
-        notes=notes,
+        uses=prepared.plan.sources,
+        names=facts.names,
+        watermarked=tuple(map(facts.names.now, prepared.plan.watermarked)),
+        notes=tuple(notes),
         reports=reports,
         rows_tracked=tracked,
-        tables=plan.tables,
-        versions=plan.versions,
+        tables=prepared.tables,
+        versions=prepared.versions,
         connectors=request.project.connectors_of(request.query),
-        counters=plan.counters,
-        columns=plan.columns,
-        scratch=home.scratch,
+        counters=prepared.counters,
+        columns=prepared.columns,
+        scratch=facts.scratch,
     )
 
 
-def _looked_at(request: Request, layout: QueryLayout) -> tuple[Home, Planned]:
-    if findings := list(unfit(request.project, request.query, Home(layout=layout))):
-        raise CheckFailed(findings)
-    home = entered(request.query, layout)
-    if home.lasting:
-        require_usable(request.project, request.query, home.layout)
-        require_same_sink(request.project, request.query, home.layout)
-    try:
-        return home, planned(request, home)
-    except BaseException:
-        home.remove_scratch()
-        raise
+def _check(request: Request, facts: StartFacts) -> list[Finding]:
+    """Check what is there, then write what a start writes before its plan; return what a user should know.
+
+    Raises what `plan` reports.
+    """
+    notes: list[Finding] = []
+    if facts.lasting:
+        require_continuable(facts)
+    for error in list_start_blockers(facts, request.spark, notes):
+        raise error
+    facts.repartitions.forget_unbegun(facts.checkpoint)
+    if facts.lasting:
+        with ONE_AT_A_TIME:
+            notes += rewrite_paths(facts)
+        require_planned(facts)
+    return notes
 
 
-def _enter_name(request: Request, home: Home) -> Iterator[Finding]:
-    """Rename the query if it has another name now: nothing is left that could keep it from starting but its sink."""
-    if home.lasting:
-        yield from enter_name(request.project, request.query, home.layout)
-        yield from rename_history(request.project, request.query)
+def _check_sources(
+    facts: StartFacts, spark: SparkSession
+) -> tuple[Mapping[str, Mapping[str, str]], tuple[Finding, ...]]:
+    """Ask each source; return the ids of what they read, and how that differs from what was read."""
+    for source in facts.project.sources_of(facts.query):
+        with named(f"query '{facts.query.name}', source '{source.name}'", source.where):
+            source.connector.check_connection(spark)
+    ids, differences = identify_sources(facts, spark) if facts.lasting else ({}, ())
+    require_sound(differences)
+    return ids, differences
 
 
-def _enter_started(home: Home, revision: QueryRevision, handle: StreamingQuery) -> None:
+def _prepare_tables(request: Request, facts: StartFacts) -> StoredVersions:
+    """Make ready the tables that the plan is built over."""
+    require_sound(check_cores(facts.project, facts.query, request.spark))
+    with ONE_AT_A_TIME:
+        register_written(facts.project, facts.query, request.spark)
+    return store_versions(facts, request)
+
+
+def _enter_name(facts: StartFacts) -> Iterator[Finding]:
+    """Rename the query if it has another name now: nothing is left that could keep it from starting but its sink.
+
+    The register is read once more: another process may have lost it, or given the name away.
+    """
+    if facts.lasting:
+        yield from enter_name(facts.project, facts.query, facts.layout)
+        yield from rename_history(facts.project, facts.query, read_register(facts.project.storage))
+
+
+def _enter_started(facts: StartFacts, revision: QueryRevision, handle: StreamingQuery) -> None:
     """Keep what the query is once it has started: a start that failed was no form of it."""
     try:
-        enter(home.layout, revision)
+        enter(facts.layout, revision)
     except BaseException:
-        # Nobody would watch it, and its next start would be compared with a form that it no longer has.
+        # It would run unwatched, and its next start would be compared with a form that it no longer has.
         handle.stop()
         raise
 
 
-def _context(request: Request, home: Home, plan: Planned, reports: Reports) -> SinkContext:
+def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, reports: Reports) -> SinkContext:
     """The context of this start for the sink, and what the sink calls."""
     project, query = request.project, request.query
     context = SinkContext(
         query=query.name,
-        query_id=home.layout.query_id,
-        generation=home.layout.generation,
+        query_id=facts.layout.query_id,
+        generation=facts.layout.generation,
         mode=query.mode,
-        checkpoint=home.checkpoint.root,
-        mark=home.layout.head,
-        fingerprint=plan.fingerprint,
+        checkpoint=facts.checkpoint.root,
+        mark=facts.layout.head,
+        fingerprint=prepared.fingerprint,
         on_error=reports.faults.append,
         on_warning=reports.note,
         on_computed=reports.count,
         on_retry=reports.retry,
         on_written=reports.written.__setitem__,
         on_changes=reports.changes.__setitem__,
-        empty_batches=home.repartitions.batches(home.checkpoint),
+        empty_batches=facts.repartitions.batches(facts.checkpoint),
         restoring=request.restoring,
-        **(context_facts(project) if home.lasting else {}),
+        **(context_facts(project, facts.register) if facts.lasting else {}),
     )
     if request.reached is not None:
         context = replace(context, on_boundary=request.reached)
-    secure = secured(project.target, home.checkpoint.root) if home.lasting else None
+    secure = secured(project.target, facts.checkpoint.root) if facts.lasting else None
 
     def before_commit(batch: int) -> None:
-        plan.counters.keep(batch)
+        prepared.counters.keep(batch)
         if secure is not None:
             secure(batch)
 
     return replace(context, before_commit=before_commit)
 
 
-def _open_sink(request: Request, home: Home, plan: Planned, context: SinkContext) -> Writer:
+def _open_sink(request: Request, facts: StartFacts, prepared: PreparedQuery, context: SinkContext) -> Writer:
     """Make the sink ready: from here on an older driver of the query is fenced off."""
     query = request.query
     with named(f"the sink of query '{query.name}'", query.where), request.attempt.making_ready():
-        writer = query.sink.open(plan.frame, context)
-    if home.lasting:
-        enter_sink(request.project, query, home.layout)
+        writer = query.sink.open(prepared.frame, context)
+    if facts.lasting:
+        enter_sink(request.project, query, facts.layout)
     return writer
 
 
-def _prepare_checkpoint(request: Request, home: Home, plan: Planned, context: SinkContext) -> tuple[Finding, ...]:
-    """Bring the checkpoint into the form that this start needs, and record what starts; returns what is said of it."""
-    query = request.query
+def _prepare_checkpoint(
+    facts: StartFacts, prepared: PreparedQuery, ids: Mapping[str, Mapping[str, str]]
+) -> list[Finding]:
+    """Bring the checkpoint into the form that this start needs, and record what starts; return what a user should know.
+
+    ids: of the topics and tables that the query reads, by source and name.
+    """
+    query, layout = facts.query, facts.layout
     continuous = isinstance(query.trigger, Continuous)
     notes: list[Finding] = []
-    remove_drafts(home.checkpoint)
-    move(home.checkpoint, plan.facts.sources, continuous=continuous)
-    if home.lasting and not continuous and not query.sink.facts.async_progress:
-        beside = written_async(home.layout.manifest, query.sink)
-        notes += fill_gap(home.checkpoint, Archive(home.layout.archive), written_async=beside)
-    if home.lasting:
-        write_source_names(home.layout, plan.names)
-        SourceIds(home.layout.home).write(plan.source_ids)
-        if plan.revision is not None and not home.begun:
-            enter(home.layout, plan.revision)
-        plan.tables.enter(plan.versions)
-    return tuple(notes)
+    remove_drafts(facts.checkpoint)
+    move(facts.checkpoint, prepared.plan.sources, continuous=continuous)
+    if facts.lasting and not continuous and not query.sink.facts.async_progress:
+        beside = written_async(layout.manifest, query.sink)
+        notes += fill_gap(facts.checkpoint, Archive(layout.archive), written_async=beside)
+    if facts.lasting:
+        write_source_names(layout, facts.names)
+        SourceIds(layout.home).write(ids)
+        if prepared.revision is not None and not facts.begun:
+            enter(layout, prepared.revision)
+        prepared.tables.enter(prepared.versions)
+    return notes
 
 
 def _stream(frame: DataFrame, query: Query, run: SinkContext) -> DataStreamWriter:
@@ -342,15 +392,15 @@ def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> 
     spark.conf.set(PARTITIONS, str(kept) if kept else chosen)
 
 
-def _set_policy(spark: SparkSession, checkpoint: Checkpoint, project: Project, query: Query, facts: PlanFacts) -> None:
+def _set_policy(spark: SparkSession, facts: StartFacts, plan: PlanFacts) -> None:
     """Let the project choose the policy for several watermarks; raise CheckpointError if the checkpoint has another."""
-    declared = project.target.spark.get(POLICY)
+    declared = facts.project.target.spark.get(POLICY)
     if declared is not None:
         spark.conf.set(POLICY, declared)
-    last = checkpoint.last_batch if facts.watermarks > 1 else None
-    entry = None if last is None else checkpoint.offset(last)
+    last = facts.checkpoint.last_batch if plan.watermarks > 1 else None
+    entry = None if last is None else facts.checkpoint.offset(last)
     if entry is not None:
-        errors = list(check_policy(query, entry.conf, str(spark.conf.get(POLICY))))
+        errors = list(check_policy(facts.query, entry.conf, str(spark.conf.get(POLICY))))
         if errors:
             raise CheckpointError(errors)
 
@@ -379,41 +429,40 @@ def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
 KEPT = 101
 
 
-def plan_lost_batch(project: Project, query: Query, layout: QueryLayout) -> Restorable | None:
+def plan_lost_batch(facts: StartFacts) -> Restorable | None:
     """Let the checkpoint plan the first batch that it has lost and the sink has; what was planned, or None.
 
     Spark makes only its newest planned batch again, and a state only from the one before. So the query runs that batch
     alone, its rows are skipped by the sink, and this is asked again. Raises PlatformError, SinkError.
     """
-    sink, checkpoint = query.sink, Checkpoint(layout.checkpoint)
+    query, layout, checkpoint, changes = facts.query, facts.layout, facts.checkpoint, facts.repartitions
     try:
         if checkpoint.id is None:
             return None
-        changes = Repartitions(layout.repartitions)
-        run = sink_context(project, query, layout, empty_batches=changes.batches(checkpoint))
-        ledger = sink.ledger
+        run = facts.sink_context(empty_batches=changes.batches(checkpoint))
+        ledger = query.sink.ledger
         last = None if ledger is None else ledger.last_batch(run)
         if ledger is None or last is None:
             return None
-        found = _lost(checkpoint, ledger, run, last, changes.partitions(checkpoint))
+        lost = _lost(checkpoint, ledger, run, last, changes.partitions(checkpoint))
     except CheckpointError:
-        # The look at the whole checkpoint, which comes next, tells of it with all else.
+        # The look at the whole checkpoint, which comes next, reports it with all else.
         return None
-    # A change that was cut off has the directory elsewhere, or a part of it: the look tells of that too.
-    if found is None or any(cut_off(query, layout)):
+    # A change that was cut off has the directory elsewhere, or a part of it: the look reports that too.
+    if lost is None or any(cut_off(query, layout)):
         return None
     try:
         with writing_to(layout.checkpoint, called="checkpoint"):
-            restore(checkpoint, found)
-            _bring_along(project, query, checkpoint, run.roots)
+            restore(checkpoint, lost)
+            _rewrite_restored_paths(facts, run.roots)
     except CheckpointError:
         # Earlier entries are lost too, which the ledger keeps no more.
         return None
-    return found
+    return lost
 
 
-def healed(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Iterator[Finding]:
-    """What is said of the batches that were planned again, all together."""
+def recovery_findings(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Iterator[Finding]:
+    """Report the batches that were planned again, all together."""
     if not lost:
         return
     first, last, newest = lost[0].first, lost[-1].first, lost[-1].last
@@ -427,13 +476,14 @@ def healed(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Ite
     )
 
 
-def _bring_along(project: Project, query: Query, checkpoint: Checkpoint, roots: Sequence[Path]) -> None:
+def _rewrite_restored_paths(facts: StartFacts, roots: Sequence[Path]) -> None:
     """The ledger names files as they lay when the batch was written, perhaps before the project was moved."""
-    here, homes = {project.root.absolute(), project.root.resolve()}, source_homes(project, query)
-    for name in checkpoint.source_names():
-        for former in (root for root in roots if root not in here):
+    root, homes = facts.project.root, source_homes(facts)
+    here = {root.absolute(), root.resolve()}
+    for name in facts.checkpoint.source_names():
+        for former in (place for place in roots if place not in here):
             home = homes.get(source_of(name), "")
-            rewrite(checkpoint.root / Part.SOURCES / name, str(former), str(project.root.absolute()), home)
+            rewrite(facts.checkpoint.root / Part.SOURCES / name, str(former), str(root.absolute()), home)
 
 
 def _lost(

@@ -16,6 +16,7 @@ from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.queries import driver_lock
 from headrace.queries.blame import commanded, reset_command
+from headrace.queries.facts import StartFacts
 from headrace.queries.inspect_checkpoint import require_usable
 from headrace.queries.layout import layout_of
 from headrace.run.sink_work import require_stopped
@@ -108,14 +109,13 @@ def key_order(checkpoint: Checkpoint) -> Mapping[str, str]:
     return {}
 
 
-def query_settings(project: Project, query: Query, spark: SparkSession) -> Mapping[str, str]:
-    """The settings of the session, of the state store and of the storage that `query` starts with."""
+def query_settings(facts: StartFacts, spark: SparkSession) -> Mapping[str, str]:
+    """Return the settings of the session, of the state store and of the storage that a query starts with."""
+    project, checkpoint = facts.project, facts.checkpoint
     settings = session_settings(project, spark)
-    if not query.sink.facts.durable:
+    if not facts.query.sink.facts.durable:
         return {**settings, **checkpoint_format(project)}
-    layout = layout_of(project, query)
-    checkpoint = Checkpoint(layout.checkpoint)
-    if not layout.adoption.exists():
+    if not facts.layout.adoption.exists():
         chosen = {**settings, **checkpoint_format(project, checkpoint), **key_order(checkpoint)}
     else:
         chosen = {**settings, **adopted_settings(project, checkpoint)}
@@ -128,13 +128,12 @@ def provider_of(checkpoint: Checkpoint) -> str | None:
     return _provider(begun_with(checkpoint).get(PROVIDER_KEY)) if checkpoint.state_operators() else None
 
 
-def compared(
-    project: Project, query: Query, checkpoint: Checkpoint, changes: Repartitions, spark: SparkSession
-) -> Iterator[Finding]:
-    """What of the session's settings is not that of the state in `checkpoint`, or will not be heeded.
+def compare_state_store(facts: StartFacts, spark: SparkSession) -> Iterator[Finding]:
+    """Yield what of the session's settings is not that of the state, or will not be heeded.
 
     Raises CheckpointError where Spark would fail or answer wrongly.
     """
+    project, query, checkpoint, changes = facts.project, facts.query, facts.checkpoint, facts.repartitions
     cut_off = changes.cut_off(checkpoint)
     if cut_off is not None:
         raise CheckpointError(
@@ -277,7 +276,7 @@ def _made(
     own = spark is None
     spark = spark or session(project)
     try:
-        with apply_settings(spark, query_settings(project, query, spark)):
+        with apply_settings(spark, query_settings(StartFacts.read(project, query), spark)):
             repartition_state(spark, checkpoint.root, change.after)
     except Exception as error:
         raise CheckpointError(

@@ -30,13 +30,12 @@ from headrace.run.late_output import LateOutput, WriteLate
 from headrace.run.loaded_files import LoadedFiles
 from headrace.run.plan import find_recreated
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
-from headrace.run.rename import apply_renames
 from headrace.run.source_health import QuarantineFiles, SourceHealth
-from headrace.run.start import bring_up
+from headrace.run.start import start_query
 from headrace.run.states import Outcomes, States, hangs, superseded
 from headrace.run.stop import OrderDesk, Stopping, StopRequest
 from headrace.run.vitals import Vitals
-from headrace.spark.jvm.session_conf import ONE_AT_A_TIME, in_thread
+from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.jvm.settings import default_partitions
 from headrace.spark.messages.failures import finding_of_message
 from headrace.spark.stream.foreach_batch import Halt
@@ -432,21 +431,17 @@ class StartingQuery:
 def _brought_up(request: Request, tables: Tables | None) -> Begun:
     """Start a query; a batch that was begun with other versions of its tables is made first, and then it ends.
 
-    tables: None at the first start of a run, which may take over those of a former name.
+    tables: None at the first start of a run.
     """
     project, query, spark = request.project, request.query, request.spark
     try:
-        if request.tell is not None:
-            with ONE_AT_A_TIME:
-                for note in apply_renames(project, query, spark) if tables is None else ():
-                    request.tell(note)
         tables = tables or Tables(project, query, layout_of(project, query), spark)
         planned = tables.planned_versions()
         finishing = planned is not None and planned != request.versions
         if finishing:
             request = replace(request, query=replace(query, trigger=Once()), versions=planned)
         with serving(query.name):
-            running = bring_up(request)
+            running = start_query(request)
     except HeadraceError as error:
         return error, False
     except Exception as error:

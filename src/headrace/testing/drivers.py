@@ -20,7 +20,7 @@ from headrace.model import Default, Project, Query, Target
 from headrace.queries.identity import sink_context
 from headrace.queries.layout import layout_of
 from headrace.run.query_run import Request, Running
-from headrace.run.start import bring_up
+from headrace.run.start import start_query
 from headrace.testing.batch_answer import key_of, open_session
 from headrace.testing.events import (
     Clock,
@@ -183,7 +183,7 @@ class TimelineDriver:
                 # The start makes first what is planned and not committed.
                 self._resumed = None if is_done else checkpoint.last_batch
                 self._set_clock()
-                self._running = bring_up(
+                self._running = start_query(
                     Request(project=self.project, query=self.query, spark=self.spark, reached=self._reached)
                 )
             self._waits = False

@@ -19,10 +19,11 @@ from headrace.history.store import History
 from headrace.model import Project, Query
 from headrace.queries.blame import with_command
 from headrace.queries.changes import require_ended
+from headrace.queries.facts import StartFacts
 from headrace.queries.identity import sink_context
 from headrace.queries.layout import QueryLayout, history_file, layout_of
 from headrace.queries.location import waiting_renames
-from headrace.run.moved_project import not_brought_along
+from headrace.run.moved_project import unmoved_findings
 from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.answer import BatchQuery
@@ -162,7 +163,7 @@ def find_blockers(project: Project, query: Query, layout: QueryLayout) -> Iterat
     if Checkpoint(layout.checkpoint).last_batch is None:
         yield query.finding("HR701", "has no checkpoint yet", f"run it first: headrace run {query.name}")
     else:
-        yield from not_brought_along(project, query)
+        yield from unmoved_findings(StartFacts.read(project, query))
         for finding in waiting_renames(project, query):
             # Until then there is nothing under the new names.
             yield finding.reword(fix=f"run it first, which renames it: headrace run {query.name}")
