@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace import sampling
 from headrace.cli import main
 from headrace.errors import HeadraceError
 
@@ -37,8 +39,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_the_whole_of_a_small_source_is_answered_and_nothing_is_written(
-    root: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    root: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The command would start a session of its own, and stop it.
+    monkeypatch.setattr(sampling, "preview", partial(sampling.preview, spark=spark))
     before = sorted(root.rglob("*"))
     assert main(["preview", "totals", "-C", str(root), "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

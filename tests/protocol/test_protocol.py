@@ -278,7 +278,7 @@ def test_a_copy_of_the_storage_from_before_a_reset_writes_nothing_more_into_a_to
     assert (world.refusals, len(world.broker.rows())) == (["HR410"], written[0])
 
 
-@pytest.mark.parametrize("step", range(22, 46, 3))
+@pytest.mark.parametrize("step", range(60, 220, 20))
 def test_a_driver_that_was_stopped_while_its_query_was_reset_writes_nothing_more_into_a_topic(step: int) -> None:
     world = World(1, Chances(slow=True), kind=Bucket, is_topic=True)
     world.input.count = 3
@@ -295,4 +295,5 @@ def test_a_driver_that_was_stopped_while_its_query_was_reset_writes_nothing_more
         world.wait_for(driver)
 
     world.run(story)
-    assert len(world.broker.rows()) == written[0]
+    # One that had planned no batch is not reset.
+    assert "HR582" in world.refusals or len(world.broker.rows()) == written[0]

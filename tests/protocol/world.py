@@ -100,7 +100,12 @@ class Chances:
     def drawn(cls, random: random.Random, *, is_rewindable: bool, about: str = "") -> Chances:
         """Some of it, by chance: what is left out leaves the more to what remains; `about`: see World."""
         if about == "starts":
-            return cls(unlocked=True, crashes=random.choice((0.0, 0.0, 0.3)), again=random.choice((0.0, 0.5)))
+            return cls(
+                unlocked=True,
+                crashes=random.choice((0.0, 0.0, 0.3)),
+                lost=random.random() < 0.3,
+                again=random.choice((0.0, 0.5)),
+            )
         if about == "stops":
             return cls()
         if about == "registers":

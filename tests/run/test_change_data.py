@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.history import History
 from headrace.queries.layout import history_file
+from headrace.testing import Crash, evaluate, timeline
 
 from .projects import land, rows
 
@@ -72,6 +73,7 @@ BATCHES: list[list[Change]] = [
 ]
 
 
+@pytest.mark.capability("CDC-01", "CDC-04")
 def test_the_copy_is_the_newest_row_of_each_key_and_verify_says_so(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "shop", BATCHES)
     run(root, spark)
@@ -85,6 +87,7 @@ def test_the_copy_is_the_newest_row_of_each_key_and_verify_says_so(tmp_path: Pat
     assert verdict(root, spark) == "mismatch"
 
 
+@pytest.mark.capability("CDC-03")
 def test_a_history_has_one_current_row_for_each_key(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "shop", BATCHES, ", stored_as_scd_type: 2, start_column: since, end_column: until")
     run(root, spark)
@@ -141,6 +144,7 @@ def copied(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path
     return root
 
 
+@pytest.mark.capability("CDC-05")
 @pytest.mark.parametrize(("old", "new", "worst", "part"), EDITS.values(), ids=EDITS)
 def test_an_edit_has_its_verdict(copied: Path, spark: SparkSession, old: str, new: str, worst: str, part: str) -> None:
     text = SOURCE % ""
@@ -155,3 +159,14 @@ def test_a_start_after_a_change_of_meaning_is_refused(copied: Path, spark: Spark
     text = (SOURCE % "").replace("sequence_by: version", "sequence_by: id")
     (copied / "headrace.yml").write_text(f"name: {copied.name}\n{text}")
     assert run(copied, spark) == ["HR535"]
+
+
+@pytest.mark.capability("CDC-06")
+def test_a_timeline_of_changes_runs_through_a_crash(tmp_path: Path, spark: SparkSession) -> None:
+    root = project(tmp_path / "shop", [])
+    read = hr.load(root)
+    run_over = timeline(read, "copy", spark=spark, customers=[BATCHES[0], BATCHES[1], Crash(), BATCHES[2]])
+    assert sorted((row.id, row.name, row.city) for row in run_over.after(1)) == [(2, "Bob", "Rome")]
+    assert sorted((row.id, row.name, row.city) for row in run_over.final) == [(1, "Ada", "Lyon"), (3, "Cy", "Bonn")]
+    whole = evaluate(read, "copy", spark=spark, customers=[change for batch in BATCHES for change in batch])
+    assert sorted((row.id, row.name, row.city) for row in whole) == [(1, "Ada", "Lyon"), (3, "Cy", "Bonn")]

@@ -180,6 +180,6 @@ def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     hr.rewind(project, "totals").undo()
     assert (state(project), codes(project)) == (at(2), [])
     killed("made", "rewind")
-    killed("exchanged", "rewind")
+    killed("history", "rewind")
     hr.rewind(project, "totals").undo()
     assert (state(project), codes(project)) == (at(2), [])

@@ -43,6 +43,7 @@ def test_the_private_parts_of_spark_are_there(spark: SparkSession) -> None:
     assert jvm.org.apache.spark.sql.classic.ExpressionUtils.column(nothing) is not None
 
 
+@pytest.mark.capability("CDC-02")
 def test_a_row_that_leaves_the_filter_is_a_delete_and_a_delete_is_never_filtered(spark: SparkSession) -> None:
     frame = changes(
         spark,

@@ -111,6 +111,8 @@ def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOpt
         never = [name for name in project.queries if name not in seen]
         facts = {"queries": [entry.as_dict() for entry in statuses], "never_started": never}
         return say_json({**facts, "rebuilds": [rebuild.as_dict() for rebuild in _rebuilds(project)]})
+    from headrace.cli.view.formatting import change_counts
+
     say_table(_table(project, statuses))
     for entry in statuses:
         if entry.counters:
@@ -118,6 +120,8 @@ def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOpt
                 f"{name} {f'{value:,}' if isinstance(value, int) else value}" for name, value in entry.counters.items()
             )
             click.echo(f"{entry.query}: counted {', '.join(values)}")
+        if entry.changes is not None:
+            click.echo(f"{entry.query}: batch {entry.batch}: {change_counts(entry.changes)}")
         if entry.error:
             whose = "" if entry.error_pid == entry.pid else f" (process {entry.error_pid}, which has ended)"
             click.echo(f"{entry.query}{whose}: {entry.now.finding() or entry.error}")

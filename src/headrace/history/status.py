@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from headrace.checkpoint.sources import source_of
-from headrace.contract import BatchRecord, Lag
+from headrace.contract import BatchRecord, ChangeCounts, Lag
 from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding, PlainData
 from headrace.history.health import find_wrong_times
@@ -38,6 +38,7 @@ class QueryStatus(PlainData):
     fenced: whether that process ended because a newer driver runs the query.
     last_seen: the newest sign of life.
     counters: what the query's counters come to with the newest batch, by name.
+    changes: what the newest batch did to the result, of a query that applies changes.
     wrong_times: what is wrong with the event times of its rows up to the newest batch.
     """
 
@@ -70,6 +71,7 @@ class QueryStatus(PlainData):
     started: datetime
     last_seen: datetime
     counters: Mapping[str, Any] = field(default_factory=dict)
+    changes: ChangeCounts | None = None
     wrong_times: tuple[Finding, ...] = ()
 
     @property
@@ -168,6 +170,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         started=instant(run["started"]),
         last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
+        changes=last.changes if last else None,
         null_times=_null_times(last) if last else {},
         wrong_times=tuple(find_wrong_times([last])) if last else (),
     )

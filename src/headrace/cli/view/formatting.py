@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from headrace.cli.output import amount
-from headrace.contract import BatchRecord, Lag
+from headrace.contract import BatchRecord, ChangeCounts, Lag
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork
@@ -114,6 +115,12 @@ def size_of(size: float) -> str:
     return f"{size:.1f} TB"
 
 
+def change_counts(changes: ChangeCounts) -> str:
+    """`12 inserts, 3 deletes`: what changes did to the result."""
+    counts = [f"{count:,} {effect}" for effect, count in asdict(changes).items() if count]
+    return ", ".join(counts) or "nothing changed"
+
+
 def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) -> str:
     """Return a batch as one line; with `batches` above 1 it stands for as many, with `rows` in all."""
     which = f"batch {record.batch}" if batches == 1 else f"batches {record.batch - batches + 1} to {record.batch}"
@@ -122,6 +129,8 @@ def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) 
         *([f"{batch_rate(record)} rows/s"] if batch_rate(record) != NOTHING else []),
         duration(record.duration_ms),
     ]
+    if record.changes is not None:
+        parts.append(change_counts(record.changes))
     if record.watermark is not None:
         parts.append(f"watermark {instant(record.watermark)}")
     if record.state_bytes is not None or record.state_rows is not None:

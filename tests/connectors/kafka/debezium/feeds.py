@@ -157,7 +157,7 @@ class Feed:
             return [tuple(row) for row in cursor.fetchall()]
 
     def follow(self, settings: Mapping[str, str], *, table: str = "t") -> str:
-        """Let a connector follow the table; returns its topic once the snapshot is there."""
+        """Let a connector follow a table that has rows; returns its topic once the snapshot has begun."""
         name = f"{self.engine}{next(_numbers)}{self.connect.home.name[-6:].lower().replace('_', 'x')}"
         place = urlsplit(self.url)
         common = {
@@ -195,7 +195,10 @@ class Feed:
                 "schema.history.internal.kafka.topic": f"{name}-history",
             }
         self.connect.add(name, {**common, **own, **settings})
-        return f"{name}.{'public' if self.engine == 'postgres' else database}.{table}"
+        topic = f"{name}.{'public' if self.engine == 'postgres' else database}.{table}"
+        # Connect makes the topic for the first message.
+        await_messages(self.connect.kafka, topic, lambda value: True)
+        return topic
 
     def drop(self, topic: str) -> None:
         """End the connector of a topic, and with it what the database keeps for it."""
