@@ -261,10 +261,10 @@ def apply_feed(database: Database, home: Path) -> None:
         options = {"rewindable": "1 day", "table": f"changed{kind}"}
         life = ChangeLife(cast(Any, None), home / f"changed{kind}", database, options=options)
         life.change_options = change_options(scd_type=kind)
-        life.resume(0, staged=True)(life.frame(FEED[:6]), 0)
-        writer = life.resume(1)
-        writer(life.frame(FEED[6:]), 1)
-        cast(Any, writer.store).disconnect()
+        for batch, (changes, staged) in enumerate(((FEED[:6], True), (FEED[6:], False))):
+            writer = life.resume(batch, staged=staged)
+            writer(life.frame(changes), batch)
+            cast(Any, writer.store).disconnect()
         assert life.rows() == life.expected(FEED)
         life.sink.reset.archive(life.run, cast(Any, None))
         life.sink.reset.discard(life.run, cast(Any, None))
