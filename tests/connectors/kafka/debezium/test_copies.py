@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ def alike(column: str, value: Any) -> Any:
     if column == "yes":
         return bool(value)
     if column in ("amount", "wide"):
-        digits = f"{value:.10f}" if not isinstance(value, str) else value
+        digits = f"{Decimal(str(value)):f}"
         return digits.rstrip("0").rstrip(".") if "." in digits else digits
     if column in ("day", "local", "milli", "at"):
         text = str(value).replace("T", " ").removesuffix("Z").removesuffix("+00:00")
