@@ -71,6 +71,10 @@ OPTIONS = {
     "rewind": ["--to-batch", "--to-time", "--dry-run", "--yes", "--json"],
     "reset": ["--drop-result", "--keep-result", "--dry-run", "--yes", "--json"],
     "change": ["status", "resume", "undo", "discard"],
+    "preview": ["QUERY", "--rows", "--sample", "--project", "-C", "--target", "--json"],
+    "doctor": ["--no-connect", "--project", "-C", "--target", "--json"],
+    "explain": ["CODE", "--json"],
+    "completion": ["bash", "zsh", "fish"],
 }
 
 

@@ -73,6 +73,8 @@ def options_of(project: Project, query: Query, cdc: ChangeData) -> ChangeOptions
         tracked=cdc.track_history_column_list,
         untracked=cdc.track_history_except_column_list or (),
         ignore_null_updates=cdc.ignore_null_updates,
+        refuses_gaps=not cdc.ignore_null_updates
+        and any(source.connector.facts.change_data for source in project.sources_of(query)),
         keep_deletes=round(cdc.keep_deletes.seconds),
         start_column=cdc.start_column,
         end_column=cdc.end_column,

@@ -299,7 +299,7 @@ def _say_adoption(plan: AdoptionPlan) -> None:
 def rebuild(
     query: str, no_swap: bool, since: str | None, accept_partial: bool, wait: bool, options: ChangeArguments
 ) -> int:
-    """Recompute the result of QUERY, while the former one stays in use.
+    """Recompute the result of QUERY; the former one stays in use.
 
     Its sources are read from the beginning, by the query as it is written now, and the two are exchanged. The query may
     run meanwhile, as it was; it must be stopped for the exchange. The new result is verified and compared with the

@@ -15,7 +15,9 @@ _MARKS = {"ok": "ok", "note": "-", "warning": "!", "error": "x"}
 @click.option("--no-connect", is_flag=True, help="Start no Spark, and ask no source and no sink.")
 @reads_project
 def doctor(no_connect: bool, options: ProjectOptions) -> int:
-    """Examine this machine and, in a project, its sources and sinks; 1 when something is in the way of a run.
+    """Examine this machine, and a project's sources and sinks.
+
+    The exit code is 1 when something is in the way of a run.
 
     Java, memory, disk, ports, clock, file system, jars with their sums, and extras are examined anywhere. In a project
     its declarations are checked too, and brokers, databases and stores are asked if they would give and take the rows:

@@ -111,7 +111,7 @@ def run(
 @trigger_options
 @reads_project
 def apply(file: Path, wanted: Trigger | None, options: ProjectOptions) -> int:
-    """Run the queries of a plan, if it still holds; 1 when one fails.
+    """Run the queries of a plan that still holds; 1 if one fails.
 
     FILE is what `headrace plan --out` has written; what it found to go forward is accepted. The plan holds as
     long as the queries are written as they were, over the same checkpoints, and no other form of one has run meanwhile;

@@ -46,6 +46,8 @@ class ChangeOptions:
     tracked, untracked: with type 2, the columns of which another value begins a new interval: those that are tracked,
         or all but those that are not; other columns are changed in place. At most one of the two is given.
     ignore_null_updates: a NULL of an upsert leaves the column as it was.
+    refuses_gaps: whether a change that leaves a column out ends its batch where no change before it has a value of it:
+        the source sends the changes of a key in their order, so that the value is not yet to come.
     keep_deletes: the seconds for which a delete is remembered, so that an older upsert that arrives later is ignored.
     order_column, older_column: with type 1, the columns that a sink adds to the result: the order of the row's newest
         change as text, and as JSON the orders of those columns whose value is older; NULL where none is.
@@ -58,6 +60,7 @@ class ChangeOptions:
     tracked: tuple[str, ...] | None = None
     untracked: tuple[str, ...] = ()
     ignore_null_updates: bool = False
+    refuses_gaps: bool = False
     keep_deletes: int = 7 * 24 * 3600
     start_column: str = "__START_AT"
     end_column: str = "__END_AT"

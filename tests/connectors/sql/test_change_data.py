@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -194,6 +194,44 @@ def test_a_table_that_is_renamed_keeps_what_it_remembers(database: Database, tmp
     rename.rename_table(renamed.run, cast(Any, None))
     renamed.resume(1)(renamed.frame([Change("upsert", 2, 2, 1)]), 1)
     assert (renamed.rows(), renamed.counts[-1]) == ([(2, "x", None)], ChangeCounts(ignored=1))
+
+
+FULL, GAP = Change("upsert", 1, 0, 1, "x", "large"), Change("upsert", 5, 5, 1, "y", None, lacks=("note",))
+GAPS = {
+    "the first change of a key": ([[GAP]], 0),
+    "after a delete of an earlier batch": ([[FULL, Change("delete", 2, 1, 1)], [GAP]], 1),
+    "after a delete of its batch": ([[FULL, Change("delete", 2, 1, 1), GAP]], 0),
+    "after a truncate": ([[FULL], [Change("truncate", 2, 1), GAP]], 1),
+    "next to a whole row": ([[Change("upsert", 6, 6, 2, "z", "whole"), GAP]], 0),
+}
+
+
+@pytest.mark.parametrize("kind", ["newest", "intervals"])
+@pytest.mark.parametrize(("batches", "ends"), GAPS.values(), ids=list(GAPS))
+def test_a_value_that_no_change_has_sent_ends_the_batch(
+    database: Database, tmp_path: Path, kind: str, batches: list[list[Change]], ends: int
+) -> None:
+    ordered = life(database, tmp_path, kind)
+    ordered.change_options = replace(ordered.change_options, refuses_gaps=True)
+    for batch, changes in enumerate(batches[:ends]):
+        ordered.resume(batch)(ordered.frame(changes), batch)
+    writer = ordered.resume(ends)
+    before = ordered.rows()
+    with pytest.raises(SinkError, match=r"HR297: .*the row id=1 leaves out large values"):
+        writer(ordered.frame(batches[ends]), ends)
+    assert ordered.rows() == before
+
+
+@pytest.mark.parametrize("kind", ["newest", "intervals"])
+@pytest.mark.parametrize("batches", [[[FULL, GAP]], [[FULL], [GAP]], [[FULL], [GAP], [GAP]]])
+def test_a_value_that_an_earlier_change_has_sent_stays(
+    database: Database, tmp_path: Path, kind: str, batches: list[list[Change]]
+) -> None:
+    ordered = life(database, tmp_path, kind)
+    ordered.change_options = replace(ordered.change_options, refuses_gaps=True)
+    for batch, changes in enumerate(batches):
+        ordered.resume(batch)(ordered.frame(changes), batch)
+    assert ordered.rows()[-1][:3] == (1, "y", "large")
 
 
 def test_a_row_without_a_key_ends_the_batch_or_is_quarantined(database: Database, tmp_path: Path) -> None:

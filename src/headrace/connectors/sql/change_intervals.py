@@ -76,6 +76,7 @@ class IntervalMerge(ChangeMerge):
                 f"THEN 0 ELSE 1 END) OVER {running} AS n{at}"
                 for at, column in enumerate(self.form.others)
             )
+            self._require_all_values(f"SELECT {names}, {OLDER}{counted} FROM {_CHANGES}", order)
             filled = [
                 f"CASE WHEN n{at} > 0 THEN FIRST_VALUE({name}) OVER (PARTITION BY {key}, n{at} {order}) END AS {name}"
                 for at, name in enumerate(others)
@@ -111,6 +112,23 @@ class IntervalMerge(ChangeMerge):
             f"CASE WHEN r.{start} IS NULL THEN {INSERT} WHEN {unchanged} THEN {_SAME} ELSE {UPDATE} END AS {ACTION} "
             f"FROM ({whole}) AS n LEFT JOIN {self.result} AS r ON {self.same('r', 'n')} AND r.{start} = n.begun "
             f"WHERE n.{OPERATION} = 'upsert'",
+        )
+
+    def _require_all_values(self, counted: str, order: str) -> None:
+        """Refuse a gap that begins a key's life; `counted` numbers, in `n` of each column, what a gap takes."""
+        key = self.dialect.identifiers(self.form.key)
+        begins = "".join(
+            f", FIRST_VALUE({OPERATION}) OVER (PARTITION BY {key}, n{at} {order}) AS b{at}"
+            for at, _ in enumerate(self.form.others)
+        )
+        is_lacking = " OR ".join(
+            f"({self.older_order(OLDER, column)} IS NOT NULL AND (n{at} = 0 OR b{at} = 'delete'))"
+            for at, column in enumerate(self.form.others)
+        )
+        source = f"(SELECT {key}, {OPERATION}, {OLDER}, n0"
+        source += "".join(f", n{at}" for at in range(1, len(self.form.others)))
+        self.require_values(
+            f"{source}{begins} FROM ({counted}) AS counted) AS begun WHERE {OPERATION} = 'upsert' AND ({is_lacking})"
         )
 
     def _replace(self, new: int) -> Counter[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.change_memory import AT, BATCH, ChangeMemory
-from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, ChangeForm, column_mark
+from headrace.connectors.sql.change_rows import LACKING, OLDER, OPERATION, ORDER, ChangeForm, column_mark
 from headrace.connectors.sql.dialect import Dialect, WriteTarget
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
@@ -18,10 +18,14 @@ from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
 from headrace.contract import ChangeCounts
 
-_GIVEN, _MERGED = f"{OWN_PREFIX}given", f"{OWN_PREFIX}merged"
+_GIVEN, _MERGED, _LACKS = (f"{OWN_PREFIX}{name}" for name in ("given", "merged", "lacks"))
 ACTION = f"{OWN_PREFIX}action"
 # What is done with a row of the result, and with a change that is neither older nor the same as one before.
 INSERT, UPDATE, DELETE, CHANGE = range(4)
+
+
+class LackingValueError(Exception):
+    """A change leaves a column out of which no earlier change has a value; the text names the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +95,19 @@ class ChangeMerge(ABC):
             dialect.require_whole(self.memory.connection, part)
             yield dialect.part_source(part)
 
+    def require_values(self, lacking: str) -> None:
+        """Refuse rows that lack a value, given as what follows FROM, where the source sends changes in their order.
+
+        Raises:
+            LackingValueError: There is such a row.
+        """
+        if not self.form.options.refuses_gaps:
+            return
+        for row in self.memory.select(f"SELECT {self.dialect.identifiers(self.form.key)} FROM {lacking} LIMIT 1"):
+            raise LackingValueError(
+                ", ".join(f"{name}={value}" for name, value in zip(self.form.key, row, strict=True))
+            )
+
     def make_temporary(self, name: str, source: str) -> None:
         """Make a temporary table, in the place of an earlier one."""
         self.memory.run(self.dialect.drop_temporary(name))
@@ -138,6 +155,8 @@ class RowMerge(ChangeMerge):
         for source in sources:
             merged = self._select_with_gaps if self.has_gaps else self._select_merged
             self.make_temporary(_MERGED, merged(source, truncate))
+            if self.has_gaps:
+                self.require_values(f"{_MERGED} WHERE {_LACKS} = 1")
             done += self._write_merged()
         if self.content.changes.truncates:
             order = self.dialect.quote(options.order_column)
@@ -219,13 +238,13 @@ class RowMerge(ChangeMerge):
         )
         carried = "".join(f", g{at}, t{at}" for at in range(len(others)))
         floored = (
-            f"SELECT {self.names(key)}{carried}{orders}, op, ord, act, held_ord, CASE WHEN held_ord IS NULL OR "
+            f"SELECT {self.names(key)}{carried}{orders}, op, ord, older, act, held_ord, CASE WHEN held_ord IS NULL OR "
             f"{is_newer('ord', 'held_ord')} THEN 1 ELSE 0 END AS is_newest, "
             f"CASE WHEN {is_newer(truncate, 'deleted')} THEN {truncate} ELSE deleted END AS floor "
             f"FROM ({joined}) AS joined{dialect.barrier}"
         )
         newest = f"CASE WHEN is_newest = 1 THEN {bytewise('ord')} ELSE {bytewise('held_ord')} END"
-        chosen, ages = "", []
+        chosen, ages, lacks = "", [], [f"{dialect.json_text('older', LACKING)} IS NOT NULL"]
         for at, column in enumerate(others):
             given = f"NOT {is_newer(f'ho{at}', f'go{at}')} AND NOT {is_newer('floor', f'go{at}')}"
             held = f"NOT {is_newer('floor', f'ho{at}')}"
@@ -234,12 +253,15 @@ class RowMerge(ChangeMerge):
             chosen += f", {value} AS {dialect.quote(column.name)}"
             age = f"CASE WHEN {given} THEN {bytewise(f'go{at}')} WHEN {held} THEN {bytewise(f'ho{at}')} "
             age += f"ELSE {bytewise('floor')} END"
+            # Every value is newer than the floor.
+            lacks.append(f"NOT {is_newer(age, 'floor')}")
             ages.append((column_mark(column.name), f"CASE WHEN {is_newer(newest, age)} THEN {age} END"))
         order, older = map(dialect.quote, (self.form.options.order_column, self.form.options.older_column))
         gaps = dialect.json_object(ages) if ages else "NULL"
         return (
             f"SELECT {self.names(key)}{chosen}, {bytewise(newest)} AS {order}, {gaps} AS {older}, "
-            f"CASE WHEN op = 'delete' AND is_newest = 1 THEN {DELETE} ELSE act END AS {ACTION} "
+            f"CASE WHEN op = 'delete' AND is_newest = 1 THEN {DELETE} ELSE act END AS {ACTION}, "
+            f"CASE WHEN op <> 'delete' AND ({' OR '.join(lacks)}) THEN 1 ELSE 0 END AS {_LACKS} "
             f"FROM ({floored}) AS floored WHERE {is_newer('ord', 'floor')}"
         )
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
 OPERATION, ORDER, OLDER, SEQUENCE = (f"{OWN_PREFIX}{name}" for name in ("operation", "order", "older", "sequence"))
+# Stands in `OLDER` of a fold in which a value is left out since a delete.
+LACKING = "lacking"
 # Of a field of Spark's schema: the column is no part of the result that is read back.
 HIDDEN = "headrace.hidden"
 
@@ -223,6 +225,7 @@ class ChangeStage(Stage):
             return folded
         newest: list[dict[str, str]] = [{} for _ in ends]
         deletes = pc.equal(folded.column(OPERATION), "delete").to_numpy(zero_copy_only=False)
+        deleted = pc.equal(table.column(OPERATION), "delete").to_numpy(zero_copy_only=False)
         orders = table.column(ORDER)
         for column in self.form.others:
             mark, there = column_mark(column.name), np.arange(table.num_rows)
@@ -240,6 +243,8 @@ class ChangeStage(Stage):
                 order = older.get(source, {}).get(mark) or orders[source].as_py() if has[at] else ""
                 if source != ends[at] or mark in older.get(source, {}):
                     newest[at][mark] = order
+                if self.form.options.refuses_gaps and has[at] and deleted[source]:
+                    newest[at][LACKING] = "yes"
         texts = pa.array([json.dumps(gaps) if gaps else None for gaps in newest], pa.string())
         return _replace(folded, OLDER, lambda _: pa.chunked_array([texts]))
 

@@ -8,7 +8,7 @@ from headrace.connectors.exactly_once import Admission
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.change_intervals import IntervalMerge
 from headrace.connectors.sql.change_memory import ChangeMemory
-from headrace.connectors.sql.change_merge import ChangeMerge, RowMerge
+from headrace.connectors.sql.change_merge import ChangeMerge, LackingValueError, RowMerge
 from headrace.connectors.sql.change_rows import ChangeForm, ChangeStage
 from headrace.connectors.sql.dialect import Connection
 from headrace.connectors.sql.faults import REFUSED_FIX
@@ -16,6 +16,11 @@ from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.staging import Content
 from headrace.contract import ChangeCounts
 from headrace.errors import SinkError
+
+_WHOLE_ROWS_FIX = (
+    "let the source send whole rows (PostgreSQL: ALTER TABLE ... REPLICA IDENTITY FULL), take a new snapshot into "
+    "another topic, and read that: headrace reset"
+)
 
 
 @dataclass(kw_only=True)
@@ -40,6 +45,10 @@ class ChangeStore(SqlStore):
                 raise
             fault = f"{self.dialect.name} refuses a row: {reason}"
             raise SinkError(self._finding("HR408", batch, fault, REFUSED_FIX)) from error
+        except LackingValueError as error:
+            fault = f"a change of the row {error} leaves out large values that did not change, and table '{self.name}' "
+            fault += "has none of that row: its key has changed, or it has come back into the filter of the query"
+            raise SinkError(self._finding("HR297", batch, fault, _WHOLE_ROWS_FIX)) from error
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         ledger = self._ledger()
