@@ -17,7 +17,7 @@ from headrace.storage.store import Store, StoreEntry
 from services import S3Server
 
 _numbers = count()
-_STEPS = ("copy_object", "delete_object")
+_STEPS = ("put_object", "copy_object", "delete_object", "delete_objects")
 
 
 class MemoryStore(Store):
@@ -98,7 +98,7 @@ class MemoryBucket(S3):
         self.asked: Callable[[str], None] = lambda verb: None
 
     def steps_of(self, do: Callable[[], object]) -> list[str]:
-        """The requests of `do` that copy or delete, as a move does."""
+        """The requests of `do` that write."""
         steps = list[str]()
         self.asked = lambda verb: steps.append(verb) if verb in _STEPS else None
         try:
@@ -109,7 +109,7 @@ class MemoryBucket(S3):
 
     @contextmanager
     def dying(self, at: int, killed: type[BaseException]) -> Iterator[None]:
-        """Let the process die in the block, before the request of this number that copies or deletes."""
+        """Let the process die in the block, before the request of this number that writes."""
         left = iter(range(at + 1))
 
         def asked(verb: str) -> None:
