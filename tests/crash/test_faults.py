@@ -97,7 +97,7 @@ def test_a_row_that_does_not_fit_is_set_aside_if_the_project_says_so(tmp_path: P
     assert run(load(root), spark=spark, reporter=notes).exit_code == 0
     assert totals(root) == {"apple": 4, "pear": 2, "fig": 5}
     assert "HR305" in {finding.code for finding in notes.findings}
-    kept = list((root / ".headrace").glob("queries/totals-*/g1/quarantine/events/*.jsonl"))
+    kept = list((root / ".headrace").glob("queries/totals-*/g1.1/quarantine/events/*.jsonl"))
     assert [file.name for file in kept] == ["2.jsonl"]
     assert "no JSON at all" in kept[0].read_text()
     assert verify(load(root), "totals", spark=spark).state == "equal"

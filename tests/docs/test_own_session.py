@@ -47,7 +47,7 @@ def test_a_query_starts_in_a_session_of_ones_own_and_is_a_function_beside(spark:
         assert running.awaitTermination(60)
         with sqlite3.connect(tmp_path / "result.db") as database:
             assert set(database.execute("SELECT action, count FROM counts")) == {("open", 2 * turn), ("buy", turn)}
-    (checkpoint,) = tmp_path.glob(".headrace/queries/counts-*/g1/checkpoint")
+    (checkpoint,) = tmp_path.glob(".headrace/queries/counts-*/g1.1/checkpoint")
     assert json.loads((checkpoint / "offsets" / "1").read_text().splitlines()[1])["conf"][PROVIDER].endswith(
         "RocksDBStateStoreProvider"
     ), "the query has what it needs all the same"

@@ -33,7 +33,7 @@ WITH_SPARK = ("headrace check", "headrace run --available-now", "headrace verify
 # Of half a minute in which events land, the stream needs no more than until it has written some.
 LONG, SHORT = "--seconds 30", "--seconds 2"
 WRITTEN = (
-    "for i in $(seq 600); do [ $(ls .headrace/queries/*/g1/checkpoint/commits | grep -c '^[0-9]') -gt 3 ] && break; "
+    "for i in $(seq 600); do [ $(ls .headrace/queries/*/g1.1/checkpoint/commits | grep -c '^[0-9]') -gt 3 ] && break; "
     "sleep 0.1; done"
 )
 

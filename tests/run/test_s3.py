@@ -101,7 +101,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
     root = project_on(bucket, tmp_path / "shop", postgres_url, 4)
     project = load(root)
     database = Database("postgres", postgres_url)
-    home = f"/{bucket.name}/shop/queries/{layout_in(project.storage, 'counts').directory}/g1/checkpoint"
+    home = f"/{bucket.name}/shop/queries/{layout_in(project.storage, 'counts').directory}/g1.1/checkpoint"
     with (
         Proxy(s3_server.port, word=f"PUT {home}/offsets/4".encode()) as offsets,
         reached_by(spark, bucket, endpoint=f"http://127.0.0.1:{offsets.port}"),

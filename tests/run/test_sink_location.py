@@ -74,7 +74,7 @@ def test_a_checkpoint_without_the_record_gets_one_where_the_batches_are(spark: S
     """As version 0.1.0 left it; Spark's log beside the files tells which batches they are of."""
     was, now, _ = CHANGES["directory"]
     assert run(tmp_path, spark, was).state == "finished"
-    (record,) = tmp_path.glob(".headrace/queries/q-*/g1/sink.json")
+    (record,) = tmp_path.glob(".headrace/queries/q-*/g1.1/sink.json")
     for other in (now, "table: elsewhere"):
         record.unlink(missing_ok=True)
         record.with_name("manifest.jsonl").unlink(missing_ok=True)
@@ -93,7 +93,7 @@ def test_paths_inside_the_project_are_kept_from_its_root_on(spark: SparkSession,
     root = tmp_path / "p"
     root.mkdir()
     assert run(root, spark, "files: out").state == "finished"
-    (record,) = root.glob(".headrace/queries/q-*/g1/sink.json")
+    (record,) = root.glob(".headrace/queries/q-*/g1.1/sink.json")
     assert json.loads(record.read_text()) == {
         "kind": "files",
         "name": "",

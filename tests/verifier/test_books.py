@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.checkpoint.sources import SourceNames
 from headrace.connectors.files.source import Files
 from headrace.contract import Boundary
 from headrace.model import Default, Duration, NamedSource, Project, PythonTransform, Query, Target, Watermark
@@ -211,9 +212,9 @@ class Scene:
         return [dict(zip(kept.place.schema.names, row, strict=True)) for row in kept.rows()]
 
     def quarantined(self) -> list[int]:
-        quarantine = QuarantineFiles(
-            layout=self.layout, sources=tuple(self.project.sources_of(self.query)), spark=self.spark
-        )
+        sources = tuple(self.project.sources_of(self.query))
+        names = SourceNames.same(*(source.name for source in sources))
+        quarantine = QuarantineFiles(layout=self.layout, sources=sources, names=names, spark=self.spark)
         list(quarantine.catch_up())
         text = "".join(file.read_text() for file in self.layout.quarantine.rglob("*.jsonl"))
         return [int(found) for found in re.findall(r'\\"id\\": ?(\d+)', text)]

@@ -227,7 +227,7 @@ def test_bad_rows_are_set_aside_and_the_good_ones_of_their_file_taken(
     listed = []
     for batch, (_, _, _, aside) in enumerate(cases, 1):
         assert any(f"{aside} rows of source 'events' in batch {batch} " in each for each in told)
-        [file] = (project.root / ".headrace").glob(f"queries/taken-*/g1/quarantine/events/{batch}.jsonl")
+        [file] = (project.root / ".headrace").glob(f"queries/taken-*/g1.1/quarantine/events/{batch}.jsonl")
         listed += [(line["file"], line["batch"]) for line in map(json.loads, file.read_text().splitlines())]
     assert listed == [(str(file), batch) for batch, file in enumerate(files, 1)]
     assert project.verified() == "equal"
@@ -281,7 +281,7 @@ def test_what_is_declared_not_null_is_never_null(spark: SparkSession, tmp_path: 
     pipeline.write_text(pipeline.read_text().replace("max_files", 'on_bad_row="quarantine", max_files'))
     assert project.run()[0] is None
     assert project.taken() == [("a", 1), ("b", 2)]
-    [listed] = (project.root / ".headrace").glob("queries/taken-*/g1/quarantine/events/1.jsonl")
+    [listed] = (project.root / ".headrace").glob("queries/taken-*/g1.1/quarantine/events/1.jsonl")
     record = json.loads(listed.read_text())["record"]
     assert (json.loads(record)["name"] if kind == "json" else record.partition(",")[0]) == "c"
     assert project.verified() == "equal"
