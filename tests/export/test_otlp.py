@@ -130,6 +130,7 @@ def test_names_and_units_are_those_that_a_collector_turns_into_those_of_promethe
     names = [family.name for family in registry.collect()]
     assert {name for name in names if otlp.unit_of(name) == "1"} == {
         "headrace_sink_retrying",
+        "headrace_changes",
         *(f"headrace_query_{state}" for state in ("up", "down", "healthy", "waiting", "paused")),
     }
     assert all(otlp.otlp_name(name).replace(".", "_") == name for name in names)

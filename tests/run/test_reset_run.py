@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from tests.registered import layout_in
+from tests.change.rebuild.scenes import Killed, killed_at
 from tests.run.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -81,9 +80,10 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
 
 def test_a_start_refuses_a_reset_that_was_cut_off(spark: SparkSession, tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}]])
-    home = layout_in(root / ".headrace", "totals").home
-    home.mkdir(parents=True)
-    (home / "reset.json").write_text(json.dumps({"result": "drop", "way": "reset", "at": ""}))
-    (outcome,) = hr.run(hr.load(root), ["totals"], trigger=hr.available_now, spark=spark).outcomes
+    project = hr.load(root)
+    assert hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).exit_code == 0
+    with pytest.raises(Killed):
+        hr.reset(project, "totals", result="drop").apply(reached=killed_at("recorded"))
+    (outcome,) = hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).outcomes
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace change resume totals" in outcome.finding.fix) == ("HR581", True)

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.postgres import connection as postgres_connection
 from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
@@ -271,19 +270,6 @@ def test_with_a_publication_every_table_of_ours_has_a_key_and_a_result_without_o
             fed.open()
     prepared.run("DROP PUBLICATION everything", "CREATE PUBLICATION inserts FOR ALL TABLES WITH (publish = 'insert')")
     Fed(writer, tmp_path, "append", key=(), query="append", options={"table": "append"}).open()
-
-
-@pytest.mark.services
-def test_a_quarantine_of_an_earlier_version_gets_its_key_and_keeps_its_rows(prepared: Prepared, tmp_path: Path) -> None:
-    fed = Fed(prepared.admin, tmp_path)
-    writer = fed.open()
-    fed.write(writer, 0, [*ROWS, BAD, BAD], staged=False)
-    prepared.run("ALTER TABLE _headrace_quarantine DROP COLUMN row_id")
-    with closing(fed.sink.dialect().connect()) as connection:
-        Ledger(connection, fed.sink.dialect(), fed.context, "result").create()
-    fed.write(writer, 1, [BAD], staged=False)
-    assert quarantined(prepared.admin) == quarantined(prepared.admin)[:1] * 3
-    assert prepared.admin.query("SELECT row_id FROM _headrace_quarantine ORDER BY 1") == [(1,), (2,), (3,)]
 
 
 # ----------------------------------------------------------------------------------------------------------- poolers
