@@ -32,6 +32,7 @@ SETTINGS: Mapping[str, str] = {
     "bytea_output": "hex",
     "array_nulls": "on",
     "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
     "client_min_messages": "warning",
     "row_security": "off",
 }
