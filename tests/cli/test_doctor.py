@@ -74,6 +74,7 @@ def test_a_changed_jar_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path))
+    monkeypatch.delenv("HEADRACE_CONNECTORS", raising=False)
     connector = known_connectors()["avro"]
     folder = folder_of(connector, tmp_path / "connectors")
     folder.mkdir(parents=True)
