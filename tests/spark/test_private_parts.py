@@ -390,7 +390,7 @@ def what_is_kept_and_what_answers_anew_is_seen(scene: Scene) -> None:
         (state,) = kept_states(scene.stream.groupBy(key, "name").count())
         assert (state.kind, state.window, state.delay, state.by[1]) == (kind, length, hour, "name")
     (near,) = kept_states(scene.stream.dropDuplicatesWithinWatermark(["name"]))
-    assert (near.event_time, near.delay) == ("at", hour)
+    assert near.delay == hour
     groups = scene.stream.groupBy("name").agg(F.last("amount").alias("amount")).orderBy("name").limit(1)
     found = determinism(groups.withColumn("now", F.current_timestamp()))
     assert (found.clocks, len(found.by_order), found.limits) == (("current_timestamp()",), 1, ("limit",))
@@ -399,6 +399,35 @@ def what_is_kept_and_what_answers_anew_is_seen(scene: Scene) -> None:
     assert all_settings(scene.spark)["headrace.canary"] == "a -> b"
     scene.spark.conf.unset("headrace.canary")
     assert executor_memory(scene.spark) > 0
+
+
+@canary("spark/plans/change_rows")
+def what_happens_to_a_row_passes_through_a_plan(scene: Scene) -> None:
+    from headrace.contract import CHANGE_COLUMN, change_type
+    from headrace.spark.plans.change_rows import carry_changes
+
+    change = f"CAST(struct('upsert', 1L, struct(0, 1L), array(), null) AS {change_type('BIGINT')}) AS {CHANGE_COLUMN}"
+    rows = scene.batch.selectExpr("name", "amount", change).select("name", "amount").where("amount = 1")
+    kept = carry_changes(scene.spark, rows, ["name"]).frame
+    assert kept.columns == ["name", CHANGE_COLUMN]
+    assert kept.count() == scene.batch.count()
+
+
+@canary("connectors/kafka/debezium")
+def a_message_of_debezium_is_read_in_java(scene: Scene) -> None:
+    from pyspark.sql import types as T
+
+    from headrace.connectors.kafka.debezium import decode_changes
+    from headrace.connectors.values.rules import FAULT
+
+    value = '{"op": "c", "before": null, "after": {"id": 7}, "source": {"lsn": 5, "ts_us": 1}}'
+    message = scene.spark.createDataFrame(
+        [(b'{"id": 7}', value.encode(), 0, 3)], "key BINARY, value BINARY, partition INT, offset BIGINT"
+    )
+    schema = T.StructType([T.StructField("id", T.LongType())])
+    (row,) = decode_changes(message, schema, {}, ["id"], exact=True, keep=()).frame.collect()
+    assert row[FAULT] is None
+    assert row["__change"]["operation"] == "upsert"
 
 
 @canary("spark/plans/source_uses")

@@ -9,8 +9,8 @@ from headrace import api
 from headrace.demo.starter import write_project
 from headrace.frames.project_session import session
 from headrace.model import AvailableNow
-from headrace.spark.jvm.gateway import JAVA_OPTIONS, gateway_of
-from headrace.spark.jvm.session import end
+from headrace.spark.jvm.gateway import JAVA_OPTIONS
+from headrace.spark.jvm.session import stop_with_jvm
 
 # What the JVM may take to write the archive.
 _MOST_SECONDS = 600
@@ -56,9 +56,7 @@ def train(archive: Path) -> None:
     queries = [name for name in project.queries if name != "refused"]
     api.run(project, queries, spark=spark, trigger=AvailableNow())
     list(api.verify_each(project, ["action_counts", "joined"], spark=spark))
-    gateway = gateway_of(spark)
-    spark.stop()
-    end(gateway, seconds=_MOST_SECONDS)
+    stop_with_jvm(spark, _MOST_SECONDS)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
 from headrace.spark.jvm import gateway, hadoop_files
+from headrace.spark.jvm.gateway import gateway_of
 from headrace.spark.jvm.preconditions import start_error
 from headrace.spark.jvm.settings import Purpose, is_local, settings
 from headrace.spark.jvm.stderr_filter import drop_lines
@@ -256,6 +257,13 @@ def end(gateway: Any, seconds: float = _SECONDS_TO_END) -> None:
         process.wait()
     context: Any = SparkContext
     context._gateway = context._jvm = None
+
+
+def stop_with_jvm(spark: SparkSession, seconds: float) -> None:
+    """Stop a session and end its JVM, which is killed after so many `seconds`."""
+    gateway = gateway_of(spark)
+    spark.stop()
+    end(gateway, seconds)
 
 
 def cache_java_names() -> None:

@@ -36,8 +36,8 @@ _WHOLE_ROWS = ("Deduplicate", "FlatMapGroupsWithState", "FlatMapGroupsInPandasWi
 class KeptState:
     """One stateful operator; times are in milliseconds.
 
-    by: its keys in words. event_time: the key, or the column, that Spark holds against the watermark; None: none.
-    delay: how late rows may come, by the watermark of that column.
+    by: its keys in words.
+    delay: how late rows may come, by the watermark of the column that Spark compares with it.
     window: the length of the window that is a key, or of the gap that ends a session; None: no window, or a gap that
         each row gives. timeout: what ends the state of a function of the user's.
     join: which of the plan's joins of two streams it is, the outermost first.
