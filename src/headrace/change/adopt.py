@@ -168,7 +168,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             self._require_alone()
             self._begin(own, **asdict(AdoptionRecord.begun(self.old, plan.batch, keys)))
         else:
-            # By a record of its own, so that whoever began it can do nothing more.
+            # By a record of its own, so that the process that began it can do nothing more.
             is_made = self.record.target is not None and self.live.at(self.record.target).made_by.exists()
             self._enter("intent", target=self.record.target if is_made else own)
         reached("recorded")

@@ -177,7 +177,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         self._remove_unreachable()
 
     def _remove_unreachable(self) -> None:
-        """Delete what nothing leads to any more; what is left is in nobody's way."""
+        """Delete what nothing leads to any more; the rest does no harm."""
         with suppress(HeadraceError, OSError):
             remove_unreachable(self.live.folder, self.record)
 

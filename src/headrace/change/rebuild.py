@@ -268,7 +268,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     def _swapped(self, reached: Callable[[str], None]) -> RebuildResult:
         """Let the rebuilt generation be the one that the query runs as; the former one is kept."""
         was = self.record.kind
-        # By a record of its own, so that whoever began it can do nothing more.
+        # By a record of its own, so that the process that began it can do nothing more.
         self._enter("intent", target=self._made)
         reached("recorded")
         try:

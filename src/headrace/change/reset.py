@@ -136,7 +136,7 @@ class Reset(Change[ResetPlan, ResetResult]):
     def _applied(self, reached: Callable[[str], None]) -> ResetResult:
         plan, live = self._preview(), self.live
         if plan.continues:
-            # By a record of its own, so that whoever began it can do nothing more.
+            # By a record of its own, so that the process that began it can do nothing more.
             self._enter("intent")
         else:
             self._begin(self._next(self.record.following), result=plan.result)

@@ -135,7 +135,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         if not plan.continues:
             self._begin(own, batch=plan.batch, newest=plan.newest)
         else:
-            # By a record of its own, so that whoever began it can do nothing more.
+            # By a record of its own, so that the process that began it can do nothing more.
             is_made = self.record.target is not None and live.at(self.record.target).made_by.exists()
             self._enter("intent", target=self.record.target if is_made else own)
         reached("recorded")

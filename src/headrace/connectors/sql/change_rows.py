@@ -67,7 +67,7 @@ class ChangeForm:
 
     @property
     def own(self) -> tuple[ResultColumn, ...]:
-        """The columns that each change has beside those of the result."""
+        """The columns that each change has in addition to those of the result."""
         sequence = (self.sequence,) if self.has_intervals else ()
         return (*(text_column(name) for name in (OPERATION, ORDER, OLDER)), *sequence)
 

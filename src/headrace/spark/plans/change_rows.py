@@ -1,4 +1,4 @@
-"""A plan over the rows of a table, rewritten so that what happens to each row passes through beside its values.
+"""A plan over the rows of a table, rewritten so that what happens to each row passes through with its values.
 
 The user's function is built over the plain columns of a change frame. In its analysed plan each Project also gives the
 column `CHANGE_COLUMN`, and each Filter becomes a value of it: a row that does not pass is a delete of its key. Values
