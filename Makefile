@@ -82,7 +82,7 @@ soak: servers
 	HEADRACE_STATE_ROUNDS=500 $(PATIENT) -n 0 tests/crash/test_state_attempts.py
 	HEADRACE_SETTINGS=60 $(PATIENT) -n 0 tests/connectors/sql/test_settings.py
 	HEADRACE_FORGETS=yes $(PATIENT) tests/crash/test_network.py
-	HEADRACE_CUTS=all $(PATIENT) tests/run/test_rewind_in_a_store.py
+	HEADRACE_CUTS=all $(PATIENT) tests/changes/test_rewind_in_a_store.py
 	$(BIN)/python -m tests.crash.soak --minutes 30
 	HEADRACE_TEXT_VALUES=5000 $(PATIENT) -n 0 tests/connectors/test_text_values.py
 	HEADRACE_KILLS=40 $(PATIENT) tests/crash/test_kill.py

@@ -31,7 +31,7 @@ DATA = (
     Data("the user's Python", "declare", "calls", "class DeclaredQuery"),
     Data("Spark", "spark", "started and asked by", "SparkSession"),
     Data("Spark's checkpoint", "checkpoint", "read and rewritten by", '"offsets"'),
-    Data("archive, manifest, lock", "queries", "written by", "layout.manifest"),
+    Data("archive, manifest, lock", "generations", "written by", "layout.manifest"),
     Data("history.db", "history", "written and read by", "sqlite3.connect"),
     Data("systems: databases, brokers, files", "connectors", "read and written by", "readStream"),
 )

@@ -83,7 +83,7 @@ def no_creation_of_the_rate(root: Path) -> Seen:
 
 
 def no_disk(root: Path) -> Seen:
-    from headrace.run.start import secured
+    from headrace.starter.start import secured
 
     sync = secured(project(root).target, root / "checkpoint")
     (root / "checkpoint/offsets").mkdir(parents=True)
@@ -99,7 +99,7 @@ def no_disk(root: Path) -> Seen:
 
 
 def no_archive(root: Path) -> Seen:
-    from headrace.run.batch_records import Notes
+    from headrace.runner.batch_records import Notes
 
     reported: list[Finding] = []
 
@@ -143,7 +143,7 @@ def no_second_read(root: Path) -> Seen:
 
 
 def a_beginning(root: Path, generation: int = 1) -> Seen:
-    from headrace.run import plan
+    from headrace.starter import plan
 
     (root / "headrace.yml").write_text(
         "name: p\nsources:\n  orders: {kafka: {bootstrap_servers: 'a:1', subscribe: orders}}\n"

@@ -3,9 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from headrace import change as _change
 from headrace import inspect
-from headrace import run as _run
 from headrace.api import (
     adopt,
     apply,
@@ -84,16 +82,6 @@ __all__ = [
     "verify",
     "view",
 ]
-
-# Two functions have the names of packages. `import headrace.run.checks as checks` asks `headrace.run`, which is the
-# function, for its `checks`: so each function has the attributes of its package, and keeps its signature.
-for _function, _package in (
-    (change, _change),
-    (run, _run),
-):
-    vars(_package)["__wrapped__"] = vars(_function)["__wrapped__"]
-    _function.__dict__ = vars(_package)
-del _change, _run, _function, _package
 
 
 if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name for one that exists.

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from headrace import results
-    from headrace.change.adopt import PlannedIs
+    from headrace.changes.adopt import PlannedIs
     from headrace.contract import Observer
-    from headrace.queries.changes import Choice
-    from headrace.run.query_run import Reached
-    from headrace.run.stop import StopRequest
+    from headrace.generations.changes import Choice
+    from headrace.runner.stop import StopRequest
+    from headrace.starter.request import Reached
     from headrace.verifier.scope import RowScope
 
 
@@ -87,7 +87,7 @@ def check(
         CheckFailed: An argument has a wrong form, or no query has that name.
         PlatformError: Spark cannot be started.
     """
-    from headrace.run.checks import check as check_project
+    from headrace.starter.checks import check as check_project
 
     return check_project(project, queries, spark=spark, connect=connect, whole=whole)
 
@@ -129,7 +129,7 @@ def run(
         PlatformError: Spark or the storage cannot be used.
         CheckpointError: The checkpoint of a query cannot be read or does not fit it.
     """
-    from headrace.run.supervise import run as run_project
+    from headrace.runner.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
     if verify_every is not None:
@@ -193,9 +193,9 @@ def plan(
         HeadraceError: `save` cannot be written.
         PlatformError: Spark cannot be started.
     """
+    from headrace.generations.identity import register_project
     from headrace.planner.saved import save as save_plan
-    from headrace.queries.identity import register_project
-    from headrace.run.plan import plan as plan_project
+    from headrace.starter.plan import plan as plan_project
 
     judgements = Listing(plan_project(project, queries, spark=spark, connect=connect))
     if save is not None:
@@ -234,9 +234,9 @@ def apply(
         CheckpointError: The plan does not hold any more.
         PlatformError: Spark or the storage cannot be used.
     """
+    from headrace.generations.register import read_register
     from headrace.planner.saved import read
-    from headrace.queries.register import read_register
-    from headrace.run.supervise import run as run_project
+    from headrace.runner.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
     saved, register = read(Path(file)), read_register(project.storage)
@@ -273,7 +273,7 @@ def repartition(
         CheckFailed: An argument is wrong, or a driver is running the query.
         CheckpointError: The checkpoint or its state cannot be read.
     """
-    from headrace.run.state_store import repartition as repartition_query
+    from headrace.starter.state_store import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
 
@@ -298,7 +298,7 @@ def reset(
     Raises:
         CheckFailed: An argument has a wrong form, or no query has that name.
     """
-    from headrace.change.reset import Reset
+    from headrace.changes.reset import Reset
 
     return Reset(project, query, result=result, spark=spark)
 
@@ -329,7 +329,7 @@ def rewind(
     Raises:
         CheckFailed: An argument has a wrong form, or no query has that name.
     """
-    from headrace.change.rewind import Rewind
+    from headrace.changes.rewind import Rewind
 
     return Rewind(project, query, to_batch=to_batch, to_time=to_time, spark=spark)
 
@@ -363,7 +363,7 @@ def adopt(
     Raises:
         CheckFailed: An argument has a wrong form, or no query has that name.
     """
-    from headrace.change.adopt import Adopt
+    from headrace.changes.adopt import Adopt
 
     return Adopt(project, query, checkpoint, sources=sources, planned=planned, spark=spark)
 
@@ -397,7 +397,7 @@ def rebuild(
     Raises:
         CheckFailed: An argument has a wrong form, or no query has that name.
     """
-    from headrace.change.rebuild import Rebuild
+    from headrace.changes.rebuild import Rebuild
 
     return Rebuild(project, query, since=since, accept_partial=accept_partial, spark=spark)
 
@@ -418,7 +418,7 @@ def change(project: Project, query: str, *, spark: SparkSession | None = None) -
         CheckFailed: An argument has a wrong form, or no query has that name.
         CheckpointError: The record of a change cannot be read.
     """
-    from headrace.change.pending import changes
+    from headrace.changes.pending import changes
 
     return next(iter(changes(project, query, spark=spark)), None)
 
@@ -444,7 +444,7 @@ def repair(
     Raises:
         CheckFailed: An argument has a wrong form, or no query has that name.
     """
-    from headrace.change.repair import Repair
+    from headrace.changes.repair import Repair
     from headrace.verifier.scope import RowScope
 
     return Repair(project, query, scope=RowScope(keys=tuple(keys)), spark=spark)
@@ -523,8 +523,8 @@ def _record_and_publish(project: Project, verdict: results.Verdict) -> results.V
     """Record a verdict, and publish it to hooks and installed observers; add a finding for each that did not get it."""
     from headrace.export.hooks import Hooks
     from headrace.export.observers import Observers
+    from headrace.generations.layout import history_file
     from headrace.history import History
-    from headrace.queries.layout import history_file
 
     if project.local_storage.is_dir():
         # A verdict counts also when it cannot be recorded.
@@ -610,7 +610,7 @@ def stored_status(project: Project) -> list[results.StoredStatus]:
     Raises:
         CheckFailed: `project` is no project.
     """
-    from headrace.queries.inspect_checkpoint import stored_status as of_one
+    from headrace.generations.inspect_checkpoint import stored_status as of_one
 
     return [of_one(project, query) for query in project.queries.values() if query.sink.facts.durable]
 
@@ -644,7 +644,7 @@ def start(
         CheckpointError: The checkpoint of a query cannot be read or does not fit it.
         PlatformError: The storage cannot be used.
     """
-    from headrace.run.handles import start_all as start_project
+    from headrace.runner.handles import start_all as start_project
     from headrace.verifier.late_rows import write_late_rows
 
     return start_project(project, queries, spark, trigger=trigger, reporter=reporter, write_late=write_late_rows)
@@ -686,8 +686,8 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
         CheckFailed: An argument has a wrong form.
         CheckpointError: The history is damaged or of a newer version.
     """
+    from headrace.generations.layout import history_file
     from headrace.history import History
-    from headrace.queries.layout import history_file
 
     file = history_file(project.local_storage)
     if not file.exists():
@@ -715,6 +715,6 @@ def start_query(
         CheckFailed: An argument is wrong, or a check refuses the query.
         CheckpointError: The checkpoint cannot be read or does not fit the query.
     """
-    from headrace.run.start import start_in_session
+    from headrace.starter.start import start_in_session
 
     return start_in_session(project, query, spark, trigger=trigger)

@@ -30,7 +30,7 @@ def checkpoint(project: Project, query: str) -> results.Inspected:
     Raises:
         CheckFailed: An argument has a wrong form, or no query has that name.
     """
-    from headrace.queries.inspect_checkpoint import inspect_checkpoint
+    from headrace.generations.inspect_checkpoint import inspect_checkpoint
 
     return inspect_checkpoint(project, project.query(query))
 

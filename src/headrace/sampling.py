@@ -15,9 +15,9 @@ from headrace.frames.project_session import session as project_session
 from headrace.loader import load
 from headrace.model import NamedSource, Project
 from headrace.registry import known_failures
-from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.failures import finding_of_message
+from headrace.starter.state_store import session_settings
 from headrace.testing.batch_answer import evaluate
 from headrace.testing.rows import ResultRows, local_rows
 

@@ -133,7 +133,7 @@ def test_all_wrong_arguments_are_reported_at_once(project: Project) -> None:
 
 def test_names_that_are_given_twice_count_once(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
-    monkeypatch.setattr("headrace.run.checks.check", lambda _, queries, **__: seen.append(queries))
+    monkeypatch.setattr("headrace.starter.checks.check", lambda _, queries, **__: seen.append(queries))
     hr.check(project, ("q", "r", "q"), spark=False)
     assert seen == [["q", "r"]]
 

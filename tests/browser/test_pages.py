@@ -27,13 +27,13 @@ from headrace.api import load, run
 from headrace.contract import Lag
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding
+from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.queries.layout import history_file
 from headrace.ui.guard import LINK
 from headrace.ui.server import ServedAddress, serve_in_background
 from tests.registered import layout_in
 from tests.rounds import only_usual, rounds
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 from tests.servers import unavailable
 from tests.ui import made
 from tests.ui.chromium import click, faults, look, program, texts, wait, words

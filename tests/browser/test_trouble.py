@@ -32,8 +32,8 @@ from headrace.api import load
 from headrace.cli import main
 from headrace.ui.server import ServedAddress, serve_in_background
 from tests.control.test_application import get
-from tests.run.projects import land, land_text, write_project
-from tests.run.test_run import FRUIT
+from tests.runner.projects import land, land_text, write_project
+from tests.runner.test_run import FRUIT
 from tests.ui.chromium import click, faults, look, texts, wait, words
 from tests.waiting import eventually
 

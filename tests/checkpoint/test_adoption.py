@@ -16,7 +16,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.handover import copy_checkpoint, unfit
 from headrace.checkpoint.state_schema import schema_differences, state_schema
 from headrace.errors import CheckpointError
-from tests.run.former_jobs import digests, unchanged
+from tests.changes.former_jobs import digests, unchanged
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -10,8 +10,7 @@ import pytest
 
 from headrace.api import check, load
 from headrace.spark.jvm.session import QUERY_LOGGERS
-
-from ..run.projects import write_project
+from tests.runner.projects import write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load
-
-from ..run.projects import write_project
+from tests.runner.projects import write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

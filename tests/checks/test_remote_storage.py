@@ -18,7 +18,7 @@ from headrace.cli.entry import main
 from headrace.errors import EXIT_AWAY, EXIT_REFUSED
 from headrace.storage import hdfs, s3
 from headrace.storage.store import forget
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 
 pytestmark = pytest.mark.plain
 QUERY = "q = hr.query(sink=hr.sink.files('out'), name='q')(lambda events: events)"

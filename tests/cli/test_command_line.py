@@ -19,8 +19,8 @@ from headrace.cli.options import PathOrUrl, absolute_path
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
+from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.queries.layout import history_file
 
 pytestmark = pytest.mark.plain
 

@@ -14,10 +14,10 @@ from headrace.checkpoint import Archive, Checkpoint, OffsetEntry
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord
 from headrace.contract.batch_record import SourceProgress
+from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.queries.layout import history_file
 from tests.registered import layout_in
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent.parent / "checkpoint" / "fixtures"

@@ -21,8 +21,7 @@ from headrace.api import load
 from headrace.cluster import pack
 from headrace.errors import PlatformError
 from headrace.frames.project_session import session
-
-from ..run.projects import write_project
+from tests.runner.projects import write_project
 
 pytestmark = pytest.mark.plain
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.api import load
 from headrace.cluster.connection import inspect_workers, require_storage, require_workers
 from headrace.errors import PlatformError
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:

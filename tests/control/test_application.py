@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.cli import main
 from services.process import program
 from tests.export.test_service import Systemd
-from tests.run.projects import land, write_project
-from tests.run.test_run import FRUIT
+from tests.runner.projects import land, write_project
+from tests.runner.test_run import FRUIT
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.spark

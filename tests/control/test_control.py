@@ -26,9 +26,9 @@ from headrace.control.board import Board, Order, OrderAnswer, Orders
 from headrace.control.client import NotRunning, RunningApplications, applications, find_running
 from headrace.control.server import LONGEST_PATH, ControlServer, control_directory, sockets
 from headrace.errors import Finding
-from headrace.queries.processes import birth
-from headrace.run.stop import StopRequest
-from headrace.run.supervise import controlled
+from headrace.generations.processes import birth
+from headrace.runner.stop import StopRequest
+from headrace.runner.supervise import controlled
 from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain
@@ -211,9 +211,9 @@ from pathlib import Path
 from headrace.api import load
 from headrace.control.board import Board
 from headrace.control.board import Orders
-from headrace.run.supervise import controlled
+from headrace.runner.supervise import controlled
 from headrace.contract import Observer
-from headrace.run.stop import StopRequest, end_process, stop_on_signals
+from headrace.runner.stop import StopRequest, end_process, stop_on_signals
 
 request, board = StopRequest(), Board()
 with controlled(load(Path(sys.argv[1])), board, Orders(), request, Observer(), owns_process=True):

@@ -10,8 +10,8 @@ import pytest
 
 import headrace as hr
 from headrace.api import load
-from tests.run.projects import write_project
-from tests.run.test_run import FRUIT
+from tests.runner.projects import write_project
+from tests.runner.test_run import FRUIT
 
 pytestmark = pytest.mark.spark
 

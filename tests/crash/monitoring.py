@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from tests.registered import layout_in
-from tests.run import projects
+from tests.runner import projects
 
 START = datetime(2026, 3, 1, tzinfo=timezone.utc)
 ACTIONS = ("open", "close", "click", "buy", "share")

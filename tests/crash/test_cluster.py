@@ -24,7 +24,7 @@ from headrace.errors import EXIT_BROKEN
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import require_java
 from tests.crash.scenes import ClusterScene
-from tests.run.projects import land, ledger, rows, write_project
+from tests.runner.projects import land, ledger, rows, write_project
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:

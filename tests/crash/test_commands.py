@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.queries.inspect_checkpoint import inspect_checkpoint
+from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.gateway import kill_all
-from tests.run.former_jobs import JOBS, begin, land_more, table, unchanged
-from tests.run.test_rename import called, has_run, renamed, state, whole
+from tests.changes.former_jobs import JOBS, begin, land_more, table, unchanged
+from tests.starter.test_rename import called, has_run, renamed, state, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 RENAME = """
 import os, signal
 import headrace as hr
-from headrace.queries.identity import enter_name
-from headrace.queries.layout import layout_of
+from headrace.generations.identity import enter_name
+from headrace.generations.layout import layout_of
 project = hr.load({root!r})
 query = project.queries["new"]
 list(enter_name(project, query, layout_of(project, query)))

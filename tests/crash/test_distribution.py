@@ -22,7 +22,7 @@ from tests.connectors.sql.databases import Database
 from tests.crash.monitoring import committed_files
 from tests.crash.scenes import ClusterScene
 from tests.registered import layout_in
-from tests.run.projects import land
+from tests.runner.projects import land
 from tests.servers import Topics
 from tests.waiting import until
 

@@ -17,8 +17,7 @@ from headrace.connectors.sql import silence
 from headrace.contract import Observer
 from headrace.errors import Finding
 from tests.registered import layout_in
-
-from ..run.projects import land, land_text, rows, write_project
+from tests.runner.projects import land, land_text, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

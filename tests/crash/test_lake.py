@@ -10,7 +10,7 @@ import pytest
 from headrace.api import load, run, verify
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.crash.drivers import Driver, KillAt
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.projects import ledger, rows, write_project
-from tests.run.test_run import FRUIT
+from tests.runner.projects import ledger, rows, write_project
+from tests.runner.test_run import FRUIT
 
 pytestmark = pytest.mark.crash
 

@@ -24,7 +24,7 @@ from tests.crash.monitoring import committed_files
 from tests.crash.scenes import ClusterScene
 from tests.crash.test_cluster import knows_the_application
 from tests.registered import layout_in
-from tests.run.projects import land
+from tests.runner.projects import land
 from tests.waiting import until
 
 if TYPE_CHECKING:

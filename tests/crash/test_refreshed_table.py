@@ -10,8 +10,8 @@ import pytest
 from headrace.api import load, run, verify
 from headrace.model import AvailableNow
 from tests.crash.drivers import Driver, KillAt
-from tests.run.projects import land, ledger, rows, write_project
-from tests.run.test_refresh import BILLS, PRICES, sale, set_prices, uses
+from tests.runner.projects import land, ledger, rows, write_project
+from tests.runner.test_refresh import BILLS, PRICES, sale, set_prices, uses
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from headrace.checkpoint import Checkpoint
 from tests.crash.scenes import ClusterScene
 from tests.registered import layout_in
 from tests.rounds import rounds
-from tests.run.projects import land
+from tests.runner.projects import land
 from tests.waiting import until
 
 ROUNDS = int(os.environ.get("HEADRACE_STATE_ROUNDS", "4"))

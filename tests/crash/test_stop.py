@@ -24,7 +24,7 @@ from headrace.cli import main
 from headrace.model import AvailableNow
 from tests.registered import layout_in
 from tests.rounds import as_long
-from tests.run.projects import land, ledger, write_project
+from tests.runner.projects import land, ledger, write_project
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import LANDING, QUERY
+from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.queries.layout import history_file
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.cli.entry import main
+from tests.changes.former_jobs import PLAIN
 from tests.docs.blocks import ROOT, blocks, of_language
-from tests.run.former_jobs import PLAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.api import load, run, verify
 from tests.docs.blocks import projects
-from tests.run.projects import rows
+from tests.runner.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

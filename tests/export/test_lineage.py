@@ -27,9 +27,9 @@ from headrace.contract import Connector
 from headrace.errors import Finding, PlatformError, ProjectError
 from headrace.export import lineage
 from headrace.export.lineage import Dataset, Lineage, LineageStart, datasets
-from headrace.run.supervise import run
-from tests.run.projects import write_project
-from tests.run.test_run import FRUIT
+from headrace.runner.supervise import run
+from tests.runner.projects import write_project
+from tests.runner.test_run import FRUIT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,10 +18,10 @@ from headrace.contract import BatchRecord, BatchWork, Observed, Observer, Outcom
 from headrace.control.board import Board, Orders
 from headrace.errors import Finding
 from headrace.export.observers import Observers
-from headrace.run.stop import StopRequest
-from headrace.run.supervise import controlled
+from headrace.runner.stop import StopRequest
+from headrace.runner.supervise import controlled
 from tests.docs.blocks import ROOT, of_language
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 
 pytestmark = pytest.mark.plain
 

@@ -22,10 +22,10 @@ from headrace.errors import Finding, PlatformError
 from headrace.export import otlp
 from headrace.export.metrics import MetricsObserver
 from headrace.export.otlp import Otlp
-from headrace.run.supervise import run
+from headrace.runner.supervise import run
 from services.process import free_port
-from tests.run.projects import write_project
-from tests.run.test_run import FRUIT, TOTALS
+from tests.runner.projects import write_project
+from tests.runner.test_run import FRUIT, TOTALS
 
 from .test_metrics import BATCH
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from headrace.cli import main
+from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.queries.layout import history_file
 from services.process import free_port
 from tests.export.prometheus import RATE_INTERVAL, Prometheus, required, watching
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.services

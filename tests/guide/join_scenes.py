@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
-
-from ..run.projects import rows
-from ..run.test_run import Told
+from tests.runner.projects import rows
+from tests.runner.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord, Observer
 from headrace.errors import Finding
-
-from ..run.projects import rows
+from tests.runner.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import check, load, run
+from tests.runner.projects import rows
 
-from ..run.projects import rows
 from .scenes import land, play, project, query, source
 
 if TYPE_CHECKING:

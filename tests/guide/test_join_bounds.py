@@ -11,9 +11,9 @@ from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from headrace.model import Default
-from headrace.run.stop import StopRequest
+from headrace.runner.stop import StopRequest
+from tests.runner.test_run import Told
 
-from ..run.test_run import Told
 from .join_scenes import scene
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, verify
-
-from ..run.projects import land, write_project
-from ..run.test_refresh import running
+from tests.runner.projects import land, write_project
+from tests.runner.test_refresh import running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

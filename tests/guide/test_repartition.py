@@ -14,13 +14,13 @@ from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import HeadraceError
+from headrace.generations.layout import QueryLayout, history_file
 from headrace.history import History
-from headrace.queries.layout import QueryLayout, history_file
-from headrace.run import query_run
+from headrace.runner import query_run
 from headrace.spark.jvm.settings import default_partitions
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
-from tests.run.test_run import FRUIT, TOTALS, Told
+from tests.runner.projects import land, rows, write_project
+from tests.runner.test_run import FRUIT, TOTALS, Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,12 +20,12 @@ from headrace.cli.view.tables import status_table
 from headrace.contract import BatchRecord
 from headrace.errors import Finding, ProjectError
 from headrace.model.state_store import OPTIONS, PREFIX
-from headrace.run.start import start
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, settings
+from headrace.starter.start import start
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
-from tests.run.test_run import FRUIT, TOTALS, Told
+from tests.runner.projects import land, rows, write_project
+from tests.runner.test_run import FRUIT, TOTALS, Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import pytest
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
-from tests.run.test_run import Told
+from tests.runner.projects import land, rows, write_project
+from tests.runner.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

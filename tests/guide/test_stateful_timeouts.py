@@ -12,9 +12,9 @@ import pytest
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.model import AvailableNow
-from headrace.run.stop import StopRequest
-from tests.run.projects import land, rows, write_project
-from tests.run.test_run import Told
+from headrace.runner.stop import StopRequest
+from tests.runner.projects import land, rows, write_project
+from tests.runner.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

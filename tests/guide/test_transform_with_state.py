@@ -12,8 +12,8 @@ from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.inspect import state
 from headrace.spark.messages.refusals import finding_of
-from tests.run.projects import land, rows, write_project
-from tests.run.test_run import Told
+from tests.runner.projects import land, rows, write_project
+from tests.runner.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

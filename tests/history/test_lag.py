@@ -15,13 +15,13 @@ import pytest
 
 from headrace.api import load, status
 from headrace.contract import BatchRecord, Lag, SourceProgress
+from headrace.generations.layout import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags, lag, lags
 from headrace.model import Project
-from headrace.queries.layout import history_file
 from headrace.ui.standing import standings
 from tests.registered import layout_in
-from tests.run.projects import write_project
+from tests.runner.projects import write_project
 
 pytestmark = pytest.mark.plain
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from headrace.contract.observer import QueryState, State
+from headrace.generations import processes
 from headrace.history import History
 from headrace.history.pages import runs_of
-from headrace.queries import processes
 
 pytestmark = pytest.mark.plain
 RUN = """

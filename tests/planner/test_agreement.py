@@ -17,9 +17,9 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.model import Project
 from headrace.planner.verdict import list_refusals
-from headrace.run.start import start
+from headrace.starter.start import start
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
+from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,11 +14,11 @@ import headrace as hr
 from headrace import model
 from headrace.checkpoint.sources import SourceNames
 from headrace.frames.plan_builder import build, registered_tables
+from headrace.generations.form import QueryForm
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.forming import form_of
-from headrace.queries.form import QueryForm
-from headrace.run.plan import reader
+from headrace.starter.plan import reader
 
 from . import catalogue
 from .catalogue import Change

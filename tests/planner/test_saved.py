@@ -16,7 +16,7 @@ from headrace.model import Project
 from headrace.planner.difference import PlanDifference
 from headrace.planner.saved import read, save
 from headrace.planner.verdict import Judgement
-from tests.run.projects import land, rows, write_project
+from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.generations.form import QueryForm
 from headrace.planner.ends import TIME_ZONE, compare_settings
 from headrace.planner.time_zones import is_same_clock
-from headrace.queries.form import QueryForm
 
 pytestmark = pytest.mark.plain
 

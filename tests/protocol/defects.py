@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from headrace.change import adopt, change, rebuild, reset, rewind_copy
-from headrace.change.rewind import Rewind
+from headrace.changes import adopt, change, rebuild, reset, rewind_copy
+from headrace.changes.rewind import Rewind
 from headrace.checkpoint import handover, restore
 from headrace.checkpoint.archive import Archive
 from headrace.connectors.exactly_once import BatchWriter, acceptance, batches, text_ledger
@@ -36,9 +36,9 @@ from headrace.connectors.sql.takeover import TableAdoption
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, PlatformError
+from headrace.generations import identity, inspect_checkpoint, layout, lease, log, register
 from headrace.planner import verdict
-from headrace.queries import identity, inspect_checkpoint, layout, lease, log, register
-from headrace.run import plan, rename, start
+from headrace.starter import plan, rename, start
 from headrace.storage import numbered
 from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from headrace.change import pending
-from headrace.change.rebuild import Rebuild
-from headrace.change.reset import Reset
-from headrace.change.rewind import Rewind
+from headrace.changes import pending
+from headrace.changes.rebuild import Rebuild
+from headrace.changes.reset import Reset
+from headrace.changes.rewind import Rewind
+from headrace.generations.identity import register_project
 from headrace.model import Project
-from headrace.queries.identity import register_project
 from headrace.storage import store
 from tests.rounds import as_long, rounds
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from headrace.change import adopt, pending, rebuild, shadow
-from headrace.change.adopt import Adopt
-from headrace.change.comparison import RebuildReport
-from headrace.change.rebuild import Rebuild
-from headrace.change.reset import Reset
-from headrace.change.rewind import Rewind
+from headrace.changes import adopt, pending, rebuild, shadow
+from headrace.changes.adopt import Adopt
+from headrace.changes.comparison import RebuildReport
+from headrace.changes.rebuild import Rebuild
+from headrace.changes.reset import Reset
+from headrace.changes.rewind import Rewind
 from headrace.checkpoint import Archive, Checkpoint, PlannedBatch
 from headrace.connectors.exactly_once import batches as exactly_once
 from headrace.connectors.kafka import producer, topic_ledger, transactions
@@ -30,20 +30,20 @@ from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames import change_frames
+from headrace.generations import driver_lock, lease, log, manifest
+from headrace.generations.form import QueryForm
+from headrace.generations.identity import register_project, register_query
+from headrace.generations.layout import QueryLayout, layout_of, log_of
+from headrace.generations.lease import LEASE_SECONDS
+from headrace.generations.register import rebuild_register
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
-from headrace.queries import driver_lock, lease, log, manifest
-from headrace.queries.form import QueryForm
-from headrace.queries.identity import register_project, register_query
-from headrace.queries.layout import QueryLayout, layout_of, log_of
-from headrace.queries.lease import LEASE_SECONDS
-from headrace.queries.register import rebuild_register
-from headrace.run import plan as planning
-from headrace.run import start as starting
-from headrace.run.query_run import Request
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import PlanFacts
+from headrace.starter import plan as planning
+from headrace.starter import start as starting
+from headrace.starter.request import Request
 from headrace.storage import remembered, store
 
 from . import topics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import NOWHERE, Finding, SinkError, Where
-from headrace.queries.blame import named
+from headrace.generations.blame import named
 from headrace.spark.messages.failures import finding_of_message
 
 pytestmark = pytest.mark.plain

@@ -13,11 +13,11 @@ import pytest
 import headrace as hr
 from headrace.checkpoint import Checkpoint
 from headrace.errors import Finding
+from headrace.generations.manifest import forms
 from headrace.model import Project
-from headrace.queries.manifest import forms
-from headrace.run.state_store import key_order
+from headrace.starter.state_store import key_order
 from tests.registered import layout_in
-from tests.run.test_run import Told
+from tests.runner.test_run import Told
 
 from .written_checkpoints import QUERIES, WIDE, archive_of, land, of_others
 

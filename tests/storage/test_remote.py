@@ -18,7 +18,7 @@ import requests
 from headrace.checkpoint.archive import close, segments
 from headrace.checkpoint.logs import numbered_files
 from headrace.errors import PlatformError
-from headrace.queries import lease
+from headrace.generations import lease
 from headrace.storage import hdfs, json_lines, location, remote, s3
 from headrace.storage.durable import copy_file, create_file, move, publish, remove_tree, replace_file, size_of, swap
 from headrace.storage.hdfs import Hdfs

@@ -15,11 +15,11 @@ from starlette.testclient import TestClient
 from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
+from headrace.generations.layout import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.history.pages import SCANNED
 from headrace.model import Project
-from headrace.queries.layout import history_file
 from headrace.ui import server
 from headrace.ui.answers import Answers
 from headrace.ui.app import application

@@ -16,11 +16,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import headrace as hr
+from headrace.generations.form import QueryForm
+from headrace.generations.layout import history_file
+from headrace.generations.manifest import note_version, revision
 from headrace.history import History
 from headrace.model import Project
-from headrace.queries.form import QueryForm
-from headrace.queries.layout import history_file
-from headrace.queries.manifest import note_version, revision
 from headrace.ui.app import application
 from headrace.ui.graph import versions
 from headrace.ui.guard import ACTIONS, Guard, Tries

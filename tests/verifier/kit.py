@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import model
 from headrace.connectors.files.source import Files
 from headrace.contract import OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
+from headrace.generations.layout import QueryLayout
 from headrace.model import AvailableNow, Duration, NamedSource, Project, PythonTransform, Query, Transform, Watermark
-from headrace.queries.layout import QueryLayout
-from headrace.run.start import start
 from headrace.spark.stream.foreach_batch import ForEachBatch
+from headrace.starter.start import start
 from headrace.verifier.proof import verify
 from headrace.verifier.verdict import Verdict
 from tests.registered import layout_in

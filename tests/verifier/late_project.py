@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.api import load
 from headrace.model import Project
-from headrace.run.start import start
+from headrace.starter.start import start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

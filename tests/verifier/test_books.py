@@ -26,13 +26,14 @@ import pytest
 from headrace.checkpoint.sources import SourceNames
 from headrace.connectors.files.source import Files
 from headrace.contract import Boundary
+from headrace.generations.late_rows import with_late_query
+from headrace.generations.layout import QueryLayout
 from headrace.model import Default, Duration, NamedSource, Project, PythonTransform, Query, Target, Watermark
-from headrace.queries.late_rows import with_late_query
-from headrace.queries.layout import QueryLayout
-from headrace.run.late_output import LateOutput
-from headrace.run.query_run import Request, Running
-from headrace.run.source_health import QuarantineFiles
-from headrace.run.start import start_query
+from headrace.runner.late_output import LateOutput
+from headrace.runner.source_health import QuarantineFiles
+from headrace.starter.request import Request
+from headrace.starter.running import Running
+from headrace.starter.start import start_query
 from headrace.testing.kept import Kept
 from headrace.verifier.late_rows import write_late_rows
 from tests.registered import layout_in

@@ -15,12 +15,12 @@ import pytest
 import headrace as hr
 from headrace.contract import Observer
 from headrace.errors import CheckFailed, Finding, HeadraceError
-from headrace.queries.late_rows import newest_late_batch
-from headrace.run.late_output import LateOutput
-from headrace.run.stop import StopRequest
+from headrace.generations.late_rows import newest_late_batch
+from headrace.runner.late_output import LateOutput
+from headrace.runner.stop import StopRequest
 from headrace.verifier import late_rows
 from tests.registered import layout_in
-from tests.run.projects import rows
+from tests.runner.projects import rows
 from tests.verifier.late_project import BATCHES, land
 from tests.waiting import until
 

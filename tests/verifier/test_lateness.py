@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from headrace.api import late, load
 from headrace.errors import HeadraceError
-from headrace.run.start import start
+from headrace.starter.start import start
 from tests.verifier import late_project
 from tests.verifier.kit import scene
 from tests.verifier.test_late import LATE_LAST, windows

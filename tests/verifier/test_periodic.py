@@ -15,16 +15,16 @@ import headrace as hr
 from headrace.cli import main
 from headrace.contract import BatchRecord, Outcome
 from headrace.errors import Finding, HeadraceError
+from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.queries.layout import history_file
-from headrace.run.stop import StopRequest
+from headrace.runner.stop import StopRequest
 from headrace.verifier import periodic
 from headrace.verifier.periodic import PeriodicVerifier
 from headrace.verifier.scope import WHOLE, RowScope
 from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
-from tests.run.projects import land, write_project
-from tests.run.test_run import FRUIT, TOTALS, Told
+from tests.runner.projects import land, write_project
+from tests.runner.test_run import FRUIT, TOTALS, Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryRevision
 from headrace.model import PythonTransform
-from headrace.queries.form import QueryForm
-from headrace.queries.manifest import QueryRevision
 from headrace.verifier.batch_ranges import Range, ranges_of
 from tests.registered import layout_in
 from tests.verifier.kit import Row, Scene, scene, write

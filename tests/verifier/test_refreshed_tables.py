@@ -14,7 +14,7 @@ from headrace.frames import tables
 from headrace.frames.tables import TableVersions
 from headrace.model import Project
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
+from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.change.repair import Repair
+from headrace.changes.repair import Repair
 from headrace.cli.entry import main
 from headrace.contract import Boundary, SinkContext
 from headrace.errors import HeadraceError
+from headrace.generations.layout import QueryLayout
 from headrace.model import Project
-from headrace.queries.layout import QueryLayout
-from headrace.run.sink_work import SinkWork
+from headrace.starter.sink_work import SinkWork
 from tests.verifier.late_project import land, read, run
 from tests.verifier.test_replay import ran, root
 

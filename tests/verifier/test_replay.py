@@ -18,9 +18,9 @@ import headrace as hr
 from headrace.api import late, load, verify
 from headrace.contract import Boundary
 from headrace.errors import HeadraceError
+from headrace.generations.layout import history_file
 from headrace.history import History
 from headrace.model import Project
-from headrace.queries.layout import history_file
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.late_rows import apply_late_rows
 from headrace.verifier.verdict import Replayed
@@ -123,7 +123,7 @@ def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: Spa
 KILLED = """
 import os, signal, sys
 from headrace.api import load
-from headrace.queries.layout import layout_named as layout_in
+from headrace.generations.layout import layout_named as layout_in
 from headrace.frames.project_session import session
 from headrace.verifier.late_rows import apply_late_rows
 

@@ -23,15 +23,15 @@ from headrace.cli.options import (
 from headrace.cli.output import amount, json_text, say_below
 
 if TYPE_CHECKING:
-    from headrace.change.adopt import Adoption, AdoptionPlan, PlannedIs
-    from headrace.change.pending import AnyChange
-    from headrace.change.rebuild import Rebuild
-    from headrace.change.reset import ResetPlan
-    from headrace.change.rewind import RewindPlan
-    from headrace.change.shadow import RebuildStatus
+    from headrace.changes.adopt import Adoption, AdoptionPlan, PlannedIs
+    from headrace.changes.pending import AnyChange
+    from headrace.changes.rebuild import Rebuild
+    from headrace.changes.reset import ResetPlan
+    from headrace.changes.rewind import RewindPlan
+    from headrace.changes.shadow import RebuildStatus
     from headrace.contract import Held
+    from headrace.generations.changes import Choice
     from headrace.model import Project
-    from headrace.queries.changes import Choice
 
 SAMPLES = 5
 _BACK = "\n  take it back: headrace change undo {query}; delete the former: headrace change discard {query}"
@@ -387,7 +387,7 @@ def change_status(query: str, options: ProjectOptions) -> int:
     None is the usual answer. It needs no Spark.
     """
     project, name = options.with_query(query, may_lack_variables=True)
-    from headrace.change.pending import changes
+    from headrace.changes.pending import changes
 
     statuses = [status for pending in changes(project, name) if (status := pending.status) is not None]
 
@@ -419,7 +419,7 @@ def change_resume(query: str, options: ChangeArguments) -> int:
     """End the change of QUERY that was stopped or cut off."""
     project, name = options.with_query(query)
     change = _require_change(project, name, "resume")
-    from headrace.change.rebuild import Rebuild
+    from headrace.changes.rebuild import Rebuild
 
     if isinstance(change, Rebuild) and change.status is not None and change.status.phase == "building":
         return _apply_rebuild(change, options, asks=options.asks())
@@ -467,7 +467,7 @@ def change_register(options: ProjectOptions) -> int:
     Each query then has its first name: one that was renamed since is declared with renamed_from again.
     """
     project = options.project(may_lack_variables=True)
-    from headrace.queries.register import rebuild_register
+    from headrace.generations.register import rebuild_register
 
     found = rebuild_register(project.storage)
 
@@ -480,7 +480,7 @@ def change_register(options: ProjectOptions) -> int:
 
 def _require_change(project: Project, query: str, verb: str) -> AnyChange:
     """Return the change that is meant. Raises NothingToChange where there is none."""
-    from headrace.change.change import NothingToChange
+    from headrace.changes.change import NothingToChange
 
     pending = api.change(project, query)
     if pending is None:

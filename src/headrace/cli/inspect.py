@@ -15,7 +15,7 @@ from headrace.cli.output import amount, say_below, say_finding
 from headrace.cli.view.formatting import NOTHING, format_lag, instant, number, size_of
 
 if TYPE_CHECKING:
-    from headrace.queries.inspect_checkpoint import CheckpointFacts, Range
+    from headrace.generations.inspect_checkpoint import CheckpointFacts, Range
     from headrace.verifier.inspect_progress import BatchOffsets, SourceOffsets, Watermarks
     from headrace.verifier.inspect_state import StateLook
 

@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from headrace.change.shadow import RebuildStatus
+    from headrace.changes.shadow import RebuildStatus
     from headrace.cli.view.tables import Fitting
     from headrace.history import QueryStatus
     from headrace.model import Project
@@ -136,7 +136,7 @@ def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOpt
 
 def _rebuilds(project: Project) -> Iterator[RebuildStatus]:
     """Yield the rebuilds that are not done; one whose record is damaged is reported by that query's next start."""
-    from headrace.change.shadow import rebuild_status
+    from headrace.changes.shadow import rebuild_status
 
     for name in project.queries:
         with suppress(HeadraceError):

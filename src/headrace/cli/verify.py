@@ -20,7 +20,7 @@ from headrace.cli.view.formatting import duration, instant, number
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headrace.change.repair import RepairPlan
+    from headrace.changes.repair import RepairPlan
     from headrace.model import Project
     from headrace.verifier.verdict import Difference, Lateness, Replayed, Verdict
 

@@ -15,8 +15,8 @@ from typing import Any
 from headrace.control.board import OrderAnswer, Verb, who
 from headrace.control.server import ALREADY_STOPPING, clear, is_own, sockets
 from headrace.errors import Finding, HeadraceError
-from headrace.queries.processes import birth
-from headrace.queries.register import read_register
+from headrace.generations.processes import birth
+from headrace.generations.register import read_register
 
 # A process that is gone refuses at once; one on a machine that is overloaded may take this long to answer.
 HELLO_SECONDS = 30.0

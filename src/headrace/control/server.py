@@ -25,7 +25,7 @@ from typing import Any
 
 from headrace.control.board import VERBS, Board, Order, OrderAnswer, Orders
 from headrace.errors import Finding
-from headrace.queries.processes import birth
+from headrace.generations.processes import birth
 from headrace.redaction import redacted
 
 LONGEST_REQUEST = 65_536

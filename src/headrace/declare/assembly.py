@@ -29,9 +29,9 @@ from headrace.declare.decorators import parse_trigger
 from headrace.declare.option_values import OptionValueError, read_option
 from headrace.declare.variables import NO_HOME, Variables, expand_home
 from headrace.errors import Finding, PlatformError, ProjectError, Where, nearest
+from headrace.generations.late_rows import late_names
 from headrace.model import Trigger
 from headrace.model.project import paths_of
-from headrace.queries.late_rows import late_names
 from headrace.redaction import remember_settings
 from headrace.storage.location import reach
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames.plan_builder import TableRefused, build, value_of
+from headrace.generations.layout import QueryLayout
 from headrace.model import NamedSource, Project, Query, Table
-from headrace.queries.layout import QueryLayout
 from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.spark.jvm.settings import WHOLE_JSON
 from headrace.spark.messages.failures import python_error

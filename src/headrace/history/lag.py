@@ -14,10 +14,10 @@ from headrace.checkpoint.prefix import committed_prefix
 from headrace.checkpoint.sources import SourceNames, further_uses, source_of
 from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
+from headrace.generations.layout import QueryLayout, history_file, layout_of
+from headrace.generations.source_names import read_source_names
 from headrace.history import History, QueryStatus
 from headrace.model import NamedSource, Project, Query
-from headrace.queries.layout import QueryLayout, history_file, layout_of
-from headrace.queries.source_names import read_source_names
 
 # How long all sources together may take to answer who asks, and for how long their answer counts as of now.
 ANSWER_SECONDS = 4.0

@@ -15,8 +15,8 @@ from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, ChangeCounts, Lag
 from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding, PlainData
+from headrace.generations.processes import birth
 from headrace.history.health import find_wrong_times
-from headrace.queries.processes import birth
 from headrace.units import instant
 
 

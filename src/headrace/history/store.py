@@ -17,9 +17,9 @@ from typing import Any
 from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
+from headrace.generations.processes import birth
 from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer_history, no_history
 from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of
-from headrace.queries.processes import birth
 from headrace.redaction import redacted
 from headrace.units import instant
 

@@ -15,11 +15,11 @@ from headrace.declare.declarations import Declared, DeclaredQuery, DeclaredSetti
 from headrace.declare.faults import display_path, is_collecting, where_of_frame
 from headrace.declare.variables import NoText, Variables, read_text
 from headrace.errors import Finding, ProjectError, Where
+from headrace.generations.late_rows import late_names, with_late_query
 from headrace.loader import document, modules, sql, targets, yaml_queries
 from headrace.loader.document import DocumentEntry, DocumentReading
 from headrace.loader.modules import ProjectFiles, find, nothing_at
 from headrace.loader.yaml_queries import Select, WrittenQuery
-from headrace.queries.late_rows import late_names, with_late_query
 from headrace.units import Duration
 
 _SECTIONS = ("sources", "tables", "views", "queries")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.checks.change_data import options_of
+from headrace.generations.form import QueryForm
 from headrace.model import Project, Query
 from headrace.planner.difference import Kind, PlanDifference, text_of
-from headrace.queries.form import QueryForm
 
 _REBUILT = "what is stored was kept by the former one, and no change that is to come puts it right"
 _FROM_NOW_ON = "changes that come from now on follow the new one, and what is stored the former one"

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from headrace.generations.form import OperatorForm, QueryForm
 from headrace.planner.change_data import compare_changes
 from headrace.planner.difference import Kind, PlanDifference, compare_functions
 from headrace.planner.ends import compare_ends, find_renamed_sources
-from headrace.queries.form import OperatorForm, QueryForm
 
 _REORDERED = "in another order"
 # A column with its type, a text or a number; and a comparison of two of them.

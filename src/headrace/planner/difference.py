@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.declare.faults import display_path
 from headrace.errors import NOWHERE, Where
+from headrace.generations.form import QueryForm
 from headrace.model import Project, Query, Table
 from headrace.planner.code.meaning import compare_meanings as python_differences
 from headrace.planner.code.meaning import name_of
 from headrace.planner.code.objects import shown_module
-from headrace.queries.form import QueryForm
 from headrace.user_source import parse as parse_python
 
 Kind: TypeAlias = Literal["same", "safe", "forward", "rebuild", "forbidden"]

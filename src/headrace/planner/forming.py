@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import SourceNames, source_of
+from headrace.generations.form import QueryForm
 from headrace.model import Project, PythonTransform, Query, Table
 from headrace.planner.change_data import change_facts
 from headrace.planner.code.meaning import libraries_in, read_meaning
@@ -24,7 +25,6 @@ from headrace.planner.code.objects import BY_SESSION
 from headrace.planner.code.values import digest_of
 from headrace.planner.ends import TIME_ZONE, sink_facts, source_facts, without_root
 from headrace.planner.normal import normalise
-from headrace.queries.form import QueryForm
 from headrace.redaction import SECRET_NAME
 from headrace.spark.plans.analysed import parse_text
 from headrace.spark.plans.plan_json import Node, PlanTree, StaticInput, plan_tree

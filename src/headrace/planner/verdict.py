@@ -11,15 +11,15 @@ from headrace.checkpoint.logs import Part
 from headrace.checkpoint.sources import SourceNames
 from headrace.checks.user_functions import find_calls, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
+from headrace.generations.blame import anew, reset_command
+from headrace.generations.form import FORMAT, QueryForm
+from headrace.generations.layout import layout_of_entry, newest_of
+from headrace.generations.manifest import QueryRevision, changed_line, forms
+from headrace.generations.register import read_register
 from headrace.model import Project, PythonTransform, Query
 from headrace.planner.code.meaning import name_of, reasons_not_compared
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import Kind, PlanDifference, locate, worst
-from headrace.queries.blame import anew, reset_command
-from headrace.queries.form import FORMAT, QueryForm
-from headrace.queries.layout import layout_of_entry, newest_of
-from headrace.queries.manifest import QueryRevision, changed_line, forms
-from headrace.queries.register import read_register
 
 SHOWN = 160
 

@@ -17,8 +17,8 @@ from headrace.errors import CheckFailed, ProjectError
 from headrace.frames.plan_builder import registered_tables
 from headrace.loader.sql import transform as sql_transform
 from headrace.model import Project, PythonTransform, Query, Transform
-from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings, borrow, modifiable_settings
+from headrace.starter.state_store import session_settings
 from headrace.testing.given import GivenRows, Inlet, make_inlets, with_stand_ins
 from headrace.testing.given_tables import GivenTables
 from headrace.testing.rows import ResultRows, collect_rows

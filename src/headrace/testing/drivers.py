@@ -16,11 +16,12 @@ from headrace.checkpoint.logs import Part, replace_file
 from headrace.checks.change_data import options_of
 from headrace.contract import BatchRecord, Boundary, Sink, readable_back
 from headrace.errors import ProjectError
+from headrace.generations.identity import sink_context
+from headrace.generations.layout import layout_of
 from headrace.model import Default, Project, Query, Target
-from headrace.queries.identity import sink_context
-from headrace.queries.layout import layout_of
-from headrace.run.query_run import Request, Running
-from headrace.run.start import start_query
+from headrace.starter.request import Request
+from headrace.starter.running import Running
+from headrace.starter.start import start_query
 from headrace.testing.batch_answer import key_of, open_session
 from headrace.testing.events import (
     Clock,

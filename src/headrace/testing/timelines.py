@@ -16,9 +16,9 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.plan_builder import build, registered_tables
+from headrace.generations.layout import layout_of
 from headrace.markup import table, whole
 from headrace.model import Project, Query, Transform
-from headrace.queries.layout import layout_of
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans.operators import DEDUPLICATIONS

@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from headrace.checks.state_bounds import window_lengths
 from headrace.errors import HeadraceError
+from headrace.generations.layout import history_file, layout_of
 from headrace.history import History, pages
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query
-from headrace.queries.layout import history_file, layout_of
 from headrace.ui.graph import definition, graph, versions
 from headrace.ui.live import Live, Shared
 from headrace.ui.looks import ROWS_MOST, Looks, Refused

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.tables import Tables, TableVersions, Use, in_force
+from headrace.generations.form import QueryForm
+from headrace.generations.layout import QueryLayout
+from headrace.generations.manifest import QueryRevision, forms
 from headrace.model import Project, Query
 from headrace.planner.comparison import compare_forms as compare_forms
 from headrace.planner.difference import worst
-from headrace.queries.form import QueryForm
-from headrace.queries.layout import QueryLayout
-from headrace.queries.manifest import QueryRevision, forms
 from headrace.spark.plans import plan_rewrite as plans
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.operators import stateful

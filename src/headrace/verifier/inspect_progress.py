@@ -18,11 +18,11 @@ from headrace.checkpoint.sources import SourceNames, log_entries, source_of
 from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
+from headrace.generations.blame import commanded
+from headrace.generations.layout import QueryLayout, history_file, layout_of
+from headrace.generations.source_names import read_source_names
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.queries.blame import commanded
-from headrace.queries.layout import QueryLayout, history_file, layout_of
-from headrace.queries.source_names import read_source_names
 from headrace.units import Duration, instant
 
 

@@ -12,14 +12,14 @@ from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.frames.project_session import borrow
+from headrace.generations.blame import commanded
+from headrace.generations.inspect_checkpoint import require_usable
+from headrace.generations.layout import layout_of
 from headrace.model import Project, Query
-from headrace.queries.blame import commanded
-from headrace.queries.inspect_checkpoint import require_usable
-from headrace.queries.layout import layout_of
-from headrace.run.state_store import checkpoint_format
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import sentence_of
 from headrace.spark.stream.state import PARTITIONS, read_state
+from headrace.starter.state_store import checkpoint_format
 from headrace.storage.durable import size_of
 
 if TYPE_CHECKING:

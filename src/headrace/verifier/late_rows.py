@@ -21,16 +21,16 @@ from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
+from headrace.generations.blame import commanded
+from headrace.generations.identity import sink_context
+from headrace.generations.late_rows import LATE_NAMES, late_file
+from headrace.generations.layout import QueryLayout, layout_of
 from headrace.model import Project, Query
-from headrace.queries.blame import commanded
-from headrace.queries.identity import sink_context
-from headrace.queries.late_rows import LATE_NAMES, late_file
-from headrace.queries.layout import QueryLayout, layout_of
-from headrace.run.query_run import Reached
-from headrace.run.sink_work import require_stopped
-from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
+from headrace.starter.request import Reached
+from headrace.starter.sink_work import require_stopped
+from headrace.starter.state_store import session_settings
 from headrace.storage.durable import replacing
 from headrace.storage.private import writing_to
 from headrace.verifier.answer import BatchAnswer, BatchQuery

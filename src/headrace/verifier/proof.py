@@ -14,18 +14,18 @@ from headrace.contract import readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
+from headrace.generations.blame import with_command
+from headrace.generations.changes import require_ended
+from headrace.generations.facts import StartFacts
+from headrace.generations.identity import sink_context
+from headrace.generations.layout import QueryLayout, history_file, layout_of
+from headrace.generations.location import waiting_renames
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
-from headrace.queries.blame import with_command
-from headrace.queries.changes import require_ended
-from headrace.queries.facts import StartFacts
-from headrace.queries.identity import sink_context
-from headrace.queries.layout import QueryLayout, history_file, layout_of
-from headrace.queries.location import waiting_renames
-from headrace.run.moved_project import unmoved_findings
-from headrace.run.state_store import session_settings
 from headrace.spark.jvm.session_conf import apply_settings
+from headrace.starter.moved_project import unmoved_findings
+from headrace.starter.state_store import session_settings
 from headrace.verifier.answer import BatchQuery
 from headrace.verifier.batch_ranges import ranges_of, report_several_forms
 from headrace.verifier.cause import explain

@@ -19,11 +19,11 @@ from headrace.connectors.catalog.source import CatalogTable
 from headrace.contract import OUTPUT_MODES, BatchRecord
 from headrace.errors import Finding, SourceError
 from headrace.model import Duration, Every
-from headrace.run.stop import StopRequest
+from headrace.runner.stop import StopRequest
 from headrace.testing.conformance import NAME, forget_commit
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
-from tests.run.test_run import Told
+from tests.runner.projects import land, rows, write_project
+from tests.runner.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.run.former_jobs import PLAIN, begin, land_more, stream, unchanged
+from tests.changes.former_jobs import PLAIN, begin, land_more, stream, unchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

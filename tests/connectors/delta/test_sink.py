@@ -22,7 +22,7 @@ from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.testing.conformance import forget_commit
 from tests.connectors.clients import delta_rows
 from tests.connectors.suites import UsualSinkConformance, only
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,8 @@ import pytest
 import headrace as hr
 from headrace.errors import Finding
 from headrace.verifier.proof import verify
-from tests.run.projects import rows
-from tests.run.test_run import Told
+from tests.runner.projects import rows
+from tests.runner.test_run import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

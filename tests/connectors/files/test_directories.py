@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import Finding
 from headrace.verifier.proof import verify
-from tests.run.projects import rows
+from tests.runner.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

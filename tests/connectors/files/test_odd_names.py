@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.history.lag import lag
 from headrace.verifier.proof import verify
 from tests.registered import layout_in
-from tests.run.projects import rows
+from tests.runner.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

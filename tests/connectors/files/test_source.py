@@ -18,8 +18,8 @@ from headrace.storage.store import StoreEntry
 from headrace.testing.conformance import NAME, drain, prefix_of
 from headrace.verifier.proof import verify
 from tests.registered import layout_in
-from tests.run.projects import rows, write_project
-from tests.run.test_run import FRUIT, TOTALS, Told
+from tests.runner.projects import rows, write_project
+from tests.runner.test_run import FRUIT, TOTALS, Told
 from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:

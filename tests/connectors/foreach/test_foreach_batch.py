@@ -14,7 +14,7 @@ from headrace.contract import OutputMode
 from headrace.spark.jvm.gateway import working_directory
 from headrace.testing.conformance import forget_commit
 from tests.registered import layout_in
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
+from tests.changes.former_jobs import PLAIN, begin, land, land_more, stream, unchanged
 from tests.connectors.iceberg import tables as iceberg_tables
-from tests.run.former_jobs import PLAIN, begin, land, land_more, stream, unchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

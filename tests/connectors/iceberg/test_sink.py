@@ -11,11 +11,11 @@ import pytest
 
 from headrace.api import check, load, run, verify
 from headrace.errors import Finding, HeadraceError
-from headrace.queries.identity import sink_context
+from headrace.generations.identity import sink_context
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.registered import layout_in
-from tests.run.projects import land, rows, write_project
+from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

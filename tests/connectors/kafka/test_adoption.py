@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
-from tests.run.former_jobs import PLAIN, table, unchanged
+from tests.changes.former_jobs import PLAIN, table, unchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

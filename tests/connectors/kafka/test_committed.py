@@ -20,7 +20,7 @@ from headrace.contract import Lag, SourceBatch, SourcePrefix
 from headrace.history import lag
 from tests.connectors.kafka.test_source import collected, ran, refused, sale, write
 from tests.connectors.kafka.test_transactions import committed
-from tests.run.projects import rows
+from tests.runner.projects import rows
 from tests.servers import Topics
 from tests.waiting import eventually
 

@@ -13,12 +13,12 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.errors import SourceError
+from headrace.generations.layout import layout_of
 from headrace.history.lag import read_committed_prefixes
-from headrace.queries.layout import layout_of
-from headrace.run import source_health
-from headrace.run.start import start
+from headrace.runner import source_health
+from headrace.starter.start import start
 from tests.connectors.kafka.test_source import ran, refused, sale, write
-from tests.run.projects import rows
+from tests.runner.projects import rows
 from tests.servers import Topics
 from tests.waiting import eventually
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 from tests.servers import Topics
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.connectors.clients import newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.suites import UsualSinkConformance
 from tests.connectors.test_triggers import Suite
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 from tests.servers import Topics
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from headrace.verifier.proof import verify
 from services import KafkaServer
 from services.process import free_port
 from tests.connectors.suites import only
-from tests.run.projects import rows
+from tests.runner.projects import rows
 from tests.servers import Topics, running
 
 if TYPE_CHECKING:

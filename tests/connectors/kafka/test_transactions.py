@@ -19,12 +19,12 @@ from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.transactions import KafkaBatches
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import CheckpointError, Fenced, SinkError
-from headrace.queries.identity import sink_context
+from headrace.generations.identity import sink_context
 from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.suites import UsualSinkConformance
 from tests.registered import layout_in
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 from tests.servers import Topics
 from tests.waiting import eventually
 

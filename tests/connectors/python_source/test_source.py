@@ -12,7 +12,7 @@ from headrace.connectors.python_source.source import Python
 from headrace.errors import HeadraceError
 from headrace.testing.conformance import forget_commit
 from tests.registered import layout_in
-from tests.run.projects import rows
+from tests.runner.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

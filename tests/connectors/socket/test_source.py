@@ -16,10 +16,10 @@ from headrace.connectors.socket.source import Socket
 from headrace.contract import BatchRecord, Observer
 from headrace.errors import Finding, SourceError
 from headrace.model import AvailableNow, Default
-from headrace.run.stop import StopRequest
+from headrace.runner.stop import StopRequest
 from headrace.testing.conformance import NAME, drain_live
 from tests.connectors.socket.lines import LineServer
-from tests.run.projects import rows
+from tests.runner.projects import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

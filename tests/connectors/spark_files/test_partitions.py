@@ -16,7 +16,7 @@ from headrace.connectors.delta import batches
 from headrace.connectors.spark_files import formats as file_form
 from headrace.errors import Finding
 from headrace.spark.jvm.session_conf import apply_settings
-from tests.run.projects import land, write_project
+from tests.runner.projects import land, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

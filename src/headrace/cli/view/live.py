@@ -18,9 +18,9 @@ from headrace.cli.view.lines import FINISHING, STOPPING, RunView
 from headrace.cli.view.tables import Row, live_table
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
+from headrace.generations.layout import layout_of
 from headrace.history.lag import lag
 from headrace.model import Project
-from headrace.queries.layout import layout_of
 
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
 LINES_BESIDE = 4

@@ -18,8 +18,8 @@ from headrace.contract.observer import Level, QueryState
 
 if TYPE_CHECKING:
     from headrace.contract import BatchWork
+    from headrace.generations.inspect_checkpoint import StoredStatus
     from headrace.history import QueryStatus
-    from headrace.queries.inspect_checkpoint import StoredStatus
 
 STYLES: Mapping[Level, str] = {"good": "green", "warning": "yellow", "bad": "bold red", "idle": ""}
 NUMBERS = ("batch", "rows in", "rows/s", "duration", "state rows", "cache hits", "restarts")

@@ -1,0 +1,356 @@
+"""A query brought back to the end of an earlier batch: its checkpoint, its records and its result together.
+
+The record of what is intended comes first. The directory as it will be is made next to the present one, and the sink
+goes back in a transaction of its own; the record that it is done makes the new directory the live one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, ClassVar
+
+from headrace.changes import rewind_copy
+from headrace.changes.change import Change, readers
+from headrace.checkpoint import Archive, Checkpoint, committed_prefix
+from headrace.checkpoint.repartitions import Repartitions
+from headrace.checkpoint.restore import Past
+from headrace.contract import Held, SinkContext, SinkRewind
+from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
+from headrace.generations.changes import ChangeStatus
+from headrace.generations.late_rows import newest_late_batch
+from headrace.generations.layout import QueryLayout, history_file, layout_of, log_of, newest_of
+from headrace.generations.location import former_location, table_before
+from headrace.generations.log import Directory, LogRecord
+from headrace.generations.source_names import read_source_names
+from headrace.history import History
+from headrace.model import Project, Query
+from headrace.starter.sink_work import ignore
+from headrace.storage.durable import replace_file
+from headrace.storage.private import writing_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewindPlan(PlainData):
+    """What a rewind does: the batches after `batch`, up to `newest`, are taken back.
+
+    planned_at, newest_at: when the two were planned; None: not known. held: what changes in the sink. lost: what does
+    not come again. notes: what is to be known besides. continues: it ends a rewind that was cut off.
+    """
+
+    query: str
+    generation: int
+    batch: int
+    newest: int
+    planned_at: str | None
+    newest_at: str | None
+    held: tuple[Held, ...]
+    lost: tuple[str, ...]
+    notes: tuple[str, ...]
+    continues: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewindResult(PlainData):
+    """What was done, and the batch that the next start continues after."""
+
+    optional: ClassVar[tuple[str, ...]] = ("plan",)
+    query: str
+    done: str
+    generation: int
+    batch: int | None
+    plan: RewindPlan | None = None
+
+
+class Rewind(Change[RewindPlan, RewindResult]):
+    """A query brought back to the end of batch `to_batch`, or of the last one that was planned by `to_time`."""
+
+    name, _done = "rewind", "rewound"
+
+    def __init__(
+        self,
+        project: Project,
+        query: str,
+        *,
+        to_batch: int | None = None,
+        to_time: datetime | None = None,
+        spark: SparkSession | None = None,
+    ) -> None:
+        super().__init__(project, query, spark=spark)
+        self.to_batch, self.to_time = to_batch, to_time
+
+    @property
+    def status(self) -> ChangeStatus | None:
+        record = log_of(layout_of(self.project, self.query))
+        current = None if record is None else record.current
+        batch = None if current is None else current.facts.get("batch")
+        return self._status_of(f"was rewound to the end of batch {batch}")
+
+    # ------------------------------------------------------------------------------------------------- the steps
+
+    def _preview(self) -> RewindPlan:
+        if self.record.is_between:
+            return self._begun(self.record)
+        past = self._past(self.live)
+        batch, newest = self._batch(past), past.checkpoint.last_batch
+        if newest is None:
+            raise self._nothing_to_rewind("it has planned no batch yet")
+        self._require_possible()
+        self._require_reached(past, batch)
+        if self.query.late and newest_late_batch(self.live) > batch:
+            why = f"query '{self.query.late}' has taken late rows of later batches, which would come again"
+            fix = f"name a later batch; or headrace reset {self.query.name}, and headrace reset {self.query.late}"
+            raise self._refused(why, fix)
+        context = self.context(self.live)
+        with self.named():
+            held = tuple(self._ability().taken_back(context, batch, self.session))
+        if batch == newest and not held:
+            raise self._nothing_to_rewind(f"batch {batch} is its newest, and its sink holds nothing that came later")
+        # What was shown is what is done, whatever batch the time would name meanwhile.
+        self.to_batch, self.to_time = batch, None
+        return RewindPlan(
+            query=self.query.name,
+            generation=self.live.generation,
+            batch=batch,
+            newest=newest,
+            planned_at=utc_text(past.planned_ms(batch)),
+            newest_at=utc_text(past.planned_ms(newest)),
+            held=held,
+            lost=tuple(lost(self.project, self.query, self.live, batch, newest)),
+            notes=tuple(notes(self.project, self.query, batch)),
+        )
+
+    def _applied(self, reached: Callable[[str], None]) -> RewindResult:
+        plan = self._preview()
+        if not plan.continues and (kept := self._kept()):
+            # Of two rewinds the later one can be undone.
+            self._delete_kept(kept, ignore)
+        live, own = self.live, self._next(self.live.generation)
+        if not plan.continues:
+            self._begin(own, batch=plan.batch, newest=plan.newest)
+        else:
+            # By a record of its own, so that the process that began it can do nothing more.
+            is_made = self.record.target is not None and live.at(self.record.target).made_by.exists()
+            self._enter("intent", target=self.record.target if is_made else own)
+        reached("recorded")
+        record = self.record
+        assert record.target is not None
+        new = live.at(record.target)
+        with writing_to(live.folder):
+            if not new.made_by.exists():
+                rewind_copy.make(self._past(live), live, new, plan.batch, record)
+        reached("made")
+        try:
+            with self.named():
+                self._ability().go_back(self._mark("there", live), plan.batch, self.session)
+        except NothingChanged:
+            if not plan.continues:
+                self._enter("undone", target=None)
+                self._remove_unreachable()
+            raise
+        reached("sink")
+        with writing_to(live.folder):
+            self._take_batches(plan.batch)
+            rewind_copy.forget_late_rows(live, plan.batch)
+            reached("history")
+        self._complete()
+        reached("done")
+        return self._result("rewind", plan)
+
+    def _undone(self, reached: Callable[[str], None]) -> RewindResult:
+        self._undo_begins(self._require_unchanged)
+        reached("recorded")
+        old = self.live.at(self._former)
+        try:
+            with self.named():
+                self._ability().undo(self._mark("back", old), self.record.facts["batch"], self.session)
+        except NothingChanged:
+            self._undo_fails()
+            raise
+        reached("sink")
+        self._restore_batches(old)
+        reached("history")
+        self._end_undoing()
+        reached("done")
+        return self._result("undo")
+
+    def _discarded(self, reached: Callable[[str], None]) -> RewindResult:
+        record = self.record
+        if record.is_between:
+            way = "a rewind" if record.kind == "intent" else "the undoing of a rewind"
+            raise self._refused(f"{way} was cut off", f"end it first: {self._then('resume')}")
+        kept = self._kept()
+        if not kept and record.kind != "discarding":
+            raise self._nothing_to_rewind("no rewind has set anything aside")
+        self._delete_kept(kept, reached)
+        return self._result("discard")
+
+    def _kept(self) -> tuple[Directory, ...]:
+        """The directories of the live generation that rewinds have put out of use."""
+        generation = self.record.live.generation
+        return tuple(directory for directory in self.record.kept if directory.generation == generation)
+
+    def _forget(self, context: SinkContext) -> None:
+        self._ability().forget(context, self.session)
+
+    # ------------------------------------------------------------------------------------------- what is possible
+
+    def _begun(self, begun: LogRecord) -> RewindPlan:
+        if begun.kind == "undoing":
+            raise self._refused("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
+        batch, newest = int(begun.facts["batch"]), int(begun.facts["newest"])
+        if self.to_time is not None or self.to_batch not in (None, batch):
+            why = f"a rewind to batch {batch} was begun and cut off"
+            way = f"end it: {self._command(f'--to-batch {batch}')}; or take it back: {self._then('undo')}"
+            raise self._refused(why, way)
+        return RewindPlan(
+            query=self.query.name,
+            generation=begun.live.generation,
+            batch=batch,
+            newest=newest,
+            planned_at=None,
+            newest_at=None,
+            held=(),
+            lost=(),
+            notes=tuple(notes(self.project, self.query, batch)),
+            continues=True,
+        )
+
+    def _past(self, layout: QueryLayout) -> Past:
+        checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
+        since = max(changes.batches(checkpoint), default=0)
+        return Past.of(checkpoint, Archive(layout.archive), partitions=changes.partitions(checkpoint), since=since)
+
+    def _batch(self, past: Past) -> int:
+        if self.to_batch is not None and self.to_time is None:
+            return self.to_batch
+        if self.to_time is None or self.to_batch is not None:
+            raise self._refused("give either a batch or a time", self._command("--to-batch N"))
+        batch = past.at(round(self.to_time.timestamp() * 1000))
+        if batch is None:
+            why = "no batch that is known was planned so early"
+            raise self._refused(why, "name a later time; `headrace reset` begins at the sources' beginning")
+        return batch
+
+    def _require_possible(self) -> None:
+        query = self.query
+        if table_before(self.project, query, self.live) is not None:
+            why = "its table is to be renamed, which the next start does"
+            raise self._refused(why, f"start it first: headrace run {query.name}; or remove renamed_from")
+        if (former := former_location(self.project, query, self.live)) is not None:
+            why = f"its batches were written to {former}, which is not its sink any more"
+            raise self._refused(why, "name the former sink again")
+        if why := self._ability().hindrance(query.mode):
+            raise self._stays(why)
+
+    def _ability(self) -> SinkRewind:
+        sink = self.query.sink
+        if sink.rewind is None:
+            raise self._stays(f"what the sink {type(sink).__name__} was given stays there")
+        return sink.rewind
+
+    def _stays(self, why: str) -> CheckFailed:
+        way = self._other_way(declares=hasattr(self.query.sink, "rewindable"))
+        return self._refused(f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
+
+    def _require_reached(self, past: Past, batch: int) -> None:
+        """Raise CheckFailed where the checkpoint or the sink does not reach back to the end of `batch`."""
+        context = self.context(self.live)
+        with self.named():
+            kept = self._ability().earliest(context, batch, self.session)
+        why = past.blocker(batch)
+        behind = kept is None or batch < kept
+        if not why and not behind:
+            return
+        if not why:
+            why = f"its sink has kept what was there before only since batch {kept}"
+        earliest = None if kept is None else past.earliest(kept)
+        if earliest is None:
+            raise self._refused(why, f"no batch can be gone back to; {self._other_way(declares=False)}")
+        fix = f"batch {earliest} is the earliest: {self._command(f'--to-batch {earliest}')}"
+        raise self._refused(why, f"{fix}; {self._other_way(declares=False)}")
+
+    def _require_unchanged(self, record: LogRecord) -> None:
+        planned = Checkpoint(self.live.checkpoint).last_batch
+        if record.target != self.record.live or planned != record.facts["batch"]:
+            why = "it has run since, and what it has written would be lost"
+            raise self._irreversible(why, f"rewind it once more, or delete the rest: {self._then('discard')}")
+        if record.former is None or not self.live.at(record.former).home.exists():
+            raise self._irreversible("what it was before is gone", f"delete the rest: {self._then('discard')}")
+
+    def _other_way(self, *, declares: bool) -> str:
+        query = self.query
+        anew = f"headrace rebuild {query.name}" if query.sink.swap is not None else f"headrace reset {query.name}"
+        later = "declare rewindable: 7 days on the sink, for the batches to come; " if declares else ""
+        return f"{later}recompute the result from the sources: {anew}"
+
+    # -------------------------------------------------------------------------------------------------- the history
+
+    def _take_batches(self, batch: int) -> None:
+        """Take the batches that come again out of the history; one that cannot be written is no reason to stop."""
+        file, kept = history_file(self.project.local_storage), self.live.former_batches
+        if file.exists():
+            with suppress(HeadraceError), History.open(file) as history:
+                history.take_batches(
+                    self.query.name,
+                    self.live.generation,
+                    batch,
+                    lambda batches: replace_file(kept, json.dumps(batches)),
+                )
+
+    def _restore_batches(self, old: QueryLayout) -> None:
+        file, kept = history_file(self.project.local_storage), old.former_batches
+        if file.exists() and kept.exists():
+            with suppress(HeadraceError, ValueError), History.open(file) as history:
+                history.restore_batches(self.query.name, old.generation, json.loads(kept.read_text()))
+
+    # ---------------------------------------------------------------------------------------------- what is told
+
+    def _nothing_to_rewind(self, why: str) -> CheckFailed:
+        return self._nothing(f"there is nothing to rewind of query '{self.query.name}': {why}")
+
+    def _result(self, done: str, plan: RewindPlan | None = None) -> RewindResult:
+        layout = newest_of(self.live)
+        batch = Checkpoint(layout.checkpoint).last_batch
+        return RewindResult(query=layout.query, done=done, generation=layout.generation, batch=batch, plan=plan)
+
+
+def utc_text(time_ms: int | None) -> str | None:
+    """A time as ISO 8601 in UTC."""
+    if time_ms is None:
+        return None
+    moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def lost(project: Project, query: Query, layout: QueryLayout, batch: int, newest: int) -> Iterator[str]:
+    """What the sources will not give again of the batches after `batch`, as far as that is seen without a JVM."""
+    checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
+    names = read_source_names(project, query, layout)
+    for source in project.sources_of(query):
+        facts = source.connector.facts
+        if facts.ephemeral or not facts.replayable:
+            yield f"source '{source.name}' does not keep what it has given: its rows of these batches do not come again"
+            continue
+        try:
+            prefix = committed_prefix(checkpoint, archive, names, newest, since=batch + 1)
+            source.connector.ensure_available(prefix[source.name])
+        except SourceError as error:
+            yield f"source '{source.name}': {error.findings[0].what}"
+        except CheckpointError:
+            continue  # The archive lacks a batch: what it took is not known.
+
+
+def notes(project: Project, query: Query, batch: int) -> Sequence[str]:
+    """What is to be known of a rewind."""
+    found = [
+        f"query '{name}' reads the result, and has read rows that are taken back; rewind or reset it as well"
+        for name in readers(project, query)
+    ]
+    return [*found, f"what its sources gave after batch {batch} is read again by the next start"]

@@ -1,0 +1,87 @@
+"""A query's directory as it was at the end of an earlier batch, made next to the present one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.restore import Past
+from headrace.generations.layout import QueryLayout, enter_made
+from headrace.generations.log import LogRecord
+from headrace.starter.moved_project import rename_schemas
+from headrace.storage import json_lines
+from headrace.storage.durable import copy_file, link, remove_tree, replace_file
+
+_SEEN = ".seen"
+
+
+def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int, record: LogRecord) -> None:
+    """Make the directory `new` as that of `layout` was at the end of `batch`. Raises OSError, CheckpointError.
+
+    The record of who has made it comes last: without it a part may be missing.
+    """
+    remove_tree(new.home)
+    new.home.mkdir(parents=True, mode=0o700)
+    past.copy(new.checkpoint, batch)
+    rename_schemas(new, (str(layout.home.absolute()), str(new.home.absolute())))
+    for file in sorted(layout.home.iterdir()):
+        if file.is_file() and file.name not in (new.made_by.name, new.former_batches.name):
+            copy_file(file, new.home / file.name)
+    for version in sorted(layout.tables.rglob("*")):
+        if version.is_file():
+            link(version, new.tables / version.relative_to(layout.tables))
+    _copy_aside(layout.quarantine, new.quarantine, batch)
+    closed = Archive(layout.archive).folder
+    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
+        link(segment, Archive(new.archive).folder / segment.name)
+    Archive(new.archive).void_after(batch)
+    _cut_manifest(new.manifest, batch)
+    _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)
+    _cut(new.repartitions, lambda line: line.get("batch", 0) <= batch)
+    enter_made(new, layout, record, batch)
+
+
+def forget_late_rows(layout: QueryLayout, batch: int) -> None:
+    """Let the late rows of batches after `batch`, which come again, be looked for again. Raises OSError."""
+    for file in layout.late.glob("*.jsonl"):
+        if file.stem.isdigit() and int(file.stem) > batch:
+            file.unlink(missing_ok=True)
+    seen = layout.late / _SEEN
+    if seen.exists():
+        text = seen.read_text(encoding="utf-8").strip()
+        replace_file(seen, str(min(int(text), batch)) if text.isdigit() else "-1")
+
+
+def _copy_aside(old: Path, new: Path, batch: int) -> None:
+    """Copy the rows that were quarantined up to `batch`; those of later batches come again."""
+    for file in sorted(old.rglob("*.jsonl")):
+        if file.stem.isdigit() and int(file.stem) <= batch:
+            (new / file.relative_to(old)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            copy_file(file, new / file.relative_to(old))
+
+
+def _cut_manifest(file: Path, batch: int) -> None:
+    """Leave out the forms that the query had later, but for the one in force under other names of its sources.
+
+    Those names are in the checkpoint, whatever batch it is at.
+    """
+    if not file.exists():
+        return
+    kept: list[Any] = []
+    for line in json_lines.read(file, skip="any"):
+        if not isinstance(line, dict) or line.get("from_batch", 0) <= batch:
+            kept.append(line)
+        elif line.get("continues"):
+            kept.append({**line, "from_batch": batch + 1})
+        else:
+            break
+    replace_file(file, json_lines.text_of(kept))
+
+
+def _cut(file: Path, kept: Callable[[Any], bool]) -> None:
+    """Leave out the lines of a record that are about later batches."""
+    if file.exists():
+        lines = json_lines.read(file, skip="any")
+        replace_file(file, json_lines.text_of(line for line in lines if not isinstance(line, dict) or kept(line)))

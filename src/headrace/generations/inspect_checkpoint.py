@@ -1,0 +1,284 @@
+"""All that a query keeps in its storage, without a JVM: what is there, what is wrong or lost, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, ClassVar, TypeAlias
+
+from headrace.checkpoint import Archive, Checkpoint, StateOperator
+from headrace.checkpoint.handover import gap_before_newest
+from headrace.checkpoint.logs import Part
+from headrace.checkpoint.repartitions import Repartitions
+from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
+from headrace.generations import driver_lock
+from headrace.generations.blame import with_command
+from headrace.generations.changes import cut_offs
+from headrace.generations.identity import sink_context
+from headrace.generations.layout import QueryLayout, kept_of, layout_of
+from headrace.generations.manifest import forms, written_async
+from headrace.generations.source_names import read_source_names
+from headrace.model import Project, Query
+from headrace.storage.durable import size_of
+from headrace.units import instant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected(PlainData):
+    """What was found in a query's storage; the newest planned and the newest committed batch, None before the first.
+
+    facts: what is there; None before the first batch, or where it cannot be read.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ("usable",)
+    query: str
+    checkpoint: str
+    planned: int | None
+    committed: int | None
+    findings: Sequence[Finding]
+    facts: CheckpointFacts | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the next start can begin with it."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def inspect_checkpoint(project: Project, query: Query) -> Inspected:
+    """Look at the checkpoint of `query` and at what Headrace keeps beside it; nothing is changed."""
+    layout = layout_of(project, query)
+    checkpoint = Checkpoint(layout.checkpoint)
+    findings = [*problems(project, query, layout), *_archive_problems(layout)]
+    planned = committed = None
+    with suppress(CheckpointError):
+        planned, committed = checkpoint.last_batch, checkpoint.last_committed
+    return Inspected(
+        query=query.name,
+        checkpoint=str(layout.checkpoint),
+        planned=planned,
+        committed=committed,
+        findings=tuple(findings),
+        facts=checkpoint_facts(project, query, layout),
+    )
+
+
+def require_usable(project: Project, query: Query, layout: QueryLayout) -> None:
+    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
+    errors = [finding for finding in problems(project, query, layout) if finding.severity == "error"]
+    if errors:
+        raise CheckpointError(errors)
+
+
+def require_state(query: Query, checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError if `query`, which keeps state, has committed batches and no state."""
+    committed = checkpoint.last_committed
+    if committed is not None and not checkpoint.state_operators():
+        raise CheckpointError(
+            code="HR527",
+            where=Where(file=str(checkpoint.root / Part.STATE)),
+            what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
+            "directory was lost, or the query kept no state before",
+            fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
+        )
+
+
+def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
+    checkpoint, partitions = Checkpoint(layout.checkpoint), None
+    between = list(cut_off(query, layout))
+    yield from between
+    if between:
+        # A part of the directory may lie under another name, which whoever ends that command brings together.
+        return
+    repartitions = Repartitions(layout.repartitions)
+    try:
+        repartitions.all()
+    except CheckpointError as error:
+        yield from error.findings
+    else:
+        # What is wrong inside the checkpoint is reported below, with all else.
+        with suppress(CheckpointError):
+            partitions = repartitions.partitions(checkpoint)
+    found = list(checkpoint.problems(partitions=partitions))
+    beside = gap = None
+    try:
+        forms(layout.manifest)
+        beside = written_async(layout.manifest, query.sink)
+    except CheckpointError as error:
+        yield from error.findings
+    with suppress(CheckpointError):  # What cannot be read was found already.
+        gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
+    for finding in found:
+        if isinstance(gap, Finding) and finding.where == gap.where:
+            continue
+        if finding.where.file == str(checkpoint.root / Part.ID_FILE) and (id_ := _id_in_sink(project, query, layout)):
+            finding = finding.reword(fix=f'restore it from a backup, or write {{"id":"{id_}"}} into it')
+        yield with_command(query, finding)
+    if isinstance(gap, Finding):
+        yield with_command(query, gap)
+
+
+def _id_in_sink(project: Project, query: Query, layout: QueryLayout) -> str | None:
+    """The id of the checkpoint that the sink's newest batch came from; None where the sink does not answer."""
+    ledger = query.sink.ledger
+    with suppress(HeadraceError):
+        return None if ledger is None else ledger.checkpoint_id(sink_context(project, query, layout))
+    return None
+
+
+def cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """Which command was moving or copying the directory."""
+    try:
+        yield from (with_command(query, finding) for finding in cut_offs(layout))
+    except CheckpointError as error:
+        yield from error.findings
+
+
+def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
+    """A start continues without its archive; only what was read before can then no longer be verified."""
+    try:
+        Archive(layout.archive).entries()
+    except CheckpointError as error:
+        yield from (finding.with_severity("warning") for finding in error.findings)
+
+
+# The first and the last of batches that follow each other.
+Range: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFacts:
+    """What is there of a query's batches, and what they are made with.
+
+    kept, archived: batches whose offsets Spark's checkpoint, and the archive, have. purged: those that Spark has taken
+    out of its checkpoint. unknown: those that neither has any more. settings: what the checkpoint pins, as the newest
+    batch was planned with. sources: by their names there. sizes_bytes: by place. set_aside: generations that resets
+    keep.
+    """
+
+    id: str | None
+    generation: int
+    kept: tuple[Range, ...]
+    archived: tuple[Range, ...]
+    purged: tuple[Range, ...]
+    unknown: tuple[Range, ...]
+    settings: Mapping[str, str]
+    sources: tuple[str, ...]
+    operators: tuple[StateOperator, ...]
+    sizes_bytes: Mapping[str, int]
+    set_aside: tuple[int, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The facts as plain data, for `--json`."""
+        plain = asdict(self)
+        plain["operators"] = [{**asdict(operator), "stores": list(operator.stores)} for operator in self.operators]
+        return plain
+
+
+def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> CheckpointFacts | None:
+    """The facts of one generation; None before its first batch, and where the checkpoint is too damaged to tell."""
+    checkpoint = Checkpoint(layout.checkpoint)
+    try:
+        kept, newest = checkpoint.offset_numbers(), checkpoint.last_batch
+        entry = None if newest is None else checkpoint.offset(newest)
+        if newest is None or entry is None:
+            return None
+        archived = _archived(layout)
+        return CheckpointFacts(
+            id=checkpoint.id,
+            generation=layout.generation,
+            kept=ranges(kept),
+            archived=ranges(archived),
+            purged=ranges(set(range(newest + 1)) - set(kept)),
+            unknown=ranges(set(range(newest + 1)) - set(kept) - set(archived)),
+            settings=dict(sorted(entry.conf.items())),
+            sources=tuple(map(read_source_names(project, query, layout).now, entry.offsets)),
+            operators=checkpoint.state_operators(),
+            sizes_bytes=_sizes(layout),
+            set_aside=tuple(dict.fromkeys(kept.generation for kept in kept_of(layout))),
+        )
+    except (CheckpointError, OSError):
+        return None
+
+
+def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
+    found: list[Range] = []
+    for number in sorted(numbers):
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def _archived(layout: QueryLayout) -> tuple[int, ...]:
+    try:
+        return tuple(Archive(layout.archive).entries())
+    except CheckpointError:
+        # Told as a finding.
+        return ()
+
+
+def _sizes(layout: QueryLayout) -> dict[str, int]:
+    root = layout.checkpoint
+    places = {
+        "offsets": root / Part.OFFSETS,
+        "commits": root / Part.COMMITS,
+        "sources": root / Part.SOURCES,
+        "state": root / Part.STATE,
+        "archive": layout.archive,
+        "tables": layout.tables,
+        "quarantine": layout.quarantine,
+    }
+    sizes = {name: size_of(place) for name, place in places.items()}
+    sizes["archive"] += size_of(Archive(layout.archive).folder)
+    return {name: size for name, size in sizes.items() if size}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredStatus(PlainData):
+    """What the checkpoint and the lock tell of a query.
+
+    driver: the process that runs it, if one does. committed_at: when its newest batch was committed.
+    watermark: that of the next batch. fault: why nothing more can be told.
+    """
+
+    query: str
+    generation: int
+    driver: str | None = None
+    planned: int | None = None
+    committed: int | None = None
+    committed_at: datetime | None = None
+    watermark: datetime | None = None
+    fault: Finding | None = None
+
+
+def stored_status(project: Project, query: Query) -> StoredStatus:
+    """The status of one query; raises PlatformError where the storage does not answer."""
+    layout = layout_of(project, query)
+    checkpoint, driver = Checkpoint(layout.checkpoint), driver_lock.seen(project, query)
+    try:
+        committed = checkpoint.last_committed
+        commit = None if committed is None else checkpoint.commit(committed)
+        return StoredStatus(
+            query=query.name,
+            generation=layout.generation,
+            driver=driver,
+            planned=checkpoint.last_batch,
+            committed=committed,
+            committed_at=None if committed is None else _modified(checkpoint, committed),
+            watermark=None
+            if commit is None or commit.next_watermark_ms <= 0
+            else instant(commit.next_watermark_ms / 1000),
+        )
+    except CheckpointError as error:
+        return StoredStatus(query=query.name, generation=layout.generation, driver=driver, fault=error.findings[0])
+
+
+def _modified(checkpoint: Checkpoint, batch: int) -> datetime | None:
+    try:
+        return instant((checkpoint.root / Part.COMMITS / str(batch)).stat().st_mtime)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,187 @@
+"""What was running, from which batch on: one line for each form that a generation of a query has had."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from difflib import SequenceMatcher
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from headrace.contract import Sink
+from headrace.errors import CheckpointError, Where, reason
+from headrace.generations.form import QueryForm
+from headrace.generations.layout import QueryLayout
+from headrace.model import Project, Query
+from headrace.model.project import code_of
+from headrace.redaction import SECRET_NAME
+from headrace.storage import json_lines
+from headrace.storage.durable import replace_file
+from headrace.storage.private import writing_to
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryRevision:
+    """One form of a query: its fingerprint, the first batch that it made, when that began, and with which versions.
+
+    async_progress: whether it wrote its progress beside its batches; None: written by Headrace 0.1.0, which kept no
+    record of it.
+    shape: changes with the mode and the result's columns, and not with Spark; None: written by Headrace 0.1.0.
+    form: what the query was, as `QueryForm` writes it; None: written before Headrace kept it.
+    continues: it means what the form before it meant, whose table had another name.
+    """
+
+    fingerprint: str
+    from_batch: int
+    at: str
+    headrace: str
+    spark: str
+    async_progress: bool | None = None
+    shape: str | None = None
+    form: Mapping[str, Any] | None = None
+    continues: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with what the query was, and not with its batches."""
+        told = [self.shape, self.form or self.fingerprint]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    def is_entered_by(self, other: QueryRevision) -> bool:
+        """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
+        kept = ("from_batch", "at", "headrace", "fingerprint", "continues")
+        same = replace(other, **{name: getattr(self, name) for name in kept})
+        return json.dumps(asdict(same), sort_keys=True) == json.dumps(asdict(self), sort_keys=True)
+
+
+def forms(path: Path) -> list[QueryRevision]:
+    """The forms so far, oldest first; a line that a crash cut off is left out.
+
+    Raises CheckpointError for a file that no crash leaves behind.
+    """
+    try:
+        return list(_parsed(json_lines.read(path, skip="any")))
+    except (OSError, json_lines.DamagedLine) as error:
+        raise CheckpointError(
+            code="HR584",
+            where=Where(file=str(path)),
+            what=f"the record of what the query was cannot be read: {reason(error)}",
+            fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
+        ) from error
+
+
+def written_async(path: Path, sink: Sink) -> bool | None:
+    """Whether the last run wrote its progress beside its batches; None where nothing tells."""
+    if sink.facts.transactional or sink.facts.idempotent:
+        return False
+    known = forms(path)
+    return known[-1].async_progress if known else None
+
+
+def revision(query: Query, form: QueryForm, fingerprint: str, *, columns: str, next_batch: int) -> QueryRevision:
+    """The line of a query that begins to run in this form.
+
+    columns: the result's names and types, which every version of Spark writes alike.
+    """
+    return QueryRevision(
+        fingerprint=fingerprint,
+        from_batch=next_batch,
+        at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        headrace=version("headrace"),
+        spark=form.spark,
+        async_progress=query.sink.facts.async_progress,
+        shape=hashlib.sha256(f"{query.mode}\n{columns}".encode()).hexdigest()[:16],
+        form=form.as_dict(),
+    )
+
+
+def enter(layout: QueryLayout, now: QueryRevision) -> None:
+    """Enter the form that runs, if it is not the last one."""
+    known = forms(layout.manifest)
+    if known and now.is_entered_by(known[-1]):
+        return
+    with writing_to(layout.home):
+        # An older Headrace, which knows of no `continues`, passes over a line that has it.
+        told = {name: value for name, value in asdict(now).items() if name != "continues" or value}
+        json_lines.append(layout.manifest, [told])
+
+
+def note_version(project: Project, query: Query, layout: QueryLayout, now: QueryRevision) -> None:
+    """Note the code, the settings and the plan that run, for people, if they are not those that were noted last.
+
+    The dashboard shows them; nothing is compared with them, and without them nothing is lacking.
+    """
+    form = now.form or {}
+    told = {
+        "code": _code(project, query),
+        "settings": {
+            **{name: str(value) for name, value in form.get("settings", {}).items()},
+            **{name: value for name, value in project.target.spark.items() if not SECRET_NAME.search(name)},
+            **{"mode": query.mode, "trigger": str(query.trigger), "spark": now.spark, "headrace": now.headrace},
+        },
+        "plan": "\n".join(_plan_lines(form)),
+    }
+    told = json.loads(project.redacted(json.dumps(told, ensure_ascii=False)))
+    with suppress(OSError, json_lines.DamagedLine):
+        known = json_lines.read(layout.versions, skip="any") if layout.versions.exists() else []
+        if not known or any(known[-1].get(name) != value for name, value in told.items()):
+            json_lines.append(layout.versions, [{"at": now.at, "from_batch": now.from_batch, **told}])
+
+
+def changed_line(project: Project, query: Query, versions: Path) -> tuple[str, str]:
+    """The first line of the query's code that is not as it was noted last, as it was and as it is.
+
+    Empty texts stand for a line that is not there, and for code that was not noted.
+    """
+    with suppress(OSError, json_lines.DamagedLine, AttributeError, IndexError, KeyError):
+        noted = json_lines.read(versions, skip="any")[-1]["code"]
+        for name, text in _code(project, query).items():
+            old, new = (_code_lines(each) for each in (noted[name], project.redacted(text)))
+            for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+                if kind != "equal":
+                    return next(iter(old[i:j]), ""), next(iter(new[k:m]), "")
+    return "", ""
+
+
+def _code_lines(text: str) -> list[str]:
+    lines = map(str.strip, text.splitlines())
+    return [line for line in lines if line and not line.startswith(("#", "--"))]
+
+
+def _code(project: Project, query: Query) -> dict[str, str]:
+    """The code of the query, and of the views and tables that feed it, by their names."""
+    upstream = project.upstream(query.transform)
+    feeding = {thing.name: thing.transform for thing in upstream if hasattr(thing, "transform")}
+    return {name: code_of(transform) for name, transform in {query.name: query.transform, **feeding}.items()}
+
+
+def _plan_lines(form: Mapping[str, Any]) -> Iterator[str]:
+    for operator in form.get("operators", ()):
+        yield f"{operator['kind']} by {', '.join(operator['keys']) or 'nothing'}: {', '.join(operator['values'])}"
+    if form.get("feed"):
+        yield f"from {form['feed']}"
+    for name, expression in form.get("columns", ()):
+        yield f"{name} = {expression}"
+
+
+def move_sink(layout: QueryLayout, place: Mapping[str, Any]) -> None:
+    """Let every form have its sink at another `place`, to which the result was moved."""
+    known = forms(layout.manifest)
+    moved = [
+        each if each.form is None else replace(each, form={**each.form, "sink": {**each.form["sink"], **place}})
+        for each in known
+    ]
+    if moved != known:
+        with writing_to(layout.home):
+            replace_file(layout.manifest, json_lines.text_of(map(asdict, moved)))
+
+
+def _parsed(lines: list[Any]) -> Iterator[QueryRevision]:
+    for line in lines:
+        with suppress(TypeError):
+            yield QueryRevision(**line)

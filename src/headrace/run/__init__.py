@@ -1,1 +1,0 @@
-"""Start queries, supervise them to their end, and record each batch."""

@@ -1,0 +1,1 @@
+"""Queries supervised to their end, and the record of each batch."""

@@ -1,0 +1,298 @@
+"""The queries of a run, each with its one state: what changes it, who is told, and how each query ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from headrace.contract import Observer, Outcome, OutcomeState
+from headrace.contract.observer import WAITING_FOR, QueryState, State
+from headrace.control.board import Board, LiveStart, Order, RunResult
+from headrace.errors import Fenced, Finding, HeadraceError
+from headrace.generations.blame import with_command
+from headrace.model import Project, Query
+from headrace.model.trigger import Restart
+from headrace.runner.batch_records import Account, Notes
+from headrace.runner.fresh_tables import FreshTables
+from headrace.runner.query_run import QueryRun, Watching
+from headrace.starter.running import last_committed
+
+# So often a query whose trigger ends is started again after what mostly passes with the next attempt.
+RESTARTS_OF_ENDING = 3
+
+
+@dataclass(kw_only=True)
+class Supervised:
+    """A query of a run. turn: the lower, the sooner it is started.
+
+    due: of one that waits for its restart, when that is, by the clock of the process. run: its newest in the history.
+    order: by which it is to be started again. batches, rows: of its starts that have ended. has_run: one has succeeded.
+    """
+
+    query: Query
+    state: QueryState
+    turn: int
+    due: float = 0.0
+    run: int | None = None
+    order: Order | None = None
+    batches: int = 0
+    rows: int = 0
+    has_run: bool = False
+    outcome: Outcome | None = None
+
+
+class States:
+    """All of them by name; each change goes to the board, the history and the reporter, in this order."""
+
+    def __init__(self, project: Project, board: Board, notes: Notes, reporter: Observer) -> None:
+        self._project, self._board, self._notes, self._reporter = project, board, notes, reporter
+        self._all: dict[str, Supervised] = {}
+
+    def __getitem__(self, query: str) -> Supervised:
+        return self._all[query]
+
+    def __iter__(self) -> Iterator[Supervised]:
+        return iter(self._all.values())
+
+    def find(self, query: str) -> Supervised | None:
+        """The query of this name, if the run has it."""
+        return self._all.get(query)
+
+    def add(self, queries: Sequence[Query]) -> None:
+        """Let queries wait for their first start, in this order."""
+        for turn, query in enumerate(queries):
+            self._all[query.name] = Supervised(query=query, state=QueryState(query=query.name), turn=turn)
+        self._board.begin(each.state for each in self)
+        for supervised in self:
+            self._told(supervised)
+
+    @property
+    def all_ended(self) -> bool:
+        return all(each.state.has_ended for each in self)
+
+    @property
+    def to_start(self) -> list[Query]:
+        """Those that wait for a start, in their turn, those whose pause after a failure is over before the others."""
+        now = time.monotonic()
+        restarts = [each for each in self if each.state.state == "restarting" and each.due <= now]
+        waiting = [each for each in self if each.state.state == "waiting"]
+        return [each.query for each in (*restarts, *sorted(waiting, key=lambda each: each.turn))]
+
+    @property
+    def held(self) -> list[Query]:
+        """Those that no start is begun for as long as nothing happens, and that have not ended."""
+        return [each.query for each in self if each.state.state in ("waiting", "paused", "restarting")]
+
+    def change(self, query: str, state: State, live: LiveStart | None = None, **facts: Any) -> None:
+        """Let a query go over into a state; one that it is in already tells nobody."""
+        supervised = self._all[query]
+        if state == supervised.state.state and not facts and live is None:
+            return
+        supervised.state = supervised.state.to(state, **facts)
+        self._told(supervised, live)
+
+    def wait_for(self, query: str, state: State, cause: Finding | None) -> None:
+        """A running query waits for its source or sink, or does no more."""
+        supervised = self._all[query]
+        before, waits = supervised.state, None if cause is None else self._project.redacted_finding(cause)
+        if before.state not in ("running", *WAITING_FOR) or (before.state, before.waits) == (state, waits):
+            return
+        self.change(query, state, waits=waits)
+        if before.state != state:
+            finding = supervised.state.finding()
+            detail = {} if waits is None or finding is None else {"finding": finding.as_dict()}
+            self._notes.event("waiting" if detail else "answered", query, supervised.run, detail)
+
+    def worked(self, query: str) -> None:
+        """A query has committed a batch, or found nothing to do."""
+        supervised = self._all[query]
+        if not supervised.state.healthy:
+            if supervised.state.cause is not None:
+                self._notes.event("recovered", query, supervised.run, {"restarts": supervised.state.attempt})
+            supervised.state = supervised.state.worked()
+            self._told(supervised)
+
+    def start(self, query: str, run: int | None) -> None:
+        self._all[query].run = run
+        self.change(query, "starting")
+
+    def begin_step(self, query: str, step: str) -> None:
+        """Show which step of its start a query is in; observers hear of it by themselves."""
+        supervised = self._all[query]
+        if supervised.state.state == "starting":
+            supervised.state = replace(supervised.state, step=step)
+            self._board.post(supervised.state)
+            self._notes.record(lambda history: history.state(supervised.state, supervised.run))
+
+    def pause(self, query: str, order: Order) -> None:
+        """Keep a query, which has stopped, until somebody resumes it."""
+        self._notes.event("paused", query, self._all[query].run, {"by": order.by})
+        self.change(query, "paused", by=order.by)
+        order.done(f"query '{query}' is paused; its checkpoint stays: headrace resume {query}")
+
+    def start_again(self, query: str, order: Order) -> None:
+        """Start a query by order as soon as nothing else is being started; its failures are counted again."""
+        supervised = self._all[query]
+        supervised.order, supervised.outcome = order, None
+        supervised.turn = min(each.turn for each in self) - 1
+        self._end_run(supervised, "stopped")
+        self.change(query, "waiting", attempt=0)
+
+    def restart_later(self, query: Query, finding: Finding, *, ends: bool, ran_seconds: float) -> bool:
+        """Start a query again after a pause, if its failure may pass and its policy allows it; False if not.
+
+        ends: its trigger comes to an end, so that it is started again only where that is declared, or where the next
+        attempt mostly succeeds. ran_seconds: since its last start.
+        """
+        supervised = self._all[query.name]
+        of_ending = RESTARTS_OF_ENDING if finding.passes_soon else 0
+        policy = query.restart or Restart(limit=of_ending if ends else Restart.limit)
+        limit = 0 if self._project.target.operations.exit_on_failure else policy.limit
+        before = 0 if ran_seconds >= policy.quiet.seconds else supervised.state.attempt
+        if not finding.passes or (limit is not None and before >= limit):
+            return False
+        finding = self._project.redacted_finding(finding)
+        seconds = policy.pause_before(before + 1)
+        self._end_run(supervised, "failed", finding)
+        supervised.due = time.monotonic() + seconds
+        self.change(
+            query.name,
+            "restarting",
+            restarts=supervised.state.restarts + 1,
+            attempt=before + 1,
+            limit=limit,
+            next_attempt=datetime.now(timezone.utc) + timedelta(seconds=seconds),
+            cause=finding,
+        )
+        state = supervised.state
+        self._notes.event("restarting", query.name, supervised.run, {"finding": finding.as_dict(), **state.as_dict()})
+        if (told := state.finding()) is not None:
+            self._reporter.note(told)
+        return True
+
+    def end(self, outcome: Outcome) -> None:
+        """Note and tell how a query has ended."""
+        supervised = self._all[outcome.query]
+        supervised.outcome = outcome
+        self._end_run(supervised, outcome.state, outcome.finding, fenced=outcome.fenced)
+        detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
+        self._notes.event(outcome.state, outcome.query, supervised.run, detail)
+        self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
+        self._reporter.ended(outcome)
+
+    def _end_run(
+        self, supervised: Supervised, state: State, finding: Finding | None = None, *, fenced: bool = False
+    ) -> None:
+        run, now = supervised.run, supervised.state
+        if run is not None and now.state not in ("waiting", "restarting") and not now.has_ended:
+            self._notes.record(lambda history: history.end_run(run, state, finding, fenced=fenced))
+
+    def _told(self, supervised: Supervised, live: LiveStart | None = None) -> None:
+        state, run = supervised.state, supervised.run
+        self._board.post(state, live)
+        self._notes.record(lambda history: history.state(state, run))
+        self._reporter.changed(state)
+
+
+class Outcomes:
+    """The outcome of each query of one run; a query that is started again has one for all its starts.
+
+    lost: why the run ends, if it does so by itself; what it ends has failed by that, and was not stopped.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        notes: Notes,
+        account: Account,
+        watching: Watching,
+        states: States,
+        tables: FreshTables,
+    ) -> None:
+        self._project, self._notes, self._account = project, notes, account
+        self._watching, self._states, self._tables = watching, states, tables
+        self.lost: Finding | None = None
+
+    def given_up(self, query: Query) -> None:
+        """A query that is not started, or not again, or whose start is given up, ends with the run and by it."""
+        state: OutcomeState = "failed" if self.lost is not None else "stopped"
+        self._finish(query, Outcome(query=query.name, state=state, finding=self.lost))
+
+    def end_held(self) -> None:
+        """The run ends, and with it what waits for its start or restart, or is paused."""
+        for query in self._states.held:
+            self.given_up(query)
+
+    def close(self, watched: QueryRun) -> None:
+        """Account for all that a query has done, and watch it no more."""
+        self._account.archive(watched)
+        self._notes.guarded(
+            watched.query, lambda: self._account.unreported(watched, last_committed(watched.running.layout.checkpoint))
+        )
+        self._account.look_at_late(watched, ended=True)
+        self._account.tell_news(watched)
+        for last in watched.source_health.last():
+            self._notes.tell(last)
+        watched.running.clean_up()
+        self._tables.stop(watched)
+        self._watching.remove(watched)
+        supervised = self._states[watched.query.name]
+        supervised.batches, supervised.rows = supervised.batches + watched.batches, supervised.rows + watched.rows
+
+    def end(self, watched: QueryRun, state: OutcomeState, error: HeadraceError | None) -> None:
+        """A running query has ended for good."""
+        self.close(watched)
+        finding = None if error is None else error.findings[0]
+        fenced, last = isinstance(error, Fenced), watched.last_batch
+        outcome = Outcome(query=watched.query.name, state=state, finding=finding, last_batch=last, fenced=fenced)
+        self._finish(watched.query, outcome)
+        if watched.order is not None:
+            if finding is not None:
+                watched.order.failed(finding)
+            watched.order.done(f"query '{watched.query.name}' has {state}")
+
+    def failed(
+        self, query: Query, error: HeadraceError, *, ends: bool, stopping: bool, ran_seconds: float = 0.0
+    ) -> None:
+        """A query, or its start, has failed: it is started again later, or, when the run is `stopping`, never."""
+        finding = error.findings[0]
+        if not stopping and self._states.restart_later(query, finding, ends=ends, ran_seconds=ran_seconds):
+            return
+        refused = not self._states[query.name].has_run and finding.refuses
+        fenced = isinstance(error, Fenced)
+        self._finish(query, Outcome(query=query.name, state="failed", finding=finding, refused=refused, fenced=fenced))
+
+    def _finish(self, query: Query, outcome: Outcome) -> None:
+        if outcome.finding is not None:
+            finding = with_command(query, self._project.redacted_finding(outcome.finding))
+            outcome = replace(outcome, finding=finding)
+        supervised = self._states[query.name]
+        self._states.end(replace(outcome, batches=supervised.batches, rows=supervised.rows))
+
+    def result(self, queries: Iterable[Query]) -> RunResult:
+        """The outcomes of `queries`, of those that have one."""
+        found = (self._states.find(query.name) for query in queries)
+        return RunResult(outcomes=tuple(each.outcome for each in found if each is not None and each.outcome))
+
+
+def superseded(query: Query) -> Fenced:
+    """What ended a query that a newer driver runs; a start would fence off the newer driver."""
+    return Fenced(
+        code="HR409",
+        what=f"a newer driver runs query '{query.name}'; this one has ended",
+        fix="look with headrace status which process runs it, and stop one of the two",
+        where=query.where,
+    )
+
+
+def hangs(query: Query, what: str) -> Finding:
+    """What is told of a query that the end of its process breaks off; `what` of it hangs: its batch or its start."""
+    return Finding(
+        code="HR894",
+        what=f"the {what} of query '{query.name}' hangs; it was broken off with the process",
+        fix="look what it waits for; a batch that was not committed comes again at the next start",
+        where=query.where,
+    )

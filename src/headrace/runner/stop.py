@@ -1,0 +1,337 @@
+"""Queries stopped, paused and started again: asked by a signal, another thread or another terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from headrace.contract import Observer
+from headrace.control.board import Order, Orders, application_ended
+from headrace.errors import Finding
+from headrace.model import Continuous, Query
+from headrace.runner.query_run import QueryRun, Watching
+from headrace.runner.states import States, Supervised
+from headrace.spark.stream.foreach_batch import Halt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# How long a run that was asked twice may take to break its batches off and write down how it ended.
+GRACE_SECONDS = 20.0
+ASKS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StopRequest:
+    """How often a run was asked to stop; safe to ask from any thread.
+
+    signalled: how often by a signal, also where the main thread hangs and has not come to ask.
+    """
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._lock = threading.Lock()
+        self.signalled = 0
+
+    def ask(self) -> None:
+        """Ask once more."""
+        with self._lock:
+            self._asked += 1
+
+    def ask_for(self, *, now: bool) -> None:
+        """Ask for a stop now, or after the running batches; where it was asked for that already, nothing changes."""
+        with self._lock:
+            self._asked = max(self._asked, 2 if now else 1)
+
+    @property
+    def asked(self) -> int:
+        """How often, as far as the main thread has come."""
+        return self._asked
+
+    @property
+    def heard(self) -> int:
+        """How often, also as far as only its signals have come."""
+        return max(self._asked, self.signalled)
+
+    @property
+    def now(self) -> bool:
+        """Whether nothing is to be waited for."""
+        return self._asked > 1
+
+    def __bool__(self) -> bool:
+        return self._asked > 0
+
+
+@contextmanager
+def stop_on_signals(request: StopRequest, *, end_now: Callable[[int], None] | None = None) -> Iterator[StopRequest]:
+    """Turn SIGINT and SIGTERM into asking `request`, as long as the block runs; only the main thread can.
+
+    end_now: called with the signal's number when the block continues after it was asked twice, or is asked once more;
+    it is to end the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def handler(_signal: int, _frame: FrameType | None) -> None:
+        request.ask()
+
+    before = {each: signal.signal(each, handler) for each in ASKS}
+    try:
+        with _watchdog(request, end_now):
+            yield request
+    finally:
+        for each, old in before.items():
+            signal.signal(each, old)
+
+
+@contextmanager
+def _watchdog(request: StopRequest, end_now: Callable[[int], None] | None) -> Iterator[None]:
+    """Count the signals in a thread of its own, as the main thread may hang in a call into the JVM or a client.
+
+    Python writes each signal's number to a socket from its handler in C, whatever the main thread does.
+    """
+    if end_now is None:
+        yield
+        return
+    hears, tells = socket.socketpair()
+    tells.setblocking(False)
+
+    def watch() -> None:
+        asked, last = 0, signal.SIGTERM.value
+        while True:
+            hears.settimeout(GRACE_SECONDS if asked > 1 else None)
+            try:
+                numbers = hears.recv(16)
+            except TimeoutError:
+                numbers = b""
+                asked += 1
+            else:
+                if not numbers:
+                    return  # The block has ended.
+            for number in numbers:
+                if number in ASKS:
+                    asked, last = asked + 1, number
+            request.signalled = asked
+            if asked > 2:
+                end_now(last)
+                return
+
+    before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=watch, name="stop", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        tells.close()
+
+
+def end_process(number: int) -> None:
+    """End this process as a signal would, with the JVM that it has started, without waiting for anything."""
+    with suppress(BaseException):
+        os.write(2, b"headrace: ended at once; a batch that was not committed comes again at the next start\n")
+    end_jvm()
+    os._exit(128 + number)
+
+
+def end_jvm() -> None:
+    """End the JVM that this process has started, with its workers, whatever they do."""
+    from headrace.spark.jvm import gateway
+    from headrace.storage.private import discard_local_directories
+
+    for end in (gateway.kill, discard_local_directories):
+        with suppress(BaseException):
+            end()
+
+
+# Of a run that was told to stop now, what its queries may take; what is left of the watchdog's time is for the result.
+BREAK_OFF_SECONDS = 2.0
+# When the rest of their threads must have ended, once they count as ended. The watchdog's time is four times as long.
+SETTLED_SECONDS = 5.0
+
+
+class Stopping:
+    """Does what a request to stop asks for, step by step."""
+
+    def __init__(self, spark: SparkSession, request: StopRequest, states: States, reporter: Observer) -> None:
+        self._spark = spark
+        self._request = request
+        self._states = states
+        self._reporter = reporter
+        self._reported: bool | None = None
+        self._now_at: float | None = None
+        self._stops: dict[str, threading.Thread] = {}
+
+    @property
+    def waits_no_more(self) -> bool:
+        """Whether the run was told to stop now, and what has not stopped since hangs."""
+        return self._now_at is not None and time.monotonic() - self._now_at > BREAK_OFF_SECONDS
+
+    def settle(self) -> None:
+        """Wait until the threads of the queries that were broken off have ended, but not for one that hangs.
+
+        A query counts as ended before its thread has told Spark so. A session that is stopped in between makes that
+        thread fail, and Java print its stack.
+        """
+        until = (self._now_at or time.monotonic()) + SETTLED_SECONDS
+        for thread in self._stops.values():
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def step(self, running: Iterable[QueryRun]) -> None:
+        """Stop each query after its running batch, or now."""
+        now = self._request.now
+        if now and self._now_at is None:
+            self._now_at = time.monotonic()
+        if self._reported != now:
+            self._reported = now
+            self._reporter.stopping(now=now)
+        for watched in running:
+            self.one(watched, now=now)
+
+    def one(self, watched: QueryRun, *, now: bool = False) -> None:
+        """Stop one query after its running batch, or now.
+
+        Continuous processing has no batch to end after: what its epoch wrote since the last report is written again.
+        """
+        watched.asked = True
+        is_pause = watched.order is not None and watched.order.verb == "pause" and not self._request
+        self._states.change(watched.query.name, "pausing" if is_pause else "stopping")
+        if now:
+            watched.halt = None  # It would wait for the batch.
+            self._break_off(watched.running.handle)
+        elif isinstance(watched.trigger, Continuous):
+            watched.running.handle.stop()
+        elif watched.halt is None:
+            watched.halt = Halt(watched.running.handle, self._spark)
+
+    def _break_off(self, handle: StreamingQuery) -> None:
+        """Stop a query in a thread of its own: Spark waits for the batch, whose function may hang for ever."""
+        run_id = str(handle.runId)
+        before = self._stops.get(run_id)
+        if before is None or not before.is_alive():  # Spark has given up, after spark.sql.streaming.stopTimeout.
+            self._stops[run_id] = threading.Thread(target=_stop, args=(handle,), name="headrace-stop", daemon=True)
+            self._stops[run_id].start()
+
+
+def _stop(handle: StreamingQuery) -> None:
+    with suppress(Exception):  # It is stopped again as long as it is active.
+        handle.stop()
+
+
+class OrderDesk:
+    """Takes orders to the queries of a run.
+
+    stopped: called with one that is not started any more. edited: says which files have changed since they were loaded.
+    An order to start is answered by `started` or `not_started`.
+    """
+
+    def __init__(
+        self,
+        orders: Orders,
+        watching: Watching,
+        states: States,
+        *,
+        stopped: Callable[[Query], None],
+        edited: Callable[[], str],
+    ) -> None:
+        self._orders, self._watching, self._states, self._stopped = orders, watching, states, stopped
+        self._edited = edited
+        self._deferred: list[Order] = []
+
+    def started(self, query: str, batch: int) -> None:
+        """A query has started, with this batch next."""
+        if (order := self._taken(query)) is not None:
+            order.done(
+                "; ".join(filter(None, (f"query '{query}' runs again, from batch {batch:,} on", self._edited())))
+            )
+
+    def not_started(self, query: str, finding: Finding) -> None:
+        if (order := self._taken(query)) is not None:
+            order.failed(finding.reword(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
+
+    def take(self) -> None:
+        """Carry out what was ordered; what is ordered of a query that is being started waits for that."""
+        given, self._deferred = self._deferred, []
+        while (taken := self._orders.take()) is not None:
+            given.append(taken)
+        for order in given:
+            supervised = self._states.find(order.query)
+            if supervised is None:
+                order.failed(_not_run(order.query))
+            elif supervised.order is not None or supervised.state.state == "starting":
+                self._deferred.append(order)
+            elif (watched := self._watching.find(order.query)) is not None:
+                _order_running(watched, order)
+            else:
+                self._order_other(supervised, order)
+
+    def close(self) -> None:
+        """The run is over: answer all that was not carried out, and all that comes."""
+        for order in (*self._deferred, *(state.order for state in self._states if state.order is not None)):
+            order.failed(application_ended(order.query))
+        self._orders.close()
+
+    def _taken(self, query: str) -> Order | None:
+        supervised = self._states[query]
+        order, supervised.order = supervised.order, None
+        return order
+
+    def _order_other(self, supervised: Supervised, order: Order) -> None:
+        """Carry out what is asked of a query that is paused, waits for its start or restart, or has ended."""
+        name, state = order.query, supervised.state
+        if state.has_ended:
+            self._order_ended(name, str(state.state), order)
+        elif order.verb == "pause" and state.state == "paused":
+            order.done(f"query '{name}' is already paused, since {state.since:%Y-%m-%d %H:%M:%S} UTC by {state.by}")
+        elif order.verb == "pause":
+            self._states.pause(name, order)
+        elif order.verb == "stop":
+            self._stopped(supervised.query)
+            order.done(f"query '{name}' has stopped")
+        else:
+            self._states.start_again(name, order)
+
+    def _order_ended(self, name: str, state: str, order: Order) -> None:
+        if order.verb == "restart":
+            self._states.start_again(name, order)
+        elif order.verb == "stop":
+            order.done(f"query '{name}' is not running: it has {state}")
+        else:
+            fault = f"query '{name}' cannot be {order.verb}d: it has {state}"
+            order.failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))
+
+
+def _order_running(watched: QueryRun, order: Order) -> None:
+    if order.verb == "resume":
+        order.done(f"query '{order.query}' is running")
+        return
+    if watched.order is not None and watched.order.verb == order.verb:
+        watched.order.answer.add_done_callback(lambda answer: order.answer.set_result(answer.result()))
+        return
+    if watched.order is not None:
+        watched.order.failed(_overtaken(watched.order, order))
+    watched.order = order
+
+
+def _overtaken(order: Order, by: Order) -> Finding:
+    return Finding(
+        code="HR851",
+        what=f"the order to {order.verb} query '{order.query}' was overtaken by one to {by.verb} it"
+        + (f", by {by.by}" if by.by else ""),
+        fix="see how the query stands: headrace status",
+    )
+
+
+def _not_run(query: str) -> Finding:
+    return Finding(
+        code="HR850",
+        what=f"process {os.getpid()} does not run query '{query}'",
+        fix=f"start it beside: headrace run {query}",
+    )

@@ -1,0 +1,458 @@
+"""The queries of a run started, watched and brought to their ends, in one thread."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.checkpoint.archive import Archive
+from headrace.contract import Observer, QueryStart, overrides
+from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
+from headrace.errors import Fenced, HeadraceError, QueryFailed
+from headrace.frames.plan_builder import topological_order
+from headrace.frames.tables import Tables
+from headrace.generations import driver_lock
+from headrace.generations.driver_lock import DriverLock
+from headrace.generations.layout import layout_of
+from headrace.history.lag import find_left_out
+from headrace.model import Once, Project, Query, Trigger
+from headrace.registry import known_failures
+from headrace.runner.batch_records import Account, Notes
+from headrace.runner.fresh_tables import FreshTables
+from headrace.runner.late_output import LateOutput, WriteLate
+from headrace.runner.loaded_files import LoadedFiles
+from headrace.runner.query_run import QueryRun, Watching
+from headrace.runner.source_health import QuarantineFiles, SourceHealth
+from headrace.runner.states import Outcomes, States, hangs, superseded
+from headrace.runner.stop import OrderDesk, Stopping, StopRequest
+from headrace.runner.vitals import Vitals
+from headrace.spark.jvm.session_conf import in_thread
+from headrace.spark.jvm.settings import default_partitions
+from headrace.spark.messages.failures import finding_of_message
+from headrace.spark.stream.foreach_batch import Halt
+from headrace.spark.stream.listener import Listener
+from headrace.starter.plan import find_recreated
+from headrace.starter.request import Attempt, Reached, Request
+from headrace.starter.running import Begun, Running, last_committed
+from headrace.starter.start import start_query
+from headrace.user_code import serving
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Of its start a query spends a part in waiting for others: its sources, its sink.
+LEAST_STARTS = 2
+Versions: TypeAlias = Mapping[str, int] | None
+
+
+class Supervision:
+    """One run: `run` starts its queries, several at once, and watches them to their ends.
+
+    owns_process: what hangs when it is to stop now is left behind, as the process ends with it; `left_behind` says so.
+    write_late: by which late rows are kept, where queries ask for that.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        spark: SparkSession,
+        reporter: Observer,
+        request: StopRequest,
+        reached: Reached | None,
+        *,
+        board: Board | None = None,
+        orders: Orders | None = None,
+        owns_process: bool = False,
+        write_late: WriteLate | None = None,
+    ) -> None:
+        self.owns_process, self.left_behind = owns_process, False
+        self.project = project
+        self.spark = spark
+        self.reporter = reporter
+        self.request = request
+        self.reached = reached
+        self.write_late = write_late
+        self.starts: list[StartingQuery] = []
+        self.board = board or Board()
+        self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.notes = Notes(project, reporter)
+        self.states = States(project, self.board, self.notes, reporter)
+        self.account = Account(project, spark, self.notes, reporter)
+        self.vitals = Vitals(spark, self.account, self.notes)
+        self.listener = Listener(spark)
+        self.watching = Watching(self.listener, self.account.progressed, self.states.worked)
+        self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
+        self.stopping = Stopping(spark, request, self.states, reporter)
+        self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
+        orders = orders or Orders()
+        orders.on_order(self.listener.wake)
+        self.desk = OrderDesk(
+            orders, self.watching, self.states, stopped=self.outcomes.given_up, edited=LoadedFiles(project).note
+        )
+
+    def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
+        """Run `queries`; `trigger` overrides what they declare."""
+        try:
+            self.states.add(topological_order(self.project, queries))
+            while not self.states.all_ended:
+                self._start_more(trigger)
+                self._step()
+                for start in [start for start in self.starts if self.request and start.attempt.give_up()]:
+                    self._give_up(start)
+                if self.owns_process and self.stopping.waits_no_more:
+                    self._leave_behind()
+                for start in [start for start in self.starts if start.begun.done()]:
+                    self._begun(start)
+            self.watching.hear(seconds=0.0)
+        finally:
+            # Only what cuts a run off leaves a start here: one that waits in its sink may hang there for ever.
+            for start in list(self.starts):
+                (self._give_up if start.attempt.give_up() else self._begun)(start)
+            for watched in self.watching:
+                watched.running.handle.stop()
+                self.outcomes.end(watched, "stopped", None)
+            if not self.left_behind:
+                self.stopping.settle()
+            self.outcomes.end_held()
+            self.desk.close()
+            self.board.close()
+            self.listener.close()
+            self.notes.close()
+        return self.outcomes.result(queries)
+
+    def _start_more(self, trigger: Trigger | None) -> None:
+        """Start all that wait for no other, as many at once as there are cores; those that wait in a sink do not count.
+
+        A query waits for the start of those whose tables it reads, and if it reads these to their ends, for theirs.
+        """
+        if self.request:
+            self.outcomes.end_held()
+            return
+        awaited = {start.query.name for start in self.starts}
+        ending = {each.query.name for each in self.watching if each.ends}
+        for query in self.states.to_start:
+            wanted = trigger or query.trigger
+            writers = {writer.name for writer in self.project.writers_for(query)}
+            at_work = sum(not start.attempt.makes_ready for start in self.starts)
+            if at_work >= max(LEAST_STARTS, default_partitions()) or self.request:
+                return
+            if writers.isdisjoint(awaited) and not (wanted.ends and writers & ending):
+                self._start(query, wanted)
+            awaited.add(query.name)
+
+    def _start(self, query: Query, trigger: Trigger) -> None:
+        try:
+            lock = driver_lock.take(self.project, query)
+        except HeadraceError as error:
+            # No run of this query began, and the history continues to tell of the one that there is.
+            self.states[query.name].run = None
+            self._failed(query, error, ends=trigger.ends)
+            return
+        attempt = Attempt()
+        layout = layout_of(self.project, query)
+        run_id = self.notes.record(
+            lambda history: history.begin_run(
+                query.name,
+                pid=os.getpid(),
+                mode=query.mode,
+                trigger=str(trigger),
+                sink=query.sink_kind,
+                generation=layout.generation,
+            )
+        )
+        self.reporter.starting(query.name)
+        self.states.start(query.name, run_id)
+        self.watching.starting += 1
+        self.starts.append(
+            StartingQuery(
+                query=query,
+                trigger=trigger,
+                history_run=run_id,
+                lock=lock,
+                committed=last_committed(layout.checkpoint),
+                attempt=attempt,
+                begun=in_thread(
+                    self.spark,
+                    lambda: self._bring_up(query, None, trigger, attempt=attempt),
+                    self.listener.wake,
+                    name="headrace-start",
+                ),
+            )
+        )
+
+    def _give_up(self, start: StartingQuery) -> None:
+        """End a start that waits for another driver's lock; nothing of it was begun, and nothing will be."""
+        self.starts.remove(start)
+        self.watching.end_start()
+        lock = start.lock
+        if lock is not None:
+            start.begun.add_done_callback(lambda _: lock.release())
+        self.outcomes.given_up(start.query)
+
+    def _begun(self, start: StartingQuery) -> None:
+        """A start has come to its end."""
+        query, run_id = start.query, start.history_run
+        self.starts.remove(start)
+        running, finishing = start.begun.result()
+        if start.lock is not None:
+            start.lock.release()  # What was started holds it by itself.
+        self._tell_said()
+        if not isinstance(running, Running):
+            self.watching.end_start()
+            for finding in running.findings[1:]:
+                self.notes.tell(finding, query.name)
+            self._failed(query, running, ends=start.trigger.ends)
+            return
+        watched = self._watched(start, running, finishing=finishing)
+        self.watching.add(watched)
+        self.states[query.name].has_run = True
+        page = self.spark.sparkContext.uiWebUrl
+        detail = {"trigger": str(start.trigger), **({"spark_page": page} if page else {})}
+        self.notes.event("started", query.name, run_id, detail)
+        self.states.change(query.name, "running", LiveStart(handle=running.handle, columns=running.columns))
+        self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
+        self.reporter.started(self._told_start(query, start.trigger, running))
+        for note in running.notes:
+            self.notes.tell(note)
+        self.tables.keep(watched)
+        committed = start.committed
+        if watched.archive is not None and committed is not None:
+            self.notes.guarded(query, lambda: self.account.missed(watched, committed))
+        if watched.quarantine is not None:
+            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+        self.watching.end_start()
+
+    def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
+        return QueryStart(
+            query=query.name,
+            run_id=str(running.handle.runId),
+            generation=running.layout.generation,
+            trigger=str(trigger),
+            mode=query.mode,
+            sink=query.sink_kind,
+            checkpoint=running.layout.checkpoint,
+            description=query.description,
+            reads={source.name: source.connector.identity() for source in self.project.sources_of(query)},
+            writes=query.sink.identity(),
+            columns=running.columns,
+        )
+
+    def _watched(self, start: StartingQuery, running: Running, *, finishing: bool) -> QueryRun:
+        query, layout, sources = start.query, running.layout, self.project.sources_of(start.query)
+        lasting, write = running.scratch is None, self.write_late if query.late else None
+        return QueryRun(
+            running=running,
+            finishing=finishing,
+            trigger=start.trigger,
+            history_run=start.history_run,
+            committed_before=start.committed,
+            archive=Archive(layout.archive) if lasting else None,
+            quarantine=QuarantineFiles(layout=layout, sources=sources, names=running.names, spark=self.spark)
+            if lasting
+            else None,
+            late=LateOutput(
+                project=self.project,
+                query=query,
+                layout=layout,
+                spark=self.spark,
+                write=write,
+                hurries=lambda: self.request.now,
+            )
+            if write is not None and lasting
+            else None,
+            source_health=SourceHealth(
+                sources,
+                self.spark,
+                (lambda: find_left_out(self.project, query, layout)) if lasting else tuple,
+                (lambda: find_recreated(self.project, query, layout, self.spark))
+                if lasting and any(overrides(source.connector, "object_ids") for source in sources)
+                else None,
+            ),
+        )
+
+    def _bring_up(
+        self,
+        query: Query,
+        tables: Tables | None,
+        trigger: Trigger,
+        versions: Versions = None,
+        attempt: Attempt | None = None,
+    ) -> Begun:
+        request = Request(
+            project=self.project,
+            query=replace(query, trigger=trigger),
+            spark=self.spark,
+            versions=versions,
+            reached=self.reached,
+            tell=lambda finding: self.said.put(partial(self.notes.tell, finding)),
+            preparing=lambda step: self.said.put(partial(self._prepare, step, query.name)),
+            attempt=attempt or Attempt(),
+        )
+        begun, finishing = _brought_up(request, tables)
+        return (replace(begun, query=query) if isinstance(begun, Running) else begun), finishing
+
+    def _prepare(self, step: str, query: str) -> None:
+        """Say which step of a start begins."""
+        self.reporter.preparing(step, query)
+        self.states.begin_step(query, step)
+
+    def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
+        self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
+        self.desk.not_started(query.name, self.project.redacted_finding(error.findings[0]))
+        if self.project.target.operations.exit_on_failure or isinstance(error, Fenced):
+            self.request.ask_for(now=False)
+
+    def _step(self) -> None:
+        self.watching.hear()
+        self.board.beat({each.query.name: each.due_at for each in self.watching if not (each.ends or each.asked)})
+        self.desk.take()
+        self.board.retrying = frozenset(each.query.name for each in self.watching if each.retrying)
+        self._tell_said()
+        if self.request:
+            self.stopping.step(self.watching)
+        for watched in self.watching:
+            if watched.order is not None and not self.request:
+                self.stopping.one(watched)
+            self.account.tell_news(watched)
+            self.account.look_at_late(watched)
+            self._count_retries(watched)
+            self.states.wait_for(watched.query.name, *watched.waits())
+            if watched.halt.step() if watched.halt else not watched.running.handle.isActive:
+                self._ended(watched)
+                continue
+            self.tables.look(watched)
+            if refreshed_at := self.tables.refreshed_at(watched):
+                self.board.refreshed_at[watched.query.name] = refreshed_at
+            for health in watched.source_health.new(begun=bool(watched.batches)):
+                self.notes.tell(health, watched.query.name)
+                self.account.warned(watched, [health])
+            if (recreated := watched.source_health.recreated()) is not None and watched.halt is None:
+                watched.running.recreated, watched.halt = recreated, Halt(watched.running.handle, self.spark)
+        self.account.beat([state.run for state in self.states if state.run is not None and not state.state.has_ended])
+        self.account.look_inside(self.watching)
+        self.vitals.look(self.watching)
+        if self.vitals.forgotten is not None and not self.request.now:
+            # No batch comes to its end without an executor, and no start.
+            self.outcomes.lost = self.vitals.forgotten
+            self.request.ask_for(now=True)
+
+    def _count_retries(self, watched: QueryRun) -> None:
+        new = len(watched.running.reports.retried) - watched.retries_counted
+        watched.retries_counted += new
+        self.board.retries[watched.query.name] = self.board.retries.get(watched.query.name, 0) + new
+
+    def _ended(self, watched: QueryRun) -> None:
+        """A query has ended: for good, or to continue over other versions of its tables."""
+        self.watching.hear_out(watched)
+        error = watched.running.failure()
+        if error is not None and not error.findings[0].passes:
+            # Its messages may be gone because the topic was created again; where that cannot be asked, they are gone.
+            with suppress(Exception):
+                recreated = watched.source_health.compare and watched.source_health.compare()
+                error = QueryFailed(recreated) if recreated else error
+        if self.outcomes.lost is not None and (watched.asked or error is not None):
+            self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
+            return
+        if watched.running.meets_another_driver() and self._has_successor(watched):
+            error = superseded(watched.query)
+        if error is None and not watched.asked and (watched.halt or watched.finishing):
+            error = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
+            if error is None:
+                return
+        order = None if self.request else watched.order
+        if error is None and order is not None and order.verb != "stop":
+            self._put_off(watched, order)
+        elif error is not None and order is None and not watched.asked:
+            self.outcomes.close(watched)
+            ran_seconds = time.monotonic() - watched.began
+            self._failed(watched.query, error, ends=watched.ends, ran_seconds=ran_seconds)
+        else:
+            self.outcomes.end(watched, "failed" if error else "stopped" if watched.asked else "finished", error)
+            if isinstance(error, Fenced):
+                # The newer driver runs the other queries too; an idle one would not notice.
+                self.request.ask_for(now=False)
+
+    def _leave_behind(self) -> None:
+        """Of a run that is to stop now, what hangs is broken off by the end of the process."""
+        self.left_behind = self.left_behind or bool(self.watching) or bool(self.starts)
+        for watched in self.watching:
+            watched.late = None  # The next start looks at what it has left.
+            if self.outcomes.lost is None:
+                self.notes.tell(hangs(watched.query, "batch"))
+            lost = self.outcomes.lost
+            self.outcomes.end(watched, "failed" if lost else "stopped", QueryFailed(lost) if lost else None)
+        for start in list(self.starts):
+            self.notes.tell(hangs(start.query, "start"))
+            self._give_up(start)
+
+    def _put_off(self, watched: QueryRun, order: Order) -> None:
+        """A query has stopped because it is to be paused, or to start again."""
+        self.outcomes.close(watched)
+        if order.verb == "pause":
+            self.states.pause(watched.query.name, order)
+        else:
+            self.states.start_again(watched.query.name, order)
+
+    def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
+        return self._bring_up(watched.query, watched.running.tables, watched.trigger, versions)
+
+    def _has_successor(self, watched: QueryRun) -> bool:
+        """Whether a newer driver has started the query, as the history tells."""
+        newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
+        return watched.history_run is not None and newest is not None and newest > watched.history_run
+
+    def _tell_said(self) -> None:
+        """Tell what a start has to say, which continues in another thread."""
+        while not self.said.empty():
+            self.said.get()()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartingQuery:
+    """A query that is being started: the run in the history, and the last batch that earlier runs committed.
+
+    lock: that no other process runs it, held until what was started holds it by itself.
+    """
+
+    query: Query
+    trigger: Trigger
+    history_run: int | None
+    lock: DriverLock | None
+    committed: int | None
+    begun: Future[Begun]
+    attempt: Attempt
+
+
+def _brought_up(request: Request, tables: Tables | None) -> Begun:
+    """Start a query; a batch that was begun with other versions of its tables is made first, and then it ends.
+
+    tables: None at the first start of a run.
+    """
+    project, query, spark = request.project, request.query, request.spark
+    try:
+        tables = tables or Tables(project, query, layout_of(project, query), spark)
+        planned = tables.planned_versions()
+        finishing = planned is not None and planned != request.versions
+        if finishing:
+            request = replace(request, query=replace(query, trigger=Once()), versions=planned)
+        with serving(query.name):
+            running = start_query(request)
+    except HeadraceError as error:
+        return error, False
+    except Exception as error:
+        finding = finding_of_message(
+            str(error) or type(error).__name__,
+            subject=f"query '{query.name}'",
+            where=query.where,
+            connectors=project.connectors_of(query),
+            installed=known_failures,
+        )
+        return QueryFailed(finding), False
+    return running, finishing
