@@ -40,6 +40,17 @@ class Here(Driver):
         return replace(super().run, generation=self.generation, query_id=layout.query_id, **facts)
 
 
+class OverTopic(Here):
+    """One whose source is a topic, whose offsets need no log."""
+
+    def plan(self, batch: int, files: Any) -> None:
+        super().plan(batch, files)
+        shutil.rmtree(self.storage / "checkpoint" / "sources")
+        (self.storage / "checkpoint" / "offsets" / str(batch)).write_text(
+            f'v2\n{{"batchWatermarkMs":0}}\nin:{{"events":{{"0":{batch}}}}}'
+        )
+
+
 PROJECT = """name: phones
 sources:
   in: {files: {path: landing, format: json, schema: "name STRING, total BIGINT"}}
@@ -141,3 +152,31 @@ def test_a_storage_of_before_a_reset_is_refused_with_a_fix_that_loses_nothing(ro
     if since == "a batch was written":
         assert "holds the result of generation 2 of 'q', and the storage knows none after 1" in str(refused.value)
         assert before.rows() == ["new"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory but those of locks, with what it holds."""
+    files = (file for file in folder.rglob("*") if file.is_file() and ".lock" not in file.name)
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("kind", [Here, OverTopic])
+def test_an_old_copy_of_the_storage_is_refused_before_anything_is_written(tmp_path: Path, kind: type[Here]) -> None:
+    project, query, layout = project_at(tmp_path)
+    driver = kind(Database("sqlite", str(tmp_path / "result.db")), layout.home)
+    driver.project_ = project
+    for batch in range(140):
+        driver.plan(batch, [f"f{batch}"])
+        if batch == 0:
+            driver.start()
+        driver.give(batch, [f"f{batch}"])
+        driver.commit(batch)
+        if batch == 17:
+            copy = shutil.copytree(project.storage, tmp_path / "copy")
+    shutil.rmtree(project.storage)
+    copy.rename(project.storage)
+    before = contents(project.storage)
+    assert plan_lost_batch(StartFacts.read(project, query)) is None
+    with pytest.raises(CheckpointError, match="HR410"):
+        driver.start()
+    assert contents(project.storage) == before
