@@ -16,9 +16,9 @@ from headrace.errors import CheckpointError
 from headrace.model import Project, Query
 from headrace.queries.facts import StartFacts
 from headrace.queries.identity import context_facts, register_project
-from headrace.queries.layout import QueryLayout
+from headrace.queries.layout import QueryLayout, newest_of
 from headrace.queries.register import append
-from headrace.run.start import plan_lost_batch, recovery_findings
+from headrace.run.recovery import recovery_findings, restore_lost_batch
 from tests.registered import layout_in
 
 from ..connectors.exactly_once.drivers import Driver
@@ -94,14 +94,14 @@ def lose(layout: QueryLayout, *batches: int) -> None:
 
 
 def test_a_whole_checkpoint_is_left_as_it_is(root: Path) -> None:
-    assert plan_lost_batch(StartFacts.read(*project_at(root)[:2])) is None
+    assert restore_lost_batch(StartFacts.read(*project_at(root)[:2])) is None
 
 
 def test_lost_batches_are_planned_again(root: Path) -> None:
     project, query, layout = project_at(root)
     before = planned_batch(Checkpoint(layout.checkpoint), 2)
     lose(layout, 1, 2)
-    lost = plan_lost_batch(StartFacts.read(project, query))
+    lost = restore_lost_batch(StartFacts.read(project, query))
     assert lost is not None
     [told] = recovery_findings(query, layout, [lost])
     assert told.code == "HR459"
@@ -109,16 +109,18 @@ def test_lost_batches_are_planned_again(root: Path) -> None:
     [told] = recovery_findings(query, layout, [replace(lost, first=1), lost])
     assert "up to 2; the batches 1 to 2 are planned again" in told.what
     assert list(recovery_findings(query, layout, [])) == []
-    assert planned_batch(Checkpoint(layout.checkpoint), 2) == before
-    assert plan_lost_batch(StartFacts.read(project, query)) is None
+    restored = newest_of(layout)
+    assert planned_batch(Checkpoint(restored.checkpoint), 2) == before
+    assert not layout.home.exists()
+    assert restore_lost_batch(StartFacts.read(project, query)) is None
 
 
 def test_files_of_a_moved_project_are_named_where_they_lie(root: Path) -> None:
     moved = Path(shutil.move(root, root.with_name("moved")))
     project, query, layout = project_at(moved)
     lose(layout, 2)
-    assert plan_lost_batch(StartFacts.read(project, query)) is not None
-    log = Checkpoint(layout.checkpoint).source_log("in")
+    assert restore_lost_batch(StartFacts.read(project, query)) is not None
+    log = Checkpoint(newest_of(layout).checkpoint).source_log("in")
     assert [f"file://{moved}/landing/2.json" in line for line in log[2]] == [True]
 
 
@@ -127,7 +129,7 @@ def test_another_projects_ledger_is_not_asked(root: Path) -> None:
     lose(layout, 2)
     register = register_project(project)
     assert append(project.storage, replace(register, application="another"))
-    assert plan_lost_batch(StartFacts.read(project, query)) is None
+    assert restore_lost_batch(StartFacts.read(project, query)) is None
 
 
 @pytest.mark.parametrize("since", ["nothing was written", "a batch was written"])
@@ -176,7 +178,7 @@ def test_an_old_copy_of_the_storage_is_refused_before_anything_is_written(tmp_pa
     shutil.rmtree(project.storage)
     copy.rename(project.storage)
     before = contents(project.storage)
-    assert plan_lost_batch(StartFacts.read(project, query)) is None
+    assert restore_lost_batch(StartFacts.read(project, query)) is None
     with pytest.raises(CheckpointError, match="HR410"):
         driver.start()
     assert contents(project.storage) == before

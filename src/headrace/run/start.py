@@ -6,26 +6,23 @@ Nothing is changed before all has been looked at, and the checkpoint only once t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Checkpoint, PlannedBatch
+from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
 from headrace.checkpoint.handover import fill_gap, move, remove_drafts
-from headrace.checkpoint.logs import Part
 from headrace.checkpoint.read_files import READ_FILES
-from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import PARTITIONS
-from headrace.checkpoint.restore import Restorable, restorable, restore
+from headrace.checkpoint.restore import Restorable
 from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import source_of
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_cores, check_own_session
-from headrace.contract import SinkContext, SinkLedger, Writer
+from headrace.contract import SinkContext, Writer
 from headrace.errors import (
     CheckFailed,
     CheckpointBehind,
@@ -33,7 +30,6 @@ from headrace.errors import (
     Finding,
     HeadraceError,
     PlatformError,
-    Where,
 )
 from headrace.frames.plan_builder import register_written
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
@@ -41,13 +37,11 @@ from headrace.queries import driver_lock
 from headrace.queries.blame import named
 from headrace.queries.facts import StartFacts, create_directories
 from headrace.queries.identity import context_facts, enter_name
-from headrace.queries.inspect_checkpoint import cut_off
-from headrace.queries.layout import QueryLayout
 from headrace.queries.location import enter_sink
 from headrace.queries.manifest import QueryRevision, enter, note_version, written_async
 from headrace.queries.register import read_register
 from headrace.queries.source_names import write_source_names
-from headrace.run.moved_project import rewrite_paths, source_homes
+from headrace.run.moved_project import rewrite_paths
 from headrace.run.plan import (
     PreparedQuery,
     StoredVersions,
@@ -60,6 +54,7 @@ from headrace.run.plan import (
     store_versions,
 )
 from headrace.run.query_run import Reports, Request, Running
+from headrace.run.recovery import recovery_findings, restore_lost_batch
 from headrace.run.rename import apply_renames, rename_history
 from headrace.run.state_store import query_settings, rows_tracked
 from headrace.spark.jvm.session_conf import (
@@ -72,7 +67,6 @@ from headrace.spark.jvm.session_conf import (
 )
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.stream.event_times import observe_event_times
-from headrace.storage.private import writing_to
 from headrace.storage.remembered import remembering
 from headrace.storage.remote import store_at
 
@@ -150,7 +144,7 @@ def _recover_batch(facts: StartFacts) -> Restorable | None:
     if not facts.query.sink.facts.durable:
         return None
     with remembering(facts.layout.checkpoint):
-        return plan_lost_batch(facts)
+        return restore_lost_batch(facts)
 
 
 def _ended_well(running: Running) -> bool:
@@ -423,82 +417,3 @@ def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
             ) from error
 
     return sync
-
-
-# As many batches as a ledger keeps plans of.
-KEPT = 101
-
-
-def plan_lost_batch(facts: StartFacts) -> Restorable | None:
-    """Let the checkpoint plan the first batch that it has lost and the sink has; what was planned, or None.
-
-    Spark makes only its newest planned batch again, and a state only from the one before. So the query runs that batch
-    alone, its rows are skipped by the sink, and this is asked again. Raises PlatformError, SinkError.
-    """
-    query, layout, checkpoint, changes = facts.query, facts.layout, facts.checkpoint, facts.repartitions
-    try:
-        if checkpoint.id is None:
-            return None
-        run = facts.sink_context(empty_batches=changes.batches(checkpoint))
-        ledger = query.sink.ledger
-        last = None if ledger is None else ledger.last_batch(run)
-        if ledger is None or last is None:
-            return None
-        lost = _lost(checkpoint, ledger, run, last, changes.partitions(checkpoint))
-    except CheckpointError:
-        # The look at the whole checkpoint, which comes next, reports it with all else.
-        return None
-    # A change that was cut off has the directory elsewhere, or a part of it: the look reports that too.
-    if lost is None or any(cut_off(query, layout)):
-        return None
-    try:
-        with writing_to(layout.checkpoint, called="checkpoint"):
-            restore(checkpoint, lost)
-            _rewrite_restored_paths(facts, run.roots)
-    except CheckpointError:
-        # Earlier entries are lost too, which the ledger keeps no more.
-        return None
-    return lost
-
-
-def recovery_findings(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Iterator[Finding]:
-    """Report the batches that were planned again, all together."""
-    if not lost:
-        return
-    first, last, newest = lost[0].first, lost[-1].first, lost[-1].last
-    batches = f"batch {first} is" if first == last else f"the batches {first} to {last} are"
-    yield Finding(
-        code="HR459",
-        where=Where(file=str(layout.checkpoint)),
-        what=f"the checkpoint of query '{query.name}' had lost entries of batches that are in the sink up to {newest}; "
-        f"{batches} planned again as the sink's ledger has it",
-        fix="nothing: the sink skips what it has, and the query continues",
-    )
-
-
-def _rewrite_restored_paths(facts: StartFacts, roots: Sequence[Path]) -> None:
-    """The ledger names files as they lay when the batch was written, perhaps before the project was moved."""
-    root, homes = facts.project.root, source_homes(facts)
-    here = {root.absolute(), root.resolve()}
-    for name in facts.checkpoint.source_names():
-        for former in (place for place in roots if place not in here):
-            home = homes.get(source_of(name), "")
-            rewrite(facts.checkpoint.root / Part.SOURCES / name, str(former), str(root.absolute()), home)
-
-
-def _lost(
-    checkpoint: Checkpoint, ledger: SinkLedger, run: SinkContext, last: int, partitions: int | None
-) -> Restorable | None:
-    plans: dict[int, PlannedBatch] = {}
-    asked: list[bool] = []
-
-    def kept(batch: int) -> PlannedBatch | None:
-        # Asked once, and only for a checkpoint that has lost something.
-        if not asked:
-            asked.append(True)
-            plans.update(
-                {number: PlannedBatch.loads(text) for number, text in ledger.planned(run, last - KEPT).items()}
-            )
-        return plans.get(batch)
-
-    return restorable(checkpoint, last, kept, empty=run.empty_batches, partitions=partitions, roots=run.roots)
