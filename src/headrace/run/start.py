@@ -35,6 +35,7 @@ from headrace.frames.plan_builder import register_written
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.queries import driver_lock
 from headrace.queries.blame import named
+from headrace.queries.changes import require_live
 from headrace.queries.facts import StartFacts, create_directories
 from headrace.queries.identity import context_facts, enter_name
 from headrace.queries.location import enter_sink
@@ -320,6 +321,8 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
     secure = secured(project.target, facts.checkpoint.root) if facts.lasting else None
 
     def before_commit(batch: int) -> None:
+        if facts.lasting:
+            require_live(facts.layout)
         prepared.counters.keep(batch)
         if secure is not None:
             secure(batch)

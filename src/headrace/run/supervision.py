@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.checkpoint.archive import Archive
-from headrace.contract import Observer, QueryStart, overrides
+from headrace.contract import Observer, QueryStart
 from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.errors import Fenced, HeadraceError, QueryFailed
 from headrace.frames.plan_builder import topological_order
@@ -28,7 +28,7 @@ from headrace.run.batch_records import Account, Notes
 from headrace.run.fresh_tables import FreshTables
 from headrace.run.late_output import LateOutput, WriteLate
 from headrace.run.loaded_files import LoadedFiles
-from headrace.run.plan import find_recreated
+from headrace.run.plan import find_outside_change
 from headrace.run.query_run import Attempt, Begun, QueryRun, Reached, Request, Running, Watching, last_committed
 from headrace.run.source_health import QuarantineFiles, SourceHealth
 from headrace.run.start import start_query
@@ -269,9 +269,7 @@ class Supervision:
                 sources,
                 self.spark,
                 (lambda: find_left_out(self.project, query, layout)) if lasting else tuple,
-                (lambda: find_recreated(self.project, query, layout, self.spark))
-                if lasting and any(overrides(source.connector, "object_ids") for source in sources)
-                else None,
+                (lambda: find_outside_change(self.project, query, layout, self.spark)) if lasting else None,
             ),
         )
 
@@ -331,8 +329,8 @@ class Supervision:
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health, watched.query.name)
                 self.account.warned(watched, [health])
-            if (recreated := watched.source_health.recreated()) is not None and watched.halt is None:
-                watched.running.recreated, watched.halt = recreated, Halt(watched.running.handle, self.spark)
+            if (cause := watched.source_health.end_cause()) is not None and watched.halt is None:
+                watched.running.ended_by, watched.halt = cause, Halt(watched.running.handle, self.spark)
         self.account.beat([state.run for state in self.states if state.run is not None and not state.state.has_ended])
         self.account.look_inside(self.watching)
         self.vitals.look(self.watching)
@@ -351,10 +349,10 @@ class Supervision:
         self.watching.hear_out(watched)
         error = watched.running.failure()
         if error is not None and not error.findings[0].passes:
-            # Its messages may be gone because the topic was created again; where that cannot be asked, they are gone.
+            # Its messages may be gone because the topic was created again, its files because the query was changed.
+            # Where that cannot be asked, they are gone.
             with suppress(Exception):
-                recreated = watched.source_health.compare and watched.source_health.compare()
-                error = QueryFailed(recreated) if recreated else error
+                error = (watched.source_health.compare and watched.source_health.compare()) or error
         if self.outcomes.lost is not None and (watched.asked or error is not None):
             self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
             return
