@@ -24,8 +24,7 @@ from tests.waiting import PATIENCE_SECONDS, until
 pytestmark = pytest.mark.services
 LEASE_SECONDS = 4.0
 # Stops itself at a step: before the transaction of its sink, or before a request to the store that writes.
-COMMAND = (
-    """
+COMMAND = """
 import os, signal, sys
 from headrace.cli.entry import main
 from headrace.connectors.sql.sink_table import SinkTable
@@ -47,8 +46,6 @@ for owner in (SinkTable,) if where == "_locked" else (S3, Hdfs):
     stops(owner, where, int(at))
 sys.exit(main(command))
 """
-    % LEASE_SECONDS
-)
 
 
 @pytest.fixture(params=["s3a", as_long("hdfs")])
