@@ -83,9 +83,9 @@ def no_creation_of_the_rate(root: Path) -> Seen:
 
 
 def no_disk(root: Path) -> Seen:
-    from headrace.starter.start import secured
+    from headrace.starter.start import make_durable_by
 
-    sync = secured(project(root).target, root / "checkpoint")
+    sync = make_durable_by(project(root).target, root / "checkpoint")
     (root / "checkpoint/offsets").mkdir(parents=True)
     (root / "checkpoint/offsets/0").write_text("v1")
 
@@ -112,7 +112,7 @@ def no_archive(root: Path) -> Seen:
     declared = project(root)
     notes = Notes(declared, Watching())  # type: ignore[arg-type]
     for _ in range(3):  # As after each batch.
-        notes.guarded(declared.queries["shown"], full)
+        notes.guard(declared.queries["shown"], full)
     notes.close()
     assert len(reported) == 1
     return reported

@@ -537,7 +537,7 @@ def _record_and_publish(project: Project, verdict: results.Verdict) -> results.V
         observers.add(Hooks(hooks, project.name, observers.report))
     observers.verdict(verdict.query, verdict.as_dict())
     observers.close()
-    return replace(verdict, findings=(*verdict.findings, *observers.undelivered()))
+    return replace(verdict, findings=(*verdict.findings, *observers.take_undelivered()))
 
 
 @judge_arguments

@@ -133,7 +133,7 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
         return
     is_right, wanted = _FORMS[form]
     if not is_right(value):
-        problem = f"{function}: {name} is {_shown(value)}"
+        problem = f"{function}: {name} is {_show_value(value)}"
         yield Finding(code="HR104", what=problem, fix=f"give {wanted}")
     elif name in _LEAST and value < _LEAST[name]:
         yield Finding(code="HR113", what=f"{function}: {name} is {value}", fix=f"give {_LEAST[name]} or more")
@@ -148,7 +148,7 @@ def _judge(function: str, parameter: inspect.Parameter, value: Any, project: Any
                 yield Finding(code="HR091", what=f"no query is named '{query}'", fix=nearest(query, project.queries))
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """Return a value as Python writes it, if that is short, or its type."""
     try:
         text = repr(value)

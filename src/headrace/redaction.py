@@ -104,11 +104,11 @@ class Redactor:
         """`text` without any secret that is known, or that is one by its form."""
         for pattern, shown in self._longest_first:
             text = pattern.sub(lambda _, shown=shown: shown, text)  # type: ignore[misc]
-        text = _USERINFO.sub(lambda match: match["before"] + _kept(match["value"]), text)
-        return _PAIR.sub(lambda match: f"={_kept(match['value'])}", text)
+        text = _USERINFO.sub(lambda match: match["before"] + _mask_value(match["value"]), text)
+        return _PAIR.sub(lambda match: f"={_mask_value(match['value'])}", text)
 
 
-def _kept(value: str) -> str:
+def _mask_value(value: str) -> str:
     """Mask a value, unless it is a reference to a variable, masked already, or advice in a message."""
     return value if value.startswith(("${", MASK, "...")) or value.lower() == "password" else MASK
 

@@ -68,7 +68,7 @@ def definition(code: CodeType, module: Mapping[str, Any]) -> Definition:
     if not text:
         raise NoSource("its source cannot be found")
     try:
-        file = _parsed(text, code.co_filename, code.co_flags & _FUTURE)
+        file = _parse(text, code.co_filename, code.co_flags & _FUTURE)
     except (SyntaxError, ValueError, RecursionError):
         raise NoSource("its source has changed since it was loaded") from None
     key = (code.co_name, code.co_firstlineno)
@@ -102,7 +102,7 @@ def _around(code: CodeType, candidates: list[Definition], compiled: list[CodeTyp
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str, name: str, flags: int) -> _File:
+def _parse(text: str, name: str, flags: int) -> _File:
     written: defaultdict[_Key, list[Definition]] = defaultdict(list)
     _collect(parse(text, name), "", None, written)
     compiled: defaultdict[_Key, list[CodeType]] = defaultdict(list)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.changes.adopt_sources import matched
+from headrace.changes.adopt_sources import match_sources
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.connectors.sql.snapshot import DatabaseLedger
@@ -368,10 +368,10 @@ def test_which_source_is_which_is_told_by_what_it_read(project: Project, tmp_pat
     found = checkpoint(tmp_path / "c", case.offsets, files, case.version)
     query = project.queries[case.query]
     if case.expected is not None:
-        assert matched(project, query, case.uses, found, case.chosen or {}) == case.expected
+        assert match_sources(project, query, case.uses, found, case.chosen or {}) == case.expected
         return
     with pytest.raises(CheckFailed, match=case.code) as caught:
-        matched(project, query, case.uses, found, case.chosen or {})
+        match_sources(project, query, case.uses, found, case.chosen or {})
     assert case.said in str(caught.value)
 
 

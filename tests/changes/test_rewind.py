@@ -38,7 +38,7 @@ from headrace.contract import Correction, OutputMode, Snapshot
 from headrace.errors import HeadraceError
 from headrace.generations.identity import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
-from headrace.generations.layout import kept_of
+from headrace.generations.layout import unused_layouts_of
 from headrace.model import Project
 from headrace.storage import json_lines
 from tests.changes.test_reset import Killed, held, killed_at, running
@@ -224,7 +224,7 @@ def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode
     assert rows(project.root / "out.db", "SELECT epoch FROM _headrace_epochs") > epoch
     # The batch that comes again has another row, and can be taken back as well.
     again = Driver(project, mode)
-    (former,) = kept_of(again.layout)
+    (former,) = unused_layouts_of(again.layout)
     for planned in ("offsets/1", "sources/events/1"):
         shutil.copy(former.checkpoint / planned, again.layout.checkpoint / planned)
     again.write(1, {"z": 7})

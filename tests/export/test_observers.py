@@ -164,7 +164,7 @@ def test_a_verdict_is_told_too(installed: None, tmp_path: Path) -> None:
     observers.verdict("q", {"verdict": "equal"})
     observers.close()
     assert kept(root) == [["verdict", "q", "equal"], ["close"]]
-    assert [finding.code for finding in observers.undelivered()] == ["HR011", "HR875", "HR432"]
+    assert [finding.code for finding in observers.take_undelivered()] == ["HR011", "HR875", "HR432"]
 
 
 def test_the_observer_of_the_page_keeps_slow_batches(tmp_path: Path) -> None:
@@ -196,5 +196,5 @@ def test_an_observer_that_ends_the_process_swallows_no_event(error: BaseExceptio
     observers._installed = {"ends": Ends(), "told": SimpleNamespace(verdict=lambda *event: told.append(event))}  # type: ignore[dict-item]
     observers.verdict("q", {"verdict": "equal"})
     assert told == [("q", {"verdict": "equal"})]
-    (finding,) = observers.undelivered()
+    (finding,) = observers.take_undelivered()
     assert (finding.code, type(error).__name__ in finding.what) == ("HR875", True)

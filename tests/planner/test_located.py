@@ -163,8 +163,8 @@ def _fed(feed: str) -> QueryForm:
 @pytest.mark.parametrize(("before", "now", "said"), FEEDS.values(), ids=FEEDS)
 def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, said: str) -> None:
     (difference,) = compare_forms(_fed(before), _fed(now))
-    assert said in difference.described(300)
-    assert "what feeds the aggregation 1" in difference.described(300)
+    assert said in difference.describe(300)
+    assert "what feeds the aggregation 1" in difference.describe(300)
 
 
 def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there_now(

@@ -452,7 +452,7 @@ def _lease_never_ends(let: Let) -> None:
 
 def _lease_of_its_own_clock(let: Let) -> None:
     """A lease is judged by the clock of who asks, and by no file of the store."""
-    modified = lease._modified
+    modified = lease._time_of
 
     def over(folder: Any, number: int) -> None:
         record, free, alive = (numbered.file_of(folder, number, ending) for ending in (".json", ".free", ".alive"))
@@ -594,7 +594,7 @@ def _discard_forgets_the_live(let: Let) -> None:
 
 def _swap_beside_a_driver(let: Let) -> None:
     """The results are exchanged while a driver may run the query."""
-    let(rebuild.Rebuild, "_stopped", lambda self, wait: nullcontext())
+    let(rebuild.Rebuild, "_hold_stopped", lambda self, wait: nullcontext())
 
 
 def _swap_leaves_the_lines(let: Let) -> None:
@@ -821,7 +821,7 @@ def _unreadable_record_passed_over(let: Let) -> None:
             for number in reversed(numbered.numbers_in(folder)[:-1]):
                 with suppress(ValueError):
                     facts = json.loads(numbered.file_of(folder, number).read_text())
-                    return replace(register._made(facts), number=numbers_of(folder)[-1])
+                    return replace(register._register_of(facts), number=numbers_of(folder)[-1])
             return None
 
     numbers_of = numbered.numbers_in
@@ -831,7 +831,7 @@ def _unreadable_record_passed_over(let: Let) -> None:
 
 def _id_drawn_over_a_directory(let: Let) -> None:
     """A query that the register does not know gets an id, whatever directory it had."""
-    let(register, "_unregistered", lambda storage, known, query: iter(()))
+    let(register, "_list_unregistered", lambda storage, known, query: iter(()))
 
 
 def _lost_register_is_a_first_run(let: Let) -> None:

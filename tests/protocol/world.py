@@ -1278,7 +1278,7 @@ _IN_ADOPT: dict[str, Any] = {
     "registered_tables": lambda *_: nullcontext(),
     "reader": _nothing,
     "plan_facts": PLANNING["plan_facts"],
-    "matched": lambda *_: {"0": (SOURCE,)},
+    "match_sources": lambda *_: {"0": (SOURCE,)},
     "shown": _nothing,
     "state_misfits": _nothing,
     "session_settings": lambda *_: {},
@@ -1286,7 +1286,7 @@ _IN_ADOPT: dict[str, Any] = {
     "check_structure_of": _nothing,
     "reach": _nothing,
 }
-ADOPTING = [*((adopt, name, value) for name, value in _IN_ADOPT.items()), (Adopt, "_checked", _nothing)]
+ADOPTING = [*((adopt, name, value) for name, value in _IN_ADOPT.items()), (Adopt, "_check_frame", _nothing)]
 # As many lines as the ledger of a topic keeps.
 TOPIC_LINES = 10
 # What happens to a topic in place of what happens to a table.

@@ -218,7 +218,7 @@ def kept(tmp_path: Path) -> Any:
     layout.home.mkdir(parents=True)
 
     def opened(added: dict[int, dict[str, Any]], *declared: Counter) -> Counters:
-        return Counters.opened(query, declared or (Counter(name="n"),), Given(added), layout, sync=False)
+        return Counters.open(query, declared or (Counter(name="n"),), Given(added), layout, sync=False)
 
     return opened
 
@@ -228,19 +228,19 @@ def test_counters_continue_from_the_last_committed_batch(kept: Any) -> None:
     first = kept({0: {"n": 2}, 1: {"n": 3}})
     for batch in (0, 1):
         first.keep(batch)
-    assert first.committed(0) == {"n": 2}
+    assert first.add_committed(0) == {"n": 2}
     again = kept({1: {"n": 4}})
-    assert again.committed(0) == {"n": 2}
+    assert again.add_committed(0) == {"n": 2}
     again.keep(1)
-    assert (again.committed(1), kept({}).committed(1)) == ({"n": 6}, {"n": 6})
+    assert (again.add_committed(1), kept({}).add_committed(1)) == ({"n": 6}, {"n": 6})
 
 
 @pytest.mark.plain
 def test_a_batch_that_nobody_has_kept_is_told(kept: Any) -> None:
-    kept({0: {"n": 2}}).committed(0)
+    kept({0: {"n": 2}}).add_committed(0)
     assert [list(kept({}).missing(batch)) for batch in (None, 0)] == [[], []]
     assert [each.code for each in kept({}).missing(3)] == ["HR806"]
-    assert kept({4: {"n": 1}}).committed(4) == {"n": 3}
+    assert kept({4: {"n": 1}}).add_committed(4) == {"n": 3}
 
 
 @pytest.mark.plain
@@ -260,7 +260,7 @@ def test_old_lines_are_let_go(kept: Any, tmp_path: Path, monkeypatch: pytest.Mon
     found = kept({batch: {"n": 1} for batch in range(8)})
     for batch in range(8):
         found.keep(batch)
-        assert found.committed(batch) == {"n": batch + 1}
+        assert found.add_committed(batch) == {"n": batch + 1}
     query: Query = found.query
     assert len(read(query, layout_in(tmp_path, "q").counters)) < 7
-    assert kept({}).committed(7) == {"n": 8}
+    assert kept({}).add_committed(7) == {"n": 8}

@@ -158,7 +158,7 @@ def test_a_mistake_is_found(spark: SparkSession, tmp_path: Path, mistake: str) -
     assert "the result of query 'mistake' is not" in result.failure
     assert result.schedule is not None
     assert result.schedule.size <= (3 if options["shrink_seconds"] else len(EVENTS))
-    assert "def test_mistake_over_these_batches(timeline):" in result.described()
+    assert "def test_mistake_over_these_batches(timeline):" in result.describe()
 
 
 SOUND = {
@@ -187,7 +187,7 @@ def test_a_sound_query_raises_no_alarm(spark: SparkSession, example: str, query:
     """Those without rows of their own get generated ones."""
     project = hr.load(EXAMPLES / example, may_lack_variables=True)
     result = fuzz(project, query, spark=spark, seed=3, runs=3, seconds=200, given=SOUND[example, query])
-    assert result.described() == ""
+    assert result.describe() == ""
     assert result.compared
     assert result.runs >= 2
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.changes.adopt_sources import AdoptedSource, matched, shown
+from headrace.changes.adopt_sources import AdoptedSource, match_sources, show_sources
 from headrace.changes.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
 from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
@@ -131,7 +131,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
     def _look(self) -> None:
         self.live = layout_of(self.project, self.query)
         self.record = log_of(self.live) or LogRecord()
-        self.old = self._named()
+        self.old = self._checkpoint_at()
 
     @property
     def status(self) -> ChangeStatus | None:
@@ -155,11 +155,11 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         with self._built() as built:
             return built.plan
 
-    def _applied(self, reached: Callable[[str], None]) -> Adoption:
+    def _make_steps(self, reached: Callable[[str], None]) -> Adoption:
         with self._built() as built:
-            return self._adopted(built, reached)
+            return self._adopt(built, reached)
 
-    def _adopted(self, built: Built, reached: Callable[[str], None]) -> Adoption:
+    def _adopt(self, built: Built, reached: Callable[[str], None]) -> Adoption:
         query, plan, own = self.query, built.plan, self._next(self.live.generation)
         with writing_to(self.live.folder):
             make_private(self.live.storage)
@@ -176,7 +176,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         new = self.live.at(self.record.target)
         if not new.made_by.exists():
             self._make(new, built, reached)
-        with self.named():
+        with self.name_sink_faults():
             query.sink.adoption.take_over(built.frame, self._mark("there", new), plan.batch)
         reached("sink")
         self._complete()
@@ -207,17 +207,17 @@ class Adopt(Change[AdoptionPlan, Adoption]):
     def _undone(self, reached: Callable[[str], None]) -> Adoption:
         raise self._irreversible("a reset takes it back", "reset the query (headrace reset QUERY)")
 
-    _discarded = _undone
+    _discard_steps = _undone
 
     # ------------------------------------------------------------------------------------------------- before them
 
-    def _named(self) -> Checkpoint:
+    def _checkpoint_at(self) -> Checkpoint:
         """The checkpoint at a local path, or in a store that the project's settings lead to."""
         named, project = self.checkpoint, self.project
         if named is None and self.record.change == self.name and self.record.is_between:
             named = str(self.record.facts["checkpoint"])
         if named is None:
-            raise self._refused("it was not said which checkpoint", self._command("--checkpoint DIR"))
+            raise self._refusal("it was not said which checkpoint", self._command("--checkpoint DIR"))
         if not is_known(named):
             fault = "it cannot be adopted: Headrace does not know how to read what lies there"
             fix = "copy the directory to a local path, to HDFS or to S3, and name the copy"
@@ -243,8 +243,8 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             streams: dict[str, DataFrame] = {}
             frame = build_result(self.project, self.query, spark, reader(spark, self.query.trigger, streams)).frame
             facts = plan_facts(frame)
-            notes = tuple(self._checked(frame, facts))
-            names = matched(self.project, self.query, facts.sources, self.old, self.sources)
+            notes = tuple(self._check_frame(frame, facts))
+            names = match_sources(self.project, self.query, facts.sources, self.old, self.sources)
             # A join of two streams is none of the plan's stateful operators.
             stateful = self.old.is_stateful or bool(facts.stateful) or len(facts.sources) > 1
             if misfits := tuple(state_misfits(self.project, self.query, spark, self.old, stateful=stateful)):
@@ -252,13 +252,15 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             held: tuple[Held, ...] = ()
             # What was cut off may have taken them over.
             if record is None:
-                with self.named():
+                with self.name_sink_faults():
                     held = tuple(adoption.foreign_rows(frame, self._foreign()))
                     if adoption.tells_batches:
                         batch = self._last_written(adoption.foreign_batch(frame, self._foreign()))
-            yield Built(frame, streams, names, self._planned(names, held, batch, notes, continues=record is not None))
+            yield Built(
+                frame, streams, names, self._plan_adoption(names, held, batch, notes, continues=record is not None)
+            )
 
-    def _planned(
+    def _plan_adoption(
         self,
         names: Mapping[str, tuple[str, ...]],
         held: tuple[Held, ...],
@@ -278,7 +280,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             committed=committed,
             planned=None if last == committed else last,
             batch=batch,
-            sources=tuple(shown(self.project, self.query, old, names)),
+            sources=tuple(show_sources(self.project, self.query, old, names)),
             operators=old.state_operators(),
             provider=provider_of(old),
             settings=kept,
@@ -356,7 +358,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         fix += "reset the query (headrace reset QUERY)"
         raise CheckFailed(code="HR580", what=fault, fix=fix, where=self.query.where)
 
-    def _checked(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
+    def _check_frame(self, frame: DataFrame, facts: PlanFacts) -> Iterator[Finding]:
         project, query = self.project, self.query
         findings = list(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
         if facts.watermarks > 1:

@@ -30,7 +30,7 @@ class AdoptedSource:
     waits: str = ""
 
 
-def matched(
+def match_sources(
     project: Project, query: Query, uses: Sequence[str], old: Checkpoint, chosen: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
     """The names of each source of `old`, by what it is called there. Raises CheckFailed where that is not known.
@@ -42,7 +42,9 @@ def matched(
     sources = {source.name: source for source in project.sources_of(query)}
     room = Counter(source_of(use) for use in uses)
     if len(prefixes) not in (len(uses), len(room)):
-        raise _incompatible(query, f"the checkpoint has {_listed(prefixes)}, and the query reads {_listed(uses)}")
+        raise _incompatible(
+            query, f"the checkpoint has {_list_names(prefixes)}, and the query reads {_list_names(uses)}"
+        )
     once = len(prefixes) != len(uses)
     if once:
         # One source of the checkpoint is read in several places, which Spark has counted as one.
@@ -51,7 +53,7 @@ def matched(
     reasons = {(key, name): sources[name].connector.mismatch(prefixes[key]) for key in prefixes for name in room}
     found = list(_assignments(list(prefixes), room, reasons, fixed))
     if not found:
-        why = "; ".join(_described(key, sources, reasons) for key in prefixes)
+        why = "; ".join(_describe_key(key, sources, reasons) for key in prefixes)
         raise _incompatible(query, why)
     if len(found) > 1:
         raise _ambiguous(query, prefixes, found)
@@ -61,7 +63,9 @@ def matched(
     return {key: (left[name].pop(0),) for key, name in found[0].items()}
 
 
-def shown(project: Project, query: Query, old: Checkpoint, names: Mapping[str, Sequence[str]]) -> list[AdoptedSource]:
+def show_sources(
+    project: Project, query: Query, old: Checkpoint, names: Mapping[str, Sequence[str]]
+) -> list[AdoptedSource]:
     """The sources as they are shown to the user."""
     sources = {source.name: source for source in project.sources_of(query)}
     prefixes = _prefixes(old)
@@ -70,7 +74,7 @@ def shown(project: Project, query: Query, old: Checkpoint, names: Mapping[str, S
             name=use,
             kind=sources[source_of(use)].kind,
             position=key,
-            reached=_reached(prefixes[key]),
+            reached=_say_how_far(prefixes[key]),
             waits=_waits(sources[source_of(use)], prefixes[key]),
         )
         for key, uses in names.items()
@@ -97,7 +101,7 @@ def _chosen(
             fault, fix = f"query '{query.name}' reads no source '{use}'", nearest(use, room)
             raise CheckFailed(code="HR592", what=fault, fix=fix, where=query.where)
         if key not in keys:
-            fault = f"the checkpoint has no source '{key}'; it has {_listed(keys)}"
+            fault = f"the checkpoint has no source '{key}'; it has {_list_names(keys)}"
             raise CheckFailed(code="HR592", what=fault, fix="name one of those", where=query.where)
         yield key, name
     named = {key for key in keys if not key.isdigit()}
@@ -121,7 +125,7 @@ def _assignments(
     yield from islice(further(0, {}, room), 2)
 
 
-def _described(key: str, sources: Mapping[str, NamedSource], reasons: Mapping[tuple[str, str], str]) -> str:
+def _describe_key(key: str, sources: Mapping[str, NamedSource], reasons: Mapping[tuple[str, str], str]) -> str:
     """Why a key is none of the sources, or which it may be."""
     against = [f"not '{name}' ({reasons[key, name]})" for name in sources if reasons.get((key, name))]
     return f"source {key} of the checkpoint is {' and '.join(against) or 'one that another is as well'}"
@@ -139,7 +143,7 @@ def _incompatible(query: Query, why: str) -> CheckFailed:
 def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[Mapping[str, str]]) -> CheckFailed:
     differing = [key for key in keys if len({each[key] for each in found}) > 1]
     told = "; ".join(
-        f"source {key} ({_reached(keys[key])}) may be {' or '.join(sorted({each[key] for each in found}))}"
+        f"source {key} ({_say_how_far(keys[key])}) may be {' or '.join(sorted({each[key] for each in found}))}"
         for key in differing
     )
     options = " ".join(f"--source {found[0][key]}={key}" for key in differing)
@@ -151,7 +155,7 @@ def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[M
     )
 
 
-def _reached(prefix: SourcePrefix) -> str:
+def _say_how_far(prefix: SourcePrefix) -> str:
     """How far a source was read, in words."""
     last = next((batch.end for batch in reversed(prefix.batches) if batch.end is not None), None)
     if log_offset(last) is not None:
@@ -169,5 +173,5 @@ def _waits(source: NamedSource, prefix: SourcePrefix) -> str:
     return "" if lag is None or not lag.count else f"{lag.count:,} {lag.unit}"
 
 
-def _listed(names: Mapping[str, object] | Sequence[str]) -> str:
+def _list_names(names: Mapping[str, object] | Sequence[str]) -> str:
     return f"{len(names)} source{'s' if len(names) != 1 else ''} ({', '.join(names)})"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from headrace.contract import SinkContext, same_place
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, PlatformError
 from headrace.generations import driver_lock
-from headrace.generations.blame import commanded
+from headrace.generations.blame import name_command
 from headrace.generations.changes import ChangeStatus, rebuilding, require_ended
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.layout import QueryLayout, layout_of, log_of
@@ -61,7 +61,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     @property
     def plan(self) -> Preview:
         """What `apply` would do; nothing is changed. Raises as it does."""
-        with self._opened(changes=False):
+        with self._open(changes=False):
             return self._preview()
 
     def apply(self, *, reached: Callable[[str], None] = ignore) -> Done:
@@ -69,18 +69,18 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
         Raises CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
         """
-        with self._opened():
-            return self._applied(self._alone(reached))
+        with self._open():
+            return self._make_steps(self._alone(reached))
 
     def undo(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Bring back what the change has set aside, or end that. Raises as `apply`."""
-        with self._opened():
+        with self._open():
             return self._undone(self._alone(reached))
 
     def discard(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """Delete for good what the change has set aside, or end that. Raises as `apply`."""
-        with self._opened():
-            return self._discarded(self._alone(reached))
+        with self._open():
+            return self._discard_steps(self._alone(reached))
 
     def resume(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """End what a crash has cut off. Raises as `apply`."""
@@ -103,7 +103,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """What would be done to the query, which nobody else can change meanwhile."""
 
     @abstractmethod
-    def _applied(self, reached: Callable[[str], None]) -> Done:
+    def _make_steps(self, reached: Callable[[str], None]) -> Done:
         """The steps of the change, each of which may be done again."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """The steps back."""
 
     @abstractmethod
-    def _discarded(self, reached: Callable[[str], None]) -> Done:
+    def _discard_steps(self, reached: Callable[[str], None]) -> Done:
         """The steps that delete what the way back needs."""
 
     def _look(self) -> None:
@@ -131,7 +131,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         record = self.record
         if record.is_open and record.change != self.name:
             require_ended(self.live)
-            raise self._refused(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
+            raise self._refusal(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
 
     # ------------------------------------------------------------------------------------------------- the log
 
@@ -225,7 +225,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             assert directory is not None
             old = self.live.at(directory)
             if former_location(self.project, self.query, old) is None:
-                with self.named():
+                with self.name_sink_faults():
                     self._forget(replace(self.context(old), mark=record.mark("discard")))
             with writing_to(old.home):
                 remove_tree(old.home)
@@ -242,7 +242,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         return replace(self.context(layout), mark=self.record.mark(way))
 
     @contextmanager
-    def _opened(self, *, changes: bool = True) -> Iterator[None]:
+    def _open(self, *, changes: bool = True) -> Iterator[None]:
         """Look at the query, under its driver's lock if it `changes` anything.
 
         What was begun, and which generation it is of, is on the disk: read before the lock is held, it may be another's
@@ -250,9 +250,9 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """
         require_stopped(self.project, self.query)
         self.changes = changes
-        with self._locked(driver_lock.take(self.project, self.query) if changes else None):
+        with self._hold(driver_lock.take(self.project, self.query) if changes else None):
             try:
-                with commanded(self.query), self._resumable():
+                with name_command(self.query), self._resumable():
                     if changes and self.query.sink.facts.durable:
                         begin(layout_of(self.project, self.query).folder)
                     self._look()
@@ -277,7 +277,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             raise
 
     @contextmanager
-    def _locked(self, lock: DriverLock | None) -> Iterator[None]:
+    def _hold(self, lock: DriverLock | None) -> Iterator[None]:
         """Hold a lock of the query, which is given back after the block."""
         held = [] if lock is None else [lock]
         self._locks += held
@@ -312,7 +312,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     # ------------------------------------------------------------------------------------------------- what is said
 
-    def _refused(self, why: str, fix: str) -> CheckFailed:
+    def _refusal(self, why: str, fix: str) -> CheckFailed:
         """That the change is not made, and what can be done instead."""
         fault = f"query '{self.query.name}' cannot be {self._done}: {why}"
         return CheckFailed(code="HR580", what=fault, fix=fix, where=self.query.where)

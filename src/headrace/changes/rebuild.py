@@ -20,7 +20,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.contract import Observer, SinkContext
 from headrace.errors import CheckFailed, Finding, HeadraceError, NothingChanged, PlainData
 from headrace.generations import driver_lock
-from headrace.generations.blame import commanded, reset_command
+from headrace.generations.blame import name_command, reset_command
 from headrace.generations.changes import require_ended
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.facts import StartFacts
@@ -141,12 +141,12 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         return self.apply(approve=approve, wait=wait, reporter=reporter, notify=notify, reached=reached)
 
     @contextmanager
-    def _opened(self, *, changes: bool = True) -> Iterator[None]:
+    def _open(self, *, changes: bool = True) -> Iterator[None]:
         self.changes = changes
         try:
-            with commanded(self.query):
+            with name_command(self.query):
                 self._look()
-                with self._locked(driver_lock.take(self.project, self.query, rebuilds=True) if changes else None):
+                with self._hold(driver_lock.take(self.project, self.query, rebuilds=True) if changes else None):
                     yield
         finally:
             self.close()
@@ -158,13 +158,13 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         live = self.live.at(self._former) if self.record.is_between else self.live
         if self._is_begun and table_before(self.project, self.query, live) is not None:
             why = "its table is to be renamed, and what the rebuild has made has the former name"
-            raise self._refused(why, f"name the table as before; or give the rebuild up: {self._then('discard')}")
+            raise self._refusal(why, f"name the table as before; or give the rebuild up: {self._then('discard')}")
 
     def _require_no_other(self) -> None:
         record = self.record
         if record.is_open and record.change != self.name:
             require_ended(self.live)
-            raise self._refused(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
+            raise self._refusal(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
 
     @property
     def _former(self) -> Directory:
@@ -193,14 +193,14 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             continues=self._is_begun,
         )
 
-    def _applied(self, reached: Callable[[str], None]) -> RebuildResult:
+    def _make_steps(self, reached: Callable[[str], None]) -> RebuildResult:
         if self._is_begun:
             self._require_same_sink()
         else:
             self._bring_along()
         if self._is_begun and self.record.kind == "intent":
-            with self._stopped(self._wait):
-                return self._swapped(reached)
+            with self._hold_stopped(self._wait):
+                return self._swap(reached)
         if self._is_begun and self.record.kind != "building":
             raise self._in_the_way()
         if not self._is_begun:
@@ -218,21 +218,21 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         if not catch_up(beside, self.query, spark, self._reporter):
             return self._result("stopped", self.record.live.generation)
         reached("caught-up")
-        report = self._compared(beside, spark)
+        report = self._compare(beside, spark)
         reached("compared")
         self._require_right(report)
         if not self._approve(report):
             return replace(self._result("compared", self.record.live.generation), report=report)
-        with self._stopped(self._wait):
+        with self._hold_stopped(self._wait):
             # What came while the query was still running.
             made = Checkpoint(self._rebuilt.checkpoint)
             verified = made.last_committed
             if not catch_up(beside, self.query, spark, self._reporter):
                 return self._result("stopped", self.record.live.generation)
             if made.last_committed != verified:
-                report = self._compared(beside, spark)
+                report = self._compare(beside, spark)
                 self._require_right(report)
-            return replace(self._swapped(reached), report=report)
+            return replace(self._swap(reached), report=report)
 
     def _begin_building(self) -> None:
         """Keep that a generation is being built, unless another change has begun since this one has looked."""
@@ -265,14 +265,14 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         former, rebuilt = self._mark(way, self.live.at(self._former)), self.context(self._rebuilt)
         return former, replace(rebuilt, rebuilds=True)
 
-    def _swapped(self, reached: Callable[[str], None]) -> RebuildResult:
+    def _swap(self, reached: Callable[[str], None]) -> RebuildResult:
         """Let the rebuilt generation be the one that the query runs as; the former one is kept."""
         was = self.record.kind
         # By a record of its own, so that the process that began it can do nothing more.
         self._enter("intent", target=self._made)
         reached("recorded")
         try:
-            with self.named():
+            with self.name_sink_faults():
                 shadow.exchange(self.query).swap_in(*self._contexts("there"), self.session)
         except NothingChanged:
             reached("unchanged")
@@ -290,7 +290,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     def _undone(self, reached: Callable[[str], None]) -> RebuildResult:
         if self._is_begun or self.record.current is None:
             self._require_begun("intent", "done", "undoing")
-        with self._stopped(False):
+        with self._hold_stopped(False):
             self._swap_out(reached)
         return self._result("rolled-back", self.record.live.generation)
 
@@ -300,7 +300,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         reached("recorded")
         swap = shadow.exchange(self.query)
         try:
-            with self.named():
+            with self.name_sink_faults():
                 swap.swap_out(*self._contexts("back"), self.session)
         except NothingChanged:
             reached("unchanged")
@@ -313,20 +313,20 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         kept = tuple(directory for directory in self.record.kept if directory != former)
         self._enter("building", live=former, kept=kept, building=self._made)
 
-    def _discarded(self, reached: Callable[[str], None]) -> RebuildResult:
+    def _discard_steps(self, reached: Callable[[str], None]) -> RebuildResult:
         self._require_begun("building", "intent", "done", "discarding")
         if self.record.kind == "done" or (self.record.kind == "discarding" and not self.record.facts.get("abandons")):
-            with self._stopped(False):
+            with self._hold_stopped(False):
                 self._delete_kept(set_aside(self.record), reached)
             return self._result("discarded", self.record.live.generation)
         if self.record.kind == "intent":
-            with self._stopped(False):
+            with self._hold_stopped(False):
                 self._swap_out(reached)
         rebuilt = self._rebuilt
         if self.record.kind != "discarding":
             self._enter("discarding", facts={**self.record.facts, "abandons": True, "discards": [str(self._made)]})
         reached("recorded-abandoning")
-        with self.named():
+        with self.name_sink_faults():
             context = replace(self.context(rebuilt), rebuilds=True, mark=None)
             shadow.exchange(self.query).drop_beside(context, self.session)
         reached("dropped")
@@ -348,7 +348,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         A start would do it, and would be refused for the change.
         """
         if any(waiting_renames(self.project, self.query)):
-            with self._stopped(self._wait):
+            with self._hold_stopped(self._wait):
                 facts = StartFacts.read(self.project, self.query)
                 for finding in apply_renames(facts, self._streaming_session(), rebuilds=True):
                     self._notify(finding.what)
@@ -361,14 +361,14 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         project, query, since = self.project, self.query, self.since
         former = self.live
         if Checkpoint(former.checkpoint).last_batch is None:
-            raise self._refused("it has never run", f"run it: headrace run {query.name}")
+            raise self._refusal("it has never run", f"run it: headrace run {query.name}")
         if elsewhere := former_location(project, query, former):
             fix = f"name the former sink again, or reset it: {reset_command(query)}"
-            raise self._refused(f"its batches were written to {elsewhere}, which is not its sink any more", fix)
+            raise self._refusal(f"its batches were written to {elsewhere}, which is not its sink any more", fix)
         live = [source.name for source in project.sources_of(query) if source.connector.facts.ephemeral]
         if live:
             why = f"its source '{live[0]}' gives only what comes while it runs"
-            raise self._refused(why, f"reset it: {reset_command(query)}")
+            raise self._refusal(why, f"reset it: {reset_command(query)}")
         notes = [
             f"query '{name}' reads the result, and would get the new one next to the former; rebuild it as well"
             for name in readers(project, query)
@@ -378,7 +378,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         if since is not None:
             if unable := shadow.timeless(project, query, since, spark):
                 why = f"its source '{unable[0]}' cannot be read from a time on"
-                raise self._refused(why, f"let it be read from the beginning: {self._command('')}")
+                raise self._refusal(why, f"let it be read from the beginning: {self._command('')}")
             text = since.isoformat()
             note = f"the new result has only what came from {text} on"
             return {"since": text, "notes": [note, *notes]}
@@ -409,9 +409,9 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         return self.spark
 
     @contextmanager
-    def _stopped(self, wait: bool) -> Iterator[None]:
+    def _hold_stopped(self, wait: bool) -> Iterator[None]:
         """Hold the right to run the query, so that nobody else does."""
-        with self._locked(self._lock(wait)):
+        with self._hold(self._lock(wait)):
             yield
 
     def _lock(self, wait: bool) -> DriverLock | None:
@@ -442,7 +442,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         """Raise CheckFailed if the results of the rebuild lie where the sink writes no more."""
         if elsewhere := former_location(self.project, self.query, self.live.at(self._former)):
             why = f"its sink was {elsewhere} when the rebuild began, and is another one now"
-            raise self._refused(why, "name the former sink again")
+            raise self._refusal(why, "name the former sink again")
 
     def _require_right(self, report: RebuildReport) -> None:
         """Raise CheckFailed if the rebuilt result is wrong."""
@@ -469,7 +469,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         }[status.phase]
         return CheckFailed(code="HR571", what=fault, fix=fix, where=self.query.where)
 
-    def _compared(self, beside: Project, spark: SparkSession) -> RebuildReport:
+    def _compare(self, beside: Project, spark: SparkSession) -> RebuildReport:
         """What is found of the rebuilt result, which the log keeps."""
         report = self._report(beside, spark)
         self._enter("building", facts={**self.record.facts, "report": report.as_dict()})

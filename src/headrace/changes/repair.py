@@ -58,26 +58,26 @@ class Repair(Change[RepairPlan, RepairResult]):
         self.scope = scope
 
     def _preview(self) -> RepairPlan:
-        return self._repaired(lambda correction: None)
+        return self._repair(lambda correction: None)
 
-    def _applied(self, reached: Callable[[str], None]) -> RepairResult:
+    def _make_steps(self, reached: Callable[[str], None]) -> RepairResult:
         def carry_out(correction: Correction) -> None:
-            with self.named():
+            with self.name_sink_faults():
                 self._ability().apply(correction, self.context(self.live))
             reached("sink")
 
-        return RepairResult(query=self.query.name, done="repair", plan=self._repaired(carry_out))
+        return RepairResult(query=self.query.name, done="repair", plan=self._repair(carry_out))
 
     def _undone(self, reached: Callable[[str], None]) -> RepairResult:
-        with self.named():
+        with self.name_sink_faults():
             self._ability().undo(self.context(self.live))
         reached("sink")
         return RepairResult(query=self.query.name, done="undo")
 
-    def _discarded(self, reached: Callable[[str], None]) -> RepairResult:
+    def _discard_steps(self, reached: Callable[[str], None]) -> RepairResult:
         raise self._nothing("what a repair has replaced is deleted by the next one")
 
-    def _repaired(self, carry_out: Callable[[Correction], None]) -> RepairPlan:
+    def _repair(self, carry_out: Callable[[Correction], None]) -> RepairPlan:
         """What is wrong, while the sink is as it was found; `carry_out` is given what puts it right."""
         self._ability()
         counts, failed = list[int](), list[Exception]()
@@ -100,7 +100,7 @@ class Repair(Change[RepairPlan, RepairResult]):
             fix = next(
                 (finding.fix for finding in verdict.findings if finding.severity == "error" and finding.fix), look
             )
-            raise self._refused(f"it is not known which rows are wrong: {verdict.why}", fix)
+            raise self._refusal(f"it is not known which rows are wrong: {verdict.why}", fix)
         written, deleted = counts
         return RepairPlan(query=self.query.name, written=written, deleted=deleted, verdict=verdict)
 
@@ -110,7 +110,7 @@ class Repair(Change[RepairPlan, RepairResult]):
         if repair is None:
             keyless = "has no key by which a wrong row could be replaced"
             why = keyless if hasattr(sink, "key") else "cannot replace single rows"
-            raise self._refused(f"its sink '{self.query.sink_kind}' {why}", self._anew())
+            raise self._refusal(f"its sink '{self.query.sink_kind}' {why}", self._anew())
         return repair
 
     def _anew(self) -> str:

@@ -95,27 +95,27 @@ class Reset(Change[ResetPlan, ResetResult]):
         record, result = self.record, self.result
         adopts = record.change == "adopt" and record.is_between
         if record.kind == "undoing":
-            raise self._refused("the undoing of a reset was cut off", f"end it: {self._then('undo')}")
+            raise self._refusal("the undoing of a reset was cut off", f"end it: {self._then('undo')}")
         continues = record.kind == "intent" and not adopts
         if continues:
             begun = record.facts["result"]
             if result not in (None, begun):
                 why = f"a reset that {'keeps' if begun == 'keep' else 'drops'} its result was begun and cut off"
                 way = f"end it: {self._command(f'--{begun}-result')}; or take it back: {self._then('undo')}"
-                raise self._refused(why, way)
+                raise self._refusal(why, way)
             result = begun
         if result is None:
             way = f"{self._command('--drop-result')}; or {self._command('--keep-result')}"
-            raise self._refused("it was not said what becomes of its result", way)
+            raise self._refusal("it was not said what becomes of its result", way)
         self._require_possible(result)
         former = former_location(self.project, self.query, self.live)
         held: tuple[Held, ...] = ()
         if former is None:
-            with self.named():
+            with self.name_sink_faults():
                 held = tuple(self.query.sink.reset.row_counts(self.context(self.live), self.session))
-        kept_files = tuple(stored(self.live))
+        kept_files = tuple(count_stored(self.live))
         if adopts and record.target is not None:
-            kept_files += tuple(stored(self.live.at(record.target)))
+            kept_files += tuple(count_stored(self.live.at(record.target)))
         if not kept_files and not continues and not adopts and (not held or self._is_done(result)):
             raise self._nothing(f"query '{self.query.name}' has no checkpoint yet, and its sink holds nothing of it")
         return ResetPlan(
@@ -133,7 +133,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         settled = self.record.settled
         return settled is not None and settled.change == "reset" and settled.facts["result"] == result == "keep"
 
-    def _applied(self, reached: Callable[[str], None]) -> ResetResult:
+    def _make_steps(self, reached: Callable[[str], None]) -> ResetResult:
         plan, live = self._preview(), self.live
         if plan.continues:
             # By a record of its own, so that the process that began it can do nothing more.
@@ -143,7 +143,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
             try:
-                with self.named():
+                with self.name_sink_faults():
                     self._move(self._mark("there", live), plan.result)
             except NothingChanged:
                 if not plan.continues:
@@ -170,7 +170,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         old, new = self.live.at(self._former), self.live.at(record.target)
         if former_location(self.project, self.query, old) is None:
             try:
-                with self.named():
+                with self.name_sink_faults():
                     if record.facts["result"] == "drop":
                         self.query.sink.reset.restore(self._mark("back", old), self.session)
                     else:
@@ -194,11 +194,11 @@ class Reset(Change[ResetPlan, ResetResult]):
         if former is not None and former_location(self.project, self.query, self.live.at(former)) is not None:
             raise self._irreversible("its sink is another one now", "name the former sink again")
 
-    def _discarded(self, reached: Callable[[str], None]) -> ResetResult:
+    def _discard_steps(self, reached: Callable[[str], None]) -> ResetResult:
         record = self.record
         if record.is_between:
             why = f"{'a reset' if record.kind == 'intent' else 'the undoing of a reset'} was cut off"
-            raise self._refused(why, f"end it first: {self._then('resume')}")
+            raise self._refusal(why, f"end it first: {self._then('resume')}")
         kept = set_aside(record)
         if not kept and record.kind != "discarding":
             raise self._nothing(f"no reset of query '{self.query.name}' has set anything aside")
@@ -216,17 +216,17 @@ class Reset(Change[ResetPlan, ResetResult]):
                 fix += (
                     f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
                 )
-            raise self._refused(why, f"{fix}; or remove renamed_from")
+            raise self._refusal(why, f"{fix}; or remove renamed_from")
         kept = sink.reset.kept(self.query.mode)
         if not kept.possible and not sink.reset.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"
             way = f"empty its place and its ledger by hand, and remove {self.live.home}"
-            raise self._refused(why, way)
+            raise self._refusal(why, way)
         if result == "keep" and not kept.possible:
-            raise self._refused(f"its result cannot stay: {kept.why}", self._command("--drop-result"))
+            raise self._refusal(f"its result cannot stay: {kept.why}", self._command("--drop-result"))
         if result == "drop" and not sink.reset.droppable:
             why = f"what the sink '{self.query.sink_kind}' was given cannot be taken back"
-            raise self._refused(why, f"{self._command('--keep-result')}: {kept.why}")
+            raise self._refusal(why, f"{self._command('--keep-result')}: {kept.why}")
 
     def _notes(self, result: Choice, former: str | None) -> Iterator[str]:
         if former is not None:
@@ -250,7 +250,7 @@ def set_aside(record: LogRecord) -> tuple[Directory, ...]:
     return tuple(directory for directory in record.kept if directory.generation != record.live.generation)
 
 
-def stored(layout: QueryLayout) -> Iterator[Held]:
+def count_stored(layout: QueryLayout) -> Iterator[Held]:
     """What the storage keeps of a generation, counted."""
     checkpoint = layout.checkpoint
     try:
@@ -262,7 +262,7 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
         *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),
         (size_of(checkpoint) - size_of(checkpoint / Part.STATE), "bytes of the checkpoint"),
         (size_of(checkpoint / Part.STATE), "bytes of state"),
-        (_archived(layout), "batches in the archive"),
+        (_count_archive(layout), "batches in the archive"),
         (sum(map(_lines, layout.quarantine.rglob("*.jsonl"))), "rows in the quarantine of its sources"),
         (sum(1 for _ in layout.tables.glob("*/*")), "versions of its tables"),
         (int(layout.adoption.exists()), "record of an adoption"),
@@ -270,7 +270,7 @@ def stored(layout: QueryLayout) -> Iterator[Held]:
     yield from (Held(count=count, what=fault) for count, fault in counts if count)
 
 
-def _archived(layout: QueryLayout) -> int:
+def _count_archive(layout: QueryLayout) -> int:
     try:
         return Archive(layout.archive).size()
     except OSError:

@@ -96,7 +96,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     def _preview(self) -> RewindPlan:
         if self.record.is_between:
-            return self._begun(self.record)
+            return self._plan_of(self.record)
         past = self._past(self.live)
         batch, newest = self._batch(past), past.checkpoint.last_batch
         if newest is None:
@@ -106,10 +106,10 @@ class Rewind(Change[RewindPlan, RewindResult]):
         if self.query.late and newest_late_batch(self.live) > batch:
             why = f"query '{self.query.late}' has taken late rows of later batches, which would come again"
             fix = f"name a later batch; or headrace reset {self.query.name}, and headrace reset {self.query.late}"
-            raise self._refused(why, fix)
+            raise self._refusal(why, fix)
         context = self.context(self.live)
-        with self.named():
-            held = tuple(self._ability().taken_back(context, batch, self.session))
+        with self.name_sink_faults():
+            held = tuple(self._ability().list_taken_back(context, batch, self.session))
         if batch == newest and not held:
             raise self._nothing_to_rewind(f"batch {batch} is its newest, and its sink holds nothing that came later")
         # What was shown is what is done, whatever batch the time would name meanwhile.
@@ -122,13 +122,13 @@ class Rewind(Change[RewindPlan, RewindResult]):
             planned_at=utc_text(past.planned_ms(batch)),
             newest_at=utc_text(past.planned_ms(newest)),
             held=held,
-            lost=tuple(lost(self.project, self.query, self.live, batch, newest)),
+            lost=tuple(list_lost(self.project, self.query, self.live, batch, newest)),
             notes=tuple(notes(self.project, self.query, batch)),
         )
 
-    def _applied(self, reached: Callable[[str], None]) -> RewindResult:
+    def _make_steps(self, reached: Callable[[str], None]) -> RewindResult:
         plan = self._preview()
-        if not plan.continues and (kept := self._kept()):
+        if not plan.continues and (kept := self._unused_directories()):
             # Of two rewinds the later one can be undone.
             self._delete_kept(kept, ignore)
         live, own = self.live, self._next(self.live.generation)
@@ -147,7 +147,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
                 rewind_copy.make(self._past(live), live, new, plan.batch, record)
         reached("made")
         try:
-            with self.named():
+            with self.name_sink_faults():
                 self._ability().go_back(self._mark("there", live), plan.batch, self.session)
         except NothingChanged:
             if not plan.continues:
@@ -168,7 +168,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         reached("recorded")
         old = self.live.at(self._former)
         try:
-            with self.named():
+            with self.name_sink_faults():
                 self._ability().undo(self._mark("back", old), self.record.facts["batch"], self.session)
         except NothingChanged:
             self._undo_fails()
@@ -180,18 +180,18 @@ class Rewind(Change[RewindPlan, RewindResult]):
         reached("done")
         return self._result("undo")
 
-    def _discarded(self, reached: Callable[[str], None]) -> RewindResult:
+    def _discard_steps(self, reached: Callable[[str], None]) -> RewindResult:
         record = self.record
         if record.is_between:
             way = "a rewind" if record.kind == "intent" else "the undoing of a rewind"
-            raise self._refused(f"{way} was cut off", f"end it first: {self._then('resume')}")
-        kept = self._kept()
+            raise self._refusal(f"{way} was cut off", f"end it first: {self._then('resume')}")
+        kept = self._unused_directories()
         if not kept and record.kind != "discarding":
             raise self._nothing_to_rewind("no rewind has set anything aside")
         self._delete_kept(kept, reached)
         return self._result("discard")
 
-    def _kept(self) -> tuple[Directory, ...]:
+    def _unused_directories(self) -> tuple[Directory, ...]:
         """The directories of the live generation that rewinds have put out of use."""
         generation = self.record.live.generation
         return tuple(directory for directory in self.record.kept if directory.generation == generation)
@@ -201,14 +201,14 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     # ------------------------------------------------------------------------------------------- what is possible
 
-    def _begun(self, begun: LogRecord) -> RewindPlan:
+    def _plan_of(self, begun: LogRecord) -> RewindPlan:
         if begun.kind == "undoing":
-            raise self._refused("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
+            raise self._refusal("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
         batch, newest = int(begun.facts["batch"]), int(begun.facts["newest"])
         if self.to_time is not None or self.to_batch not in (None, batch):
             why = f"a rewind to batch {batch} was begun and cut off"
             way = f"end it: {self._command(f'--to-batch {batch}')}; or take it back: {self._then('undo')}"
-            raise self._refused(why, way)
+            raise self._refusal(why, way)
         return RewindPlan(
             query=self.query.name,
             generation=begun.live.generation,
@@ -231,21 +231,21 @@ class Rewind(Change[RewindPlan, RewindResult]):
         if self.to_batch is not None and self.to_time is None:
             return self.to_batch
         if self.to_time is None or self.to_batch is not None:
-            raise self._refused("give either a batch or a time", self._command("--to-batch N"))
+            raise self._refusal("give either a batch or a time", self._command("--to-batch N"))
         batch = past.at(round(self.to_time.timestamp() * 1000))
         if batch is None:
             why = "no batch that is known was planned so early"
-            raise self._refused(why, "name a later time; `headrace reset` begins at the sources' beginning")
+            raise self._refusal(why, "name a later time; `headrace reset` begins at the sources' beginning")
         return batch
 
     def _require_possible(self) -> None:
         query = self.query
         if table_before(self.project, query, self.live) is not None:
             why = "its table is to be renamed, which the next start does"
-            raise self._refused(why, f"start it first: headrace run {query.name}; or remove renamed_from")
+            raise self._refusal(why, f"start it first: headrace run {query.name}; or remove renamed_from")
         if (former := former_location(self.project, query, self.live)) is not None:
             why = f"its batches were written to {former}, which is not its sink any more"
-            raise self._refused(why, "name the former sink again")
+            raise self._refusal(why, "name the former sink again")
         if why := self._ability().hindrance(query.mode):
             raise self._stays(why)
 
@@ -257,12 +257,12 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     def _stays(self, why: str) -> CheckFailed:
         way = self._other_way(declares=hasattr(self.query.sink, "rewindable"))
-        return self._refused(f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
+        return self._refusal(f"the sink '{self.query.sink_kind}' cannot go back: {why}", way)
 
     def _require_reached(self, past: Past, batch: int) -> None:
         """Raise CheckFailed where the checkpoint or the sink does not reach back to the end of `batch`."""
         context = self.context(self.live)
-        with self.named():
+        with self.name_sink_faults():
             kept = self._ability().earliest(context, batch, self.session)
         why = past.blocker(batch)
         behind = kept is None or batch < kept
@@ -272,9 +272,9 @@ class Rewind(Change[RewindPlan, RewindResult]):
             why = f"its sink has kept what was there before only since batch {kept}"
         earliest = None if kept is None else past.earliest(kept)
         if earliest is None:
-            raise self._refused(why, f"no batch can be gone back to; {self._other_way(declares=False)}")
+            raise self._refusal(why, f"no batch can be gone back to; {self._other_way(declares=False)}")
         fix = f"batch {earliest} is the earliest: {self._command(f'--to-batch {earliest}')}"
-        raise self._refused(why, f"{fix}; {self._other_way(declares=False)}")
+        raise self._refusal(why, f"{fix}; {self._other_way(declares=False)}")
 
     def _require_unchanged(self, record: LogRecord) -> None:
         planned = Checkpoint(self.live.checkpoint).last_batch
@@ -329,7 +329,7 @@ def utc_text(time_ms: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def lost(project: Project, query: Query, layout: QueryLayout, batch: int, newest: int) -> Iterator[str]:
+def list_lost(project: Project, query: Query, layout: QueryLayout, batch: int, newest: int) -> Iterator[str]:
     """What the sources will not give again of the batches after `batch`, as far as that is seen without a JVM."""
     checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
     names = read_source_names(project, query, layout)

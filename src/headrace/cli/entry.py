@@ -119,7 +119,7 @@ def headrace(context: click.Context) -> None:
 
 
 def _show_versions(context: click.Context) -> None:
-    from headrace.spark.jvm.jars import installed
+    from headrace.spark.jvm.jars import list_installed
     from headrace.spark.jvm.preconditions import require_java
 
     try:
@@ -128,7 +128,7 @@ def _show_versions(context: click.Context) -> None:
     except HeadraceError as error:
         shown = f"no Java: {error.findings[0].what}"
     click.echo(f"headrace, version {__version__}\nSpark {_version('pyspark')}, {shown}")
-    click.echo(f"jars: {', '.join(installed()) or 'none'}")
+    click.echo(f"jars: {', '.join(list_installed()) or 'none'}")
     context.exit()
 
 

@@ -395,7 +395,7 @@ class SinkRewind(Ability):
         """
 
     @abstractmethod
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+    def list_taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
         """Count what `go_back` would change; nothing is changed.
 
         Raises:

@@ -127,7 +127,7 @@ class Order:
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(said=said))
 
-    def failed(self, finding: Finding) -> None:
+    def answer_failed(self, finding: Finding) -> None:
         """Answer why it is not done."""
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(finding=finding))
@@ -163,7 +163,7 @@ class Orders:
         """Answer what was given too late, and all that is given from now on."""
         self._closed = True
         while (order := self.take()) is not None:
-            order.failed(application_ended(order.query))
+            order.answer_failed(application_ended(order.query))
 
 
 def application_ended(query: str) -> Finding:

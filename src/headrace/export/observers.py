@@ -45,7 +45,7 @@ class Observers(Observer):
                 if made is not None:
                     self._installed[name] = made
 
-    def undelivered(self) -> Iterator[Finding]:
+    def take_undelivered(self) -> Iterator[Finding]:
         """Yield the findings reported since the last event."""
         while not self._undelivered.empty():
             yield self._undelivered.get()
@@ -85,7 +85,7 @@ class Observers(Observer):
         self._call(lambda one: one.close())
 
     def _each(self, tell: Callable[[Observer], None]) -> None:
-        for finding in self.undelivered():
+        for finding in self.take_undelivered():
             self._call(lambda one, finding=finding: one.note(finding))  # type: ignore[misc]
         self._call(tell)
 

@@ -49,7 +49,7 @@ def with_command(query: Query, finding: Finding) -> Finding:
 
 
 @contextmanager
-def commanded(query: Query) -> Iterator[None]:
+def name_command(query: Query) -> Iterator[None]:
     """Let the faults raised inside, which are about `query`, have the command to type."""
     try:
         yield

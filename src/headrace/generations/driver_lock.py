@@ -106,7 +106,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
             _held[path].times += 1
             return DriverLock(path)
         if not store_at(file).has_locks:
-            taken = _leased(query, file, rebuilds)
+            taken = _take_lease(query, file, rebuilds)
             _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):
@@ -133,14 +133,14 @@ def _unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _leased(query: Query, file: Path, rebuilds: bool) -> Lease:
+def _take_lease(query: Query, file: Path, rebuilds: bool) -> Lease:
     """Take the lease that stands for a lock."""
     folder = file.with_name(file.name + LEASES)
     with writing_to(folder):
         try:
             return lease.take(folder, _now())
         except lease.LeaseHeld as held:
-            who = "another process" if held.holder is None else _named(asdict(held.holder))
+            who = "another process" if held.holder is None else _name_of(asdict(held.holder))
             silence = f"{lease.LEASE_SECONDS:.0f} s of silence end it"
             who += f" (it renewed its lease {held.seconds:.0f} s ago; {silence})"
             raise CheckFailed(_rebuilding(query, who) if rebuilds else _running(query, who)) from held
@@ -151,7 +151,7 @@ def seen(project: Project, query: Query) -> str | None:
     file = _file(project, query)
     if not store_at(file).has_locks:
         holder = lease.seen(file.with_name(file.name + LEASES))
-        return None if holder is None else _named(asdict(holder))
+        return None if holder is None else _name_of(asdict(holder))
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except OSError:
@@ -175,12 +175,12 @@ def is_held_here(project: Project, query: Query) -> bool:
 
 def require_one_free(project: Project, queries: Sequence[Query]) -> None:
     """Raise CheckFailed if other processes run all of `queries`: then there is nothing to start Spark for."""
-    findings = list(_taken(project, queries))
+    findings = list(_list_taken(project, queries))
     if findings and len(findings) == len(queries):
         raise CheckFailed(findings)
 
 
-def _taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
+def _list_taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
     for query in queries:
         # A lease is several files; to see that nobody has it is enough here.
         if not store_at(project.storage).has_locks and not is_held_here(project, query):
@@ -220,11 +220,11 @@ def _rebuilding(query: Query, who: str) -> Finding:
 def _holder(descriptor: int) -> str:
     who = "another process"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        who = _named(json.loads(os.pread(descriptor, 4096, 0)))
+        who = _name_of(json.loads(os.pread(descriptor, 4096, 0)))
     return who
 
 
-def _named(holder: Mapping[str, Any]) -> str:
+def _name_of(holder: Mapping[str, Any]) -> str:
     host = "" if holder["host"] == socket.gethostname() else f" on {holder['host']}"
     return f"process {holder['pid']}{host} since {holder['started']}"
 

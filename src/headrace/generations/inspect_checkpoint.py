@@ -17,7 +17,7 @@ from headrace.generations import driver_lock
 from headrace.generations.blame import with_command
 from headrace.generations.changes import cut_offs
 from headrace.generations.identity import sink_context
-from headrace.generations.layout import QueryLayout, kept_of, layout_of
+from headrace.generations.layout import QueryLayout, layout_of, unused_layouts_of
 from headrace.generations.manifest import forms, written_async
 from headrace.generations.source_names import read_source_names
 from headrace.model import Project, Query
@@ -185,7 +185,7 @@ def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> Che
         entry = None if newest is None else checkpoint.offset(newest)
         if newest is None or entry is None:
             return None
-        archived = _archived(layout)
+        archived = _archived_batches(layout)
         return CheckpointFacts(
             id=checkpoint.id,
             generation=layout.generation,
@@ -197,7 +197,7 @@ def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> Che
             sources=tuple(map(read_source_names(project, query, layout).now, entry.offsets)),
             operators=checkpoint.state_operators(),
             sizes_bytes=_sizes(layout),
-            set_aside=tuple(dict.fromkeys(kept.generation for kept in kept_of(layout))),
+            set_aside=tuple(dict.fromkeys(kept.generation for kept in unused_layouts_of(layout))),
         )
     except (CheckpointError, OSError):
         return None
@@ -213,7 +213,7 @@ def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def _archived(layout: QueryLayout) -> tuple[int, ...]:
+def _archived_batches(layout: QueryLayout) -> tuple[int, ...]:
     try:
         return tuple(Archive(layout.archive).entries())
     except CheckpointError:
@@ -268,7 +268,7 @@ def stored_status(project: Project, query: Query) -> StoredStatus:
             driver=driver,
             planned=checkpoint.last_batch,
             committed=committed,
-            committed_at=None if committed is None else _modified(checkpoint, committed),
+            committed_at=None if committed is None else _time_of(checkpoint, committed),
             watermark=None
             if commit is None or commit.next_watermark_ms <= 0
             else instant(commit.next_watermark_ms / 1000),
@@ -277,7 +277,7 @@ def stored_status(project: Project, query: Query) -> StoredStatus:
         return StoredStatus(query=query.name, generation=layout.generation, driver=driver, fault=error.findings[0])
 
 
-def _modified(checkpoint: Checkpoint, batch: int) -> datetime | None:
+def _time_of(checkpoint: Checkpoint, batch: int) -> datetime | None:
     try:
         return instant((checkpoint.root / Part.COMMITS / str(batch)).stat().st_mtime)
     except FileNotFoundError:

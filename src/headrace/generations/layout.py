@@ -128,7 +128,7 @@ def newest_of(layout: QueryLayout) -> QueryLayout:
     return layout if record is None else replace(layout.at(record.live), head=record.mark("start"))
 
 
-def kept_of(layout: QueryLayout) -> list[QueryLayout]:
+def unused_layouts_of(layout: QueryLayout) -> list[QueryLayout]:
     """What changes have put out of use and keep, the oldest first. Raises CheckpointError."""
     record = log_of(layout)
     return [] if record is None else [layout.at(directory) for directory in record.kept]
@@ -164,7 +164,7 @@ def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batc
 
 def has_run(layout: QueryLayout) -> bool:
     """Whether the query has planned a batch; one that was reset counts too."""
-    return Checkpoint(newest_of(layout).checkpoint).last_batch is not None or bool(kept_of(layout))
+    return Checkpoint(newest_of(layout).checkpoint).last_batch is not None or bool(unused_layouts_of(layout))
 
 
 def layout_named(storage: Path, query: str, former: Sequence[str] = ()) -> QueryLayout:

@@ -148,7 +148,7 @@ def _require_over(folder: Path, number: int) -> None:
         now = probe.stat().st_mtime
     finally:
         probe.unlink(missing_ok=True)
-    told = [_modified(file_of(folder, number, _ALIVE)), _modified(record)]
+    told = [_time_of(file_of(folder, number, _ALIVE)), _time_of(record)]
     silent = now - max(told)
     if silent <= LEASE_SECONDS:
         raise LeaseHeld(holder, silent)
@@ -165,7 +165,7 @@ def _remove(folder: Path, number: int) -> None:
         file.unlink(missing_ok=True)
 
 
-def _modified(file: Path) -> float:
+def _time_of(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except FileNotFoundError:

@@ -55,7 +55,7 @@ def table_before(project: Project, query: Query, layout: QueryLayout) -> Sink | 
     former = None if sink.rename is None else sink.rename.former
     if former is None or former.location is None or sink.location is None:
         return None
-    if (kept := _kept(layout.sink)) is None:
+    if (kept := _read_record(layout.sink)) is None:
         return former if Checkpoint(layout.checkpoint).last_batch is not None else None
     named = (kept["kind"], kept["name"]) == (query.sink_kind, former.location.name)
     # A table of a lake has no name but its place.
@@ -81,7 +81,7 @@ def former_location(project: Project, query: Query, layout: QueryLayout) -> str 
 
     None as well where it is not known. Raises CheckpointError for a record that cannot be read.
     """
-    kept, now = _kept(layout.sink), query.sink.location
+    kept, now = _read_record(layout.sink), query.sink.location
     if kept is None or now is None:
         return None
     same = (kept["kind"], kept["name"]) == (query.sink_kind, now.name)
@@ -103,13 +103,13 @@ def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
         "systems": list(_systems(project, now)),
         "shown": _within(project, now.shown),
     }
-    if _kept(layout.sink) == found:
+    if _read_record(layout.sink) == found:
         return
     with writing_to(layout.home):
         replace_file(layout.sink, json.dumps(found, ensure_ascii=False) + "\n")
 
 
-def _kept(file: Path) -> Mapping[str, Any] | None:
+def _read_record(file: Path) -> Mapping[str, Any] | None:
     """The record, None if there is none."""
 
     def damaged(why: str) -> CheckpointError:

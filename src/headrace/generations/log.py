@@ -95,7 +95,7 @@ class LogRecord:
         """The record of the change that was done last and can be taken back; None: there is none."""
         if self.kind == "done":
             return self
-        return None if self.before is None or self.is_open or self.kind == "discarded" else _made(self.before)
+        return None if self.before is None or self.is_open or self.kind == "discarded" else _record_of(self.before)
 
     @property
     def current(self) -> LogRecord | None:
@@ -114,7 +114,7 @@ class LogRecord:
     def with_restored(self, lost: Directory) -> LogRecord:
         """The record with the directory that was restored wherever it names the one that had `lost` batches."""
         facts = _with_name({**_facts(self), "restoring": None}, str(lost), str(self.restoring))
-        return _made(facts)
+        return _record_of(facts)
 
 
 def read_log(folder: Path) -> LogRecord | None:
@@ -122,7 +122,7 @@ def read_log(folder: Path) -> LogRecord | None:
 
     Raises CheckpointError for a record that cannot be read, and for a log that is lost.
     """
-    record = numbered.read_newest(folder / FOLDER, _made, _damaged)
+    record = numbered.read_newest(folder / FOLDER, _record_of, _damage)
     if record is not None:
         return record
     try:
@@ -131,9 +131,9 @@ def read_log(folder: Path) -> LogRecord | None:
         return None
     if used := next((name for name in names if Directory.parse(name)), None):
         # The first start of all may have written it meanwhile.
-        record = numbered.read_newest(folder / FOLDER, _made, _damaged)
+        record = numbered.read_newest(folder / FOLDER, _record_of, _damage)
         if record is None:
-            raise _damaged(folder / FOLDER)(f"it is not there, and {used} is")
+            raise _damage(folder / FOLDER)(f"it is not there, and {used} is")
     return record
 
 
@@ -193,7 +193,7 @@ def as_facts(record: LogRecord) -> Mapping[str, Any]:
     return _facts(record)
 
 
-def _made(facts: Any) -> LogRecord:
+def _record_of(facts: Any) -> LogRecord:
     if facts["form"] != 1:
         raise ValueError(f"it has form {facts['form']}, which a later version has written")
 
@@ -213,7 +213,7 @@ def _made(facts: Any) -> LogRecord:
     return LogRecord(**{**own, **others, "live": live, "kept": kept})
 
 
-def _damaged(file: Path) -> json_record.Damaged:
+def _damage(file: Path) -> json_record.Damaged:
     fault = "the newest record of the query's log, which says which of its directories is live, cannot be read"
     fix = "restore it from a backup of the same time; an older record must not be used in its place"
     return json_record.Damaged(file=file, code="HR584", what=fault, fix=fix, error=CheckpointError)

@@ -65,7 +65,7 @@ def forms(path: Path) -> list[QueryRevision]:
     Raises CheckpointError for a file that no crash leaves behind.
     """
     try:
-        return list(_parsed(json_lines.read(path, skip="any")))
+        return list(_parse(json_lines.read(path, skip="any")))
     except (OSError, json_lines.DamagedLine) as error:
         raise CheckpointError(
             code="HR584",
@@ -181,7 +181,7 @@ def move_sink(layout: QueryLayout, place: Mapping[str, Any]) -> None:
             replace_file(layout.manifest, json_lines.text_of(map(asdict, moved)))
 
 
-def _parsed(lines: list[Any]) -> Iterator[QueryRevision]:
+def _parse(lines: list[Any]) -> Iterator[QueryRevision]:
     for line in lines:
         with suppress(TypeError):
             yield QueryRevision(**line)

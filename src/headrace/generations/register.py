@@ -59,16 +59,16 @@ def read_register(storage: Path) -> Register | None:
     Raises CheckpointError for a storage of version 0.1.0 and for a lost register, and PlatformError for a record that
     cannot be read: an older one is never used in its place.
     """
-    register = numbered.read_newest(storage / FOLDER, _made, _damaged)
+    register = numbered.read_newest(storage / FOLDER, _register_of, _damage)
     if register is None and (unknown := _unknown_use(storage)) is not None:
         # The first start of all may have registered what is there meanwhile.
-        register = numbered.read_newest(storage / FOLDER, _made, _damaged)
+        register = numbered.read_newest(storage / FOLDER, _register_of, _damage)
         if register is None:
             raise CheckpointError(unknown)
     return register
 
 
-def _damaged(file: Path) -> json_record.Damaged:
+def _damage(file: Path) -> json_record.Damaged:
     fault = "the newest record of the register, which says which query is which, cannot be read"
     fix = "restore it from a backup; an older record must not be used in its place"
     return json_record.Damaged(file=file, code="HR584", what=fault, fix=fix, error=PlatformError)
@@ -90,7 +90,7 @@ def with_new_query(storage: Path, register: Register, query: str) -> Register | 
     A directory that a crash has left before it was registered is taken. Raises CheckpointError where one of the query's
     name was used and is not registered, and PlatformError.
     """
-    for folder in _unregistered(storage, register, query):
+    for folder in _list_unregistered(storage, register, query):
         if _is_used(folder):
             if (read_register(storage) or register).number != register.number:
                 return None
@@ -107,7 +107,7 @@ def with_new_query(storage: Path, register: Register, query: str) -> Register | 
 
 def require_known(storage: Path, register: Register, query: str) -> None:
     """Raise CheckpointError where a directory of the query's name was used that the register does not know."""
-    for folder in _unregistered(storage, register, query):
+    for folder in _list_unregistered(storage, register, query):
         if _is_used(folder) and (read_register(storage) or register).number == register.number:
             raise _not_known(storage, folder, query)
 
@@ -174,7 +174,7 @@ def _not_told(storage: Path, why: str) -> Finding:
     return Finding(code="HR585", where=Where(file=str(storage)), what=fault, fix=fix)
 
 
-def _unregistered(storage: Path, register: Register, query: str) -> Iterator[Path]:
+def _list_unregistered(storage: Path, register: Register, query: str) -> Iterator[Path]:
     """The directories of the query's name that the register does not know."""
     registered = {entry.directory for entry in register.queries.values()}
     for name in _directories(storage):
@@ -221,7 +221,7 @@ def _facts_in(folder: Path) -> tuple[str, Entry, Mapping[str, Any]]:
     return str(facts["query"]), Entry(id=str(facts["id"]), directory=folder.name), facts
 
 
-def _made(facts: Any) -> Register:
+def _register_of(facts: Any) -> Register:
     queries = {
         str(name): Entry(id=str(entry["id"]), directory=str(entry["directory"]), former=tuple(entry["former"]))
         for name, entry in facts["queries"].items()

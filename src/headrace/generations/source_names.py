@@ -32,7 +32,7 @@ def read_source_names(project: Project, query: Query, layout: QueryLayout) -> So
 
 def write_source_names(layout: QueryLayout, names: SourceNames) -> None:
     """Keep the names before the first batch that is planned under them. Raises PlatformError."""
-    if _recorded(layout) != names.by_name:
+    if _read_record(layout) != names.by_name:
         with writing_to(layout.home):
             replace_file(layout.source_names, json.dumps(names.by_name) + "\n")
 
@@ -48,7 +48,7 @@ def list_source_renames(project: Project, query: Query, layout: QueryLayout) -> 
 
 def _read(layout: QueryLayout) -> dict[str, str]:
     """Return Spark's names by those of the last start; an adopted checkpoint has no record, and the names of now."""
-    recorded = _recorded(layout)
+    recorded = _read_record(layout)
     if recorded is not None:
         return recorded
     checkpoint = Checkpoint(layout.checkpoint)
@@ -58,7 +58,7 @@ def _read(layout: QueryLayout) -> dict[str, str]:
     return {source_of(use): source_of(use) for use in uses}
 
 
-def _recorded(layout: QueryLayout) -> dict[str, str] | None:
+def _read_record(layout: QueryLayout) -> dict[str, str] | None:
     damaged = json_record.Damaged(
         file=layout.source_names,
         code="HR584",

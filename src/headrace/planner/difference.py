@@ -60,7 +60,7 @@ class PlanDifference:
             "where": asdict(self.where),
         }
 
-    def described(self, shown: int) -> str:
+    def describe(self, shown: int) -> str:
         """Return the difference as a clause, each text of it cut to `shown` characters."""
 
         def cut(text: str) -> str:

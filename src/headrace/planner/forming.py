@@ -120,7 +120,7 @@ class _Code:
 
     def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
         """Record the meaning of `function`, with the content of the `files` that it opens, and return a name for it."""
-        record = read_meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
+        record = read_meaning(function, owned=self._is_owned, salt=self._salt, keywords=self._keywords, files=files)
         digest = hashlib.sha256(f"{record['digest']} {further}".encode()).hexdigest()[:12]
         self.found[f"python {digest}"] = record
         return f"python {digest}"
@@ -134,7 +134,7 @@ class _Code:
     def _piece(self, thing: Any) -> str:
         transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
         if isinstance(transform, PythonTransform):
-            record = read_meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
+            record = read_meaning(transform.function, owned=self._is_owned, salt=self._salt, files=not refreshed)
             return str(record["digest"])[:16]
         bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
         return hashlib.sha256(bare.encode()).hexdigest()[:16]
@@ -146,7 +146,7 @@ class _Code:
         names = {name for top in tops for name in _distributions().get(top, ())}
         return {name: version(name) for name in sorted(names)}
 
-    def _owned(self, module: ModuleType) -> bool:
+    def _is_owned(self, module: ModuleType) -> bool:
         """Whether the code of a module is followed: the project's, and that of helpers that are not installed."""
         return module in self._project.modules or _is_followed(getattr(module, "__file__", None), module.__name__)
 

@@ -142,7 +142,7 @@ def list_refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         code, fix = _WAYS_OUT[difference.verdict]
         yield Finding(
             code=code,
-            what=f"{past}: {difference.described(SHOWN)}; {difference.why}",
+            what=f"{past}: {difference.describe(SHOWN)}; {difference.why}",
             fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
             where=difference.where if difference.where != NOWHERE else query.where,
         )
@@ -156,7 +156,7 @@ def list_remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
             yield Finding(
                 code="HR538",
                 what=f"query '{query.name}' has changed from batch {judgement.from_batch} on: "
-                f"{difference.described(SHOWN)}; {difference.why}",
+                f"{difference.describe(SHOWN)}; {difference.why}",
                 where=difference.where if difference.where != NOWHERE else query.where,
             )
 

@@ -67,7 +67,7 @@ class Notes:
         """Keep what happened to a query."""
         self.record(lambda history: history.note(kind, query, run, detail))
 
-    def guarded(self, query: Query, work: Callable[[], object]) -> None:
+    def guard(self, query: Query, work: Callable[[], object]) -> None:
         """Do what accompanies the stream of `query`; its failure is reported, and the stream continues."""
         try:
             work()
@@ -138,7 +138,7 @@ class Account:
         for ill in watched.new_warnings(record):
             self.notes.tell(ill)
         if watched.batches == 1 and watched.archive is not None:
-            self.notes.guarded(watched.query, lambda: self._keep_plan(watched))
+            self.notes.guard(watched.query, lambda: self._keep_plan(watched))
 
     def _follow_on(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
         """The record of a committed batch with what its event times come to, after the batch before."""
@@ -177,7 +177,7 @@ class Account:
         quarantine = watched.quarantine
         if quarantine is None:
             return record
-        self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+        self.notes.guard(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
         written = quarantine.written.pop(record.batch, {})
         sources = (
             replace(source, quarantined=written.get(source.name, source.quarantined)) for source in record.sources
@@ -188,9 +188,7 @@ class Account:
         """Let the late rows of its batches be kept; of a query that has `ended`, those of all."""
         late = watched.late
         if late is not None:
-            self.notes.guarded(
-                watched.query, lambda: list(map(self.notes.tell, late.close() if ended else late.step()))
-            )
+            self.notes.guard(watched.query, lambda: list(map(self.notes.tell, late.close() if ended else late.step())))
 
     def _keep_plan(self, watched: QueryRun) -> None:
         """Note the plans of the first batch, for pages that start no Spark."""
@@ -202,7 +200,7 @@ class Account:
             return  # It has ended meanwhile.
         replace_file(watched.running.layout.plan, redacted(text[:PLAN_LONGEST]))
 
-    def missed(self, watched: QueryRun, committed: int) -> None:
+    def record_missed(self, watched: QueryRun, committed: int) -> None:
         """Bring into the history what batches took that were committed by a driver that could not tell of it."""
         self.archive(watched)
         running, run_id = watched.running, watched.history_run
@@ -219,7 +217,7 @@ class Account:
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
         watched.before = None  # The next batch follows on the newest one that is kept.
 
-    def unreported(self, watched: QueryRun, committed: int | None) -> None:
+    def count_unreported(self, watched: QueryRun, committed: int | None) -> None:
         """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
         running = watched.running
         told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
@@ -242,14 +240,14 @@ class Account:
         """The record of a committed batch with what the query's counters come to, and what its changes did."""
         record = replace(record, changes=watched.running.reports.changes.pop(record.batch, None))
         found: dict[str, Any] = {}
-        self.notes.guarded(watched.query, lambda: found.update(watched.running.counters.committed(record.batch)))
+        self.notes.guard(watched.query, lambda: found.update(watched.running.counters.add_committed(record.batch)))
         return replace(record, counters=found) if found else record
 
     def archive(self, watched: QueryRun) -> None:
         """Keep what the checkpoint will let go of."""
         archive = watched.archive
         if archive is not None:
-            self.notes.guarded(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
+            self.notes.guard(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
 
     def tell_news(self, watched: QueryRun) -> None:
         """Tell what the sink had to say: an attempt that failed, rows quarantined."""
@@ -257,7 +255,7 @@ class Account:
         while not news.empty():
             self.notes.tell(news.get())
 
-    def warned(self, watched: QueryRun, found: Sequence[Finding]) -> None:
+    def note_warnings(self, watched: QueryRun, found: Sequence[Finding]) -> None:
         """Let the history say what is wrong with a run that continues, or that nothing is."""
         run_id = watched.history_run
         ill = self.project.redacted_finding(found[0]) if found else None
@@ -313,12 +311,12 @@ def rightly_counted(project: Project, running: Running, record: BatchRecord, spa
             source.name: Counted(source.rows // times, 0, source.null_times, source.newest_ms)
             for source in record.sources
         }
-        return _corrected(_with_bad_rows(record, times), counts)
+        return _correct(_with_bad_rows(record, times), counts)
     if not is_whole or len(whole) > 1:
         record = _with_bad_rows(record, None)
     record = take_observed(record, None)
     found = _rows_of(project, running, [record.batch], spark)
-    return _corrected(record, found[record.batch]) if found else record
+    return _correct(record, found[record.batch]) if found else record
 
 
 def _with_bad_rows(record: BatchRecord, times: int | None) -> BatchRecord:
@@ -355,7 +353,7 @@ def missed_records(
             duration_ms=0,
             watermark=instant(entry.watermark_ms / 1000) if entry.watermark_ms else None,
             sources=tuple(
-                _counted(SourceProgress(name=name, rows=0, start=share.start, end=share.end), rows[name])
+                _with_counts(SourceProgress(name=name, rows=0, start=share.start, end=share.end), rows[name])
                 for name, prefix in shares.items()
                 for share in prefix.batches
                 if share.batch == batch
@@ -415,14 +413,14 @@ def _shares(running: Running, since: int, through: int) -> dict[str, SourcePrefi
     return committed_prefix(checkpoint, archive, running.names, through, since=since)
 
 
-def _counted(source: SourceProgress, counts: Counted) -> SourceProgress:
+def _with_counts(source: SourceProgress, counts: Counted) -> SourceProgress:
     return replace(source, **{**counts._asdict(), "quarantined": max(source.quarantined, counts.quarantined)})
 
 
-def _corrected(record: BatchRecord, counts: Counts) -> BatchRecord:
+def _correct(record: BatchRecord, counts: Counts) -> BatchRecord:
     """The record with the rows that its sources gave, and the rates that follow."""
     sources = tuple(
-        _counted(source, counts[source.name]) if source.name in counts else source for source in record.sources
+        _with_counts(source, counts[source.name]) if source.name in counts else source for source in record.sources
     )
     total = sum(source.rows for source in sources)
     seconds = record.duration_ms / 1000

@@ -41,7 +41,7 @@ class FreshTables:
         if running.tables.declared and not watched.ends and not watched.finishing:
             name = watched.query.name
             self._refreshers[name] = Refresher(running.tables, running.versions, self._spark, name)
-            self._account.warned(watched, list(running.tables.faults.values()))
+            self._account.note_warnings(watched, list(running.tables.faults.values()))
 
     def look(self, watched: QueryRun) -> None:
         """Have tables computed that are due, and begin to halt the query when one of them has changed."""
@@ -54,11 +54,11 @@ class FreshTables:
         for name, fault in refresher.faults.items():
             if before.get(name) != fault:
                 self._notes.tell(fault)
-        self._account.warned(watched, list(refresher.faults.values()))
+        self._account.note_warnings(watched, list(refresher.faults.values()))
         if refresher.versions != watched.running.versions:
             watched.halt = Halt(watched.running.handle, self._spark)
 
-    def refreshed_at(self, watched: QueryRun) -> Mapping[str, float]:
+    def times_of_refresh(self, watched: QueryRun) -> Mapping[str, float]:
         """When each table of a query was computed last; empty where none is recomputed."""
         refresher = self._refreshers.get(watched.query.name)
         return {} if refresher is None else refresher.refreshed_at
@@ -83,13 +83,13 @@ class FreshTables:
             return running
         self._account.tell_news(watched)
         before.clean_up()
-        self._watching.restarted(watched, running)
+        self._watching.watch_restart(watched, running)
         watched.finishing, watched.halt = finishing, None
         if not finishing:
-            self._resumed(watched, before)
+            self._resume(watched, before)
         return None
 
-    def _resumed(self, watched: QueryRun, before: Running) -> None:
+    def _resume(self, watched: QueryRun, before: Running) -> None:
         running = watched.running
         for note in running.notes:
             if note not in before.notes:

@@ -61,7 +61,7 @@ class LateOutput:
         """Begin to look at what is due, if no look is under way; what kept the last one from its end is told."""
         if self._looking is not None and not self._looking.is_alive():
             self._looking = None
-            yield from self._told()
+            yield from self._report()
         if self._is_due and self._looking is None and not self.hurries():
             self._is_due = False
             self._looking = threading.Thread(target=self._look, name=f"late rows of {self.query.name}", daemon=True)
@@ -74,7 +74,7 @@ class LateOutput:
         self._is_due = True
         yield from self.step()
         self._wait(ends)
-        yield from self._told()
+        yield from self._report()
 
     def catch_up(self) -> None:
         """Look at every committed batch that was not looked at yet. Raises HeadraceError."""
@@ -105,7 +105,7 @@ class LateOutput:
                 return
             self._looking.join(_LOOK_SECONDS)
 
-    def _told(self) -> Iterator[Finding]:
+    def _report(self) -> Iterator[Finding]:
         failed, self._failed = self._failed, []
         for why in failed[-1:]:
             fault = (

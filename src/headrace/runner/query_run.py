@@ -191,7 +191,7 @@ class Watching:
         """Watch a query that has started."""
         self._running[str(watched.running.handle.runId)] = watched
 
-    def restarted(self, watched: QueryRun, running: Running) -> None:
+    def watch_restart(self, watched: QueryRun, running: Running) -> None:
         """Watch the next start of a query; events of the one before may still come."""
         self._forget_former(watched)
         before = str(watched.running.handle.runId)

@@ -74,7 +74,7 @@ class QuarantineFiles:
             whole = prefixes[source.name]
             part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
             expected = counted.get(source.name, 0)
-            rejected = self._rejected(source, part, expected)
+            rejected = self._read_rejected(source, part, expected)
             for batch, rows in rejected.items():
                 path = self.layout.quarantine / self.names.in_spark(source.name) / f"{batch}.jsonl"
                 self.written.setdefault(batch, {})[source.name] = len(rows)
@@ -96,7 +96,9 @@ class QuarantineFiles:
                     where=source.where,
                 )
 
-    def _rejected(self, source: NamedSource, part: SourcePrefix, counted: int) -> dict[int, list[dict[str, object]]]:
+    def _read_rejected(
+        self, source: NamedSource, part: SourcePrefix, counted: int
+    ) -> dict[int, list[dict[str, object]]]:
         """The rows by their batch, read again where fewer come than the batch has `counted`. Raises SourceError."""
         for left in reversed(range(_READS)):
             by_batch: dict[int, list[dict[str, object]]] = {}

@@ -229,8 +229,9 @@ class Outcomes:
     def close(self, watched: QueryRun) -> None:
         """Account for all that a query has done, and watch it no more."""
         self._account.archive(watched)
-        self._notes.guarded(
-            watched.query, lambda: self._account.unreported(watched, last_committed(watched.running.layout.checkpoint))
+        self._notes.guard(
+            watched.query,
+            lambda: self._account.count_unreported(watched, last_committed(watched.running.layout.checkpoint)),
         )
         self._account.look_at_late(watched, ended=True)
         self._account.tell_news(watched)
@@ -251,10 +252,10 @@ class Outcomes:
         self._finish(watched.query, outcome)
         if watched.order is not None:
             if finding is not None:
-                watched.order.failed(finding)
+                watched.order.answer_failed(finding)
             watched.order.done(f"query '{watched.query.name}' has {state}")
 
-    def failed(
+    def end_failed(
         self, query: Query, error: HeadraceError, *, ends: bool, stopping: bool, ran_seconds: float = 0.0
     ) -> None:
         """A query, or its start, has failed: it is started again later, or, when the run is `stopping`, never."""
@@ -278,7 +279,7 @@ class Outcomes:
         return RunResult(outcomes=tuple(each.outcome for each in found if each is not None and each.outcome))
 
 
-def superseded(query: Query) -> Fenced:
+def newer_driver_fault(query: Query) -> Fenced:
     """What ended a query that a newer driver runs; a start would fence off the newer driver."""
     return Fenced(
         code="HR409",

@@ -254,7 +254,7 @@ class OrderDesk:
 
     def not_started(self, query: str, finding: Finding) -> None:
         if (order := self._taken(query)) is not None:
-            order.failed(finding.reword(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
+            order.answer_failed(finding.reword(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
 
     def take(self) -> None:
         """Carry out what was ordered; what is ordered of a query that is being started waits for that."""
@@ -264,7 +264,7 @@ class OrderDesk:
         for order in given:
             supervised = self._states.find(order.query)
             if supervised is None:
-                order.failed(_not_run(order.query))
+                order.answer_failed(_not_run(order.query))
             elif supervised.order is not None or supervised.state.state == "starting":
                 self._deferred.append(order)
             elif (watched := self._watching.find(order.query)) is not None:
@@ -275,7 +275,7 @@ class OrderDesk:
     def close(self) -> None:
         """The run is over: answer all that was not carried out, and all that comes."""
         for order in (*self._deferred, *(state.order for state in self._states if state.order is not None)):
-            order.failed(application_ended(order.query))
+            order.answer_failed(application_ended(order.query))
         self._orders.close()
 
     def _taken(self, query: str) -> Order | None:
@@ -305,7 +305,7 @@ class OrderDesk:
             order.done(f"query '{name}' is not running: it has {state}")
         else:
             fault = f"query '{name}' cannot be {order.verb}d: it has {state}"
-            order.failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))
+            order.answer_failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))
 
 
 def _order_running(watched: QueryRun, order: Order) -> None:
@@ -316,7 +316,7 @@ def _order_running(watched: QueryRun, order: Order) -> None:
         watched.order.answer.add_done_callback(lambda answer: order.answer.set_result(answer.result()))
         return
     if watched.order is not None:
-        watched.order.failed(_overtaken(watched.order, order))
+        watched.order.answer_failed(_overtaken(watched.order, order))
     watched.order = order
 
 

@@ -177,7 +177,7 @@ def controlled(
             observers.add(EventLines(server.publish))
         yield observers
 
-    for finding in observers.undelivered():
+    for finding in observers.take_undelivered():
         reporter.note(finding)
 
 

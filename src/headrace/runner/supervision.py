@@ -30,7 +30,7 @@ from headrace.runner.late_output import LateOutput, WriteLate
 from headrace.runner.loaded_files import LoadedFiles
 from headrace.runner.query_run import QueryRun, Watching
 from headrace.runner.source_health import QuarantineFiles, SourceHealth
-from headrace.runner.states import Outcomes, States, hangs, superseded
+from headrace.runner.states import Outcomes, States, hangs, newer_driver_fault
 from headrace.runner.stop import OrderDesk, Stopping, StopRequest
 from headrace.runner.vitals import Vitals
 from headrace.spark.jvm.session_conf import in_thread
@@ -224,9 +224,9 @@ class Supervision:
         self.tables.keep(watched)
         committed = start.committed
         if watched.archive is not None and committed is not None:
-            self.notes.guarded(query, lambda: self.account.missed(watched, committed))
+            self.notes.guard(query, lambda: self.account.record_missed(watched, committed))
         if watched.quarantine is not None:
-            self.notes.guarded(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+            self.notes.guard(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
         self.watching.end_start()
 
     def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
@@ -302,7 +302,7 @@ class Supervision:
         self.states.begin_step(query, step)
 
     def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
-        self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
+        self.outcomes.end_failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
         self.desk.not_started(query.name, self.project.redacted_finding(error.findings[0]))
         if self.project.target.operations.exit_on_failure or isinstance(error, Fenced):
             self.request.ask_for(now=False)
@@ -326,11 +326,11 @@ class Supervision:
                 self._ended(watched)
                 continue
             self.tables.look(watched)
-            if refreshed_at := self.tables.refreshed_at(watched):
+            if refreshed_at := self.tables.times_of_refresh(watched):
                 self.board.refreshed_at[watched.query.name] = refreshed_at
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health, watched.query.name)
-                self.account.warned(watched, [health])
+                self.account.note_warnings(watched, [health])
             if (cause := watched.source_health.end_cause()) is not None and watched.halt is None:
                 watched.running.ended_by, watched.halt = cause, Halt(watched.running.handle, self.spark)
         self.account.beat([state.run for state in self.states if state.run is not None and not state.state.has_ended])
@@ -359,9 +359,9 @@ class Supervision:
             self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
             return
         if watched.running.meets_another_driver() and self._has_successor(watched):
-            error = superseded(watched.query)
+            error = newer_driver_fault(watched.query)
         if error is None and not watched.asked and (watched.halt or watched.finishing):
-            error = superseded(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
+            error = newer_driver_fault(watched.query) if self._has_successor(watched) else self.tables.resume(watched)
             if error is None:
                 return
         order = None if self.request else watched.order

@@ -51,7 +51,7 @@ class Vitals:
         for watched in running:
             if watched.ends or watched.asked:
                 continue
-            self._tell(watched, list(_judged(watched, now)))
+            self._tell(watched, list(_judge(watched, now)))
         there = executors(self._spark)
         for finding in find_lost_executors(self._executors, there):
             self._notes.tell(finding)
@@ -86,11 +86,11 @@ class Vitals:
         for mark in sorted(marks.keys() - before):
             self._notes.tell(marks[mark], name)
         if marks.keys() != before:
-            self._account.warned(watched, found)
+            self._account.note_warnings(watched, found)
         self._reported[name] = frozenset(marks)
 
 
-def _judged(watched: QueryRun, now: float) -> Iterable[Finding]:
+def _judge(watched: QueryRun, now: float) -> Iterable[Finding]:
     trigger = watched.trigger
     seconds = trigger.interval.seconds if isinstance(trigger, Every) else 0.0
     name = watched.query.name

@@ -208,9 +208,9 @@ class _Parser:
         word = token.keyword.lower()
         result: Any
         if word in NESTED:
-            result = self.nested(word, path)
+            result = self.read_nested(word, path)
         elif word in SIZED:
-            result = self.sized(word, path)
+            result = self.read_sized(word, path)
         elif word == "interval":
             result = self.interval()
         elif word in SIMPLE:
@@ -235,7 +235,7 @@ class _Parser:
             return "timestamp" if is_local else "timestamp_ntz"
         return SIMPLE[word]
 
-    def nested(self, word: str, path: str) -> dict[str, Any]:
+    def read_nested(self, word: str, path: str) -> dict[str, Any]:
         whose, example = f"{word.upper()}{_of(path)}", _EXAMPLES[word]
         self.require("<", f"{whose} does not say of what", f"write for example {example}")
         result: dict[str, Any] = {"type": word}
@@ -250,7 +250,7 @@ class _Parser:
         self.require(">", f"the bracket < of {whose} is not closed", f"close it: {example}")
         return result
 
-    def sized(self, word: str, path: str) -> str:
+    def read_sized(self, word: str, path: str) -> str:
         whose = f"{word.upper()}{_of(path)}"
         numbers = self.sizes(word, whose) if self.takes("(") else []
         if word in ("char", "character", "varchar"):

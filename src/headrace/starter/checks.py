@@ -70,9 +70,11 @@ def check(
     findings = list(
         check_structure(project) if everything else check_structure_of(project, queries or (), conflicts=conflicts)
     )
-    sound = [query for query in chosen if not _refused(check_structure_of(project, [query.name], conflicts=conflicts))]
+    sound = [
+        query for query in chosen if not _has_refusal(check_structure_of(project, [query.name], conflicts=conflicts))
+    ]
     plans: dict[str, Plan] = {}
-    held = _held(project)
+    held = _read_held(project)
     if spark is not False and sound:
         findings += _analyse(project, sound, None if spark is True else spark, plans, held, connect)
     guarantees = {
@@ -100,7 +102,7 @@ class Plan:
     states: tuple[StateBound, ...]
 
 
-def _refused(findings: Iterator[Finding]) -> bool:
+def _has_refusal(findings: Iterator[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
@@ -160,7 +162,7 @@ def _analysed(
             asked = _of_functions(project, query, lambda function: find_calls(function, is_users, executed))
             facts = plan_facts(frame)
             findings = list(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
-            if not _refused(iter(findings)):
+            if not _has_refusal(iter(findings)):
                 states, notes = describe_state(query, frame, facts)
                 findings += _capacity(query, spark, facts, held.get(query.name))
                 findings += (*notes, *check_calls(query, asked), *check_side_effects(query, seen, asked))
@@ -182,7 +184,7 @@ def _analysed(
             installed=known_failures,
         )
         return
-    if not _refused(iter(findings)):
+    if not _has_refusal(iter(findings)):
         more = [f"{each.function} calls {each.call}" for each in asked if not each.at_build]
         plans[query.name] = Plan(facts=replace(facts, indeterminate=(*facts.indeterminate, *more)), states=states)
     yield from findings
@@ -195,7 +197,7 @@ def _of_functions(
     views = (thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View))
     functions = [each.function for each in chain([query.transform], views) if isinstance(each, PythonTransform)]
     found = (each for function in functions for each in look(function))
-    return tuple(dict.fromkeys(replace(each, where=_shown(each.where)) for each in found))
+    return tuple(dict.fromkeys(replace(each, where=_show_place(each.where)) for each in found))
 
 
 def _check_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
@@ -205,7 +207,7 @@ def _check_sink(project: Project, query: Query, frame: DataFrame, connect: bool)
         yield from error.findings
 
 
-def _shown(where: Where) -> Where:
+def _show_place(where: Where) -> Where:
     return replace(where, file=display_path(where.file)) if where.file else where
 
 
@@ -226,7 +228,7 @@ def _no_rewind(queries: Iterable[Query]) -> Iterator[tuple[str, str]]:
             yield query.name, f"its sink cannot go back: {why}; declare rewindable: 7 days on it"
 
 
-def _held(project: Project) -> dict[str, HeldState]:
+def _read_held(project: Project) -> dict[str, HeldState]:
     """What the state of each query came to in its newest batch, where the history tells."""
     file = history_file(project.local_storage)
     if not file.exists():

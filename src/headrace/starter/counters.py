@@ -58,7 +58,7 @@ class Counters:
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     @classmethod
-    def opened(
+    def open(
         cls, query: Query, declared: tuple[Counter, ...], counting: Counting, layout: QueryLayout | None, *, sync: bool
     ) -> Counters:
         """The counters, as earlier starts have left them. Raises CheckpointError where they cannot be read."""
@@ -91,14 +91,14 @@ class Counters:
     def _keep(self, batch: int) -> None:
         self.counting.forget(batch - 1)
         before = self._through(batch - 1)
-        added = self._added(batch)
+        added = self._add(batch)
         after = dict(before)
         for counter in self.declared:
             total = _value(before[counter.name]) if counter.name in before else counter.zero
             if counter.name in added:
-                after[counter.name] = _kept(self._sum(counter, total, added[counter.name]))
+                after[counter.name] = _value_to_keep(self._sum(counter, total, added[counter.name]))
             else:
-                after.setdefault(counter.name, _kept(total))
+                after.setdefault(counter.name, _value_to_keep(total))
         line = CounterLine(batch=batch, before=before, after=after)
         self.lines[batch] = line
         self.own.add(batch)
@@ -106,12 +106,12 @@ class Counters:
             with writing_to(self.path.parent):
                 json_lines.append(self.path, [vars(line)], sync=self.sync)
 
-    def committed(self, batch: int) -> dict[str, Any]:
+    def add_committed(self, batch: int) -> dict[str, Any]:
         """What the counters come to with `batch`, which is committed, as people and JSON read it."""
         if not self.declared:
             return {}
         with self._lock:
-            if batch not in self.own and (batch not in self.lines or self._added(batch)):
+            if batch not in self.own and (batch not in self.lines or self._add(batch)):
                 self._keep(batch)  # The sink did not say when it committed, or holds the batch already.
             self.counting.forget(batch)
             self._sweep(batch)
@@ -122,19 +122,19 @@ class Counters:
         last = max((line for line in self.lines if line <= batch), default=None)
         return {} if last is None else self.lines[last].after
 
-    def _added(self, batch: int) -> dict[str, Any]:
+    def _add(self, batch: int) -> dict[str, Any]:
         try:
             return self.counting.of_batch(batch)
         except Exception as error:  # The user's own code adds.
-            raise self._failed("", error) from error
+            raise self._failure("", error) from error
 
     def _sum(self, counter: Counter, total: Any, added: Any) -> Any:
         try:
             return add_up(counter.param, total, added)
         except Exception as error:
-            raise self._failed(f" '{counter.name}'", error) from error
+            raise self._failure(f" '{counter.name}'", error) from error
 
-    def _failed(self, which: str, error: Exception) -> HeadraceError:
+    def _failure(self, which: str, error: Exception) -> HeadraceError:
         return HeadraceError(
             code="HR807",
             what=f"the counter{which} of query '{self.query.name}' cannot be added up: "
@@ -172,7 +172,7 @@ def shown(entry: Any) -> Any:
     return entry["text"] if isinstance(entry, dict) else entry
 
 
-def _kept(value: Any) -> Any:
+def _value_to_keep(value: Any) -> Any:
     """A value as the file has it: a number or a text as it is, anything else with its text."""
     if type(value) in (int, str) or (type(value) is float and math.isfinite(value)):
         return value

@@ -62,7 +62,7 @@ def rewrite_paths(facts: StartFacts) -> Iterator[Finding]:
     The logs of other queries are rewritten because this one may read the files that they write. Raises CheckpointError
     for files of the query that lie elsewhere for another reason.
     """
-    before, now = _recorded(facts.layout), _current_location(facts)
+    before, now = _read_record(facts.layout), _current_location(facts)
     if before is None or (before.root, before.storage) != (now.root, now.storage):
         for other in facts.project.queries.values():
             if other.name != facts.query.name and other.sink.facts.durable:
@@ -87,7 +87,7 @@ def unmoved_findings(facts: StartFacts) -> Iterator[Finding]:
         return
     logs, old, moves = _compare_places(facts, now := _current_location(facts))
     stale = (file.path for log in logs for file in logged_files(log.folder) if not below(file.path, log.home))
-    if any(_moved(path, moves) != path for path in stale):
+    if any(_move_path(path, moves) != path for path in stale):
         yield Finding(
             code="HR464",
             what=f"the project was moved from {old} to {now.root}, and query '{query.name}' has not run here yet: its "
@@ -101,7 +101,7 @@ def _rewrite_query_paths(facts: StartFacts) -> Iterator[Finding]:
     query, layout = facts.query, facts.layout
     if not layout.home.is_dir():
         return
-    before, now = _recorded(layout), _current_location(facts)
+    before, now = _read_record(layout), _current_location(facts)
     if before is not None and asdict(before) == {**asdict(now), "former": before.former}:
         return
     logs, old, moves = _require_reachable(facts, now)
@@ -133,13 +133,13 @@ def _require_reachable(facts: StartFacts, now: Location) -> tuple[list[FileSourc
 
 def _compare_places(facts: StartFacts, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
     """The logs, where the project lay, and from where to where it and its storage were moved, as far as they were."""
-    before = _recorded(facts.layout) or now
+    before = _read_record(facts.layout) or now
     moves = [(before.root, now.root), (before.storage, now.storage)]
     moved = [move for move in moves if move[0] != move[1] and (move == moves[0] or not below(move[0], before.root))]
     return _logs(facts, now), before.root, moved
 
 
-def _moved(path: str, moves: Sequence[Move]) -> str:
+def _move_path(path: str, moves: Sequence[Move]) -> str:
     for old, new in moves:
         if below(path, old):
             return new + path.removeprefix(old)
@@ -150,7 +150,7 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
     """Raise CheckpointError for a log whose files do not lie where they should, seen from the project's new place."""
     for log in logs:
         for file in logged_files(log.folder):
-            if not below(file.path, log.home) and not below(_moved(file.path, moves), log.home):
+            if not below(file.path, log.home) and not below(_move_path(file.path, moves), log.home):
                 raise CheckpointError(
                     code="HR525",
                     what=f"{log.whose} of query '{query.name}' is in '{log.home}' now, and its log names "
@@ -233,7 +233,7 @@ def _file(layout: QueryLayout) -> Path:
     return layout.home / "location.json"
 
 
-def _recorded(layout: QueryLayout) -> Location | None:
+def _read_record(layout: QueryLayout) -> Location | None:
     try:
         return Location(**json.loads(_file(layout).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

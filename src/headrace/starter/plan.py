@@ -146,9 +146,9 @@ def _judge(facts: StartFacts, spark: SparkSession, connect: bool) -> Judgement:
             notes += _check_planned(facts)
             notes += _check_sources(facts, spark) if connect else ()
             notes += _of_result(query, frame, facts, calls_distinct=project.calls(query, "distinct"))
-            if not _refused(notes):  # What a sink says of another query's checkpoint would mislead.
+            if not _has_refusal(notes):  # What a sink says of another query's checkpoint would mislead.
                 notes += check_sink(facts, frame, connect=connect)
-            verdict = "forbidden" if _refused(notes) else judgement.verdict
+            verdict = "forbidden" if _has_refusal(notes) else judgement.verdict
             return replace(judgement, notes=tuple(dict.fromkeys(notes)), verdict=verdict)
     except HeadraceError as error:
         wrong = error.findings
@@ -230,7 +230,7 @@ def require_sound(findings: Iterable[Finding]) -> None:
         raise CheckFailed(errors)
 
 
-def _refused(findings: Iterable[Finding]) -> bool:
+def _has_refusal(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
@@ -364,7 +364,7 @@ def _counters(request: Request, facts: StartFacts) -> Counters:
     for counter in declared:
         counting.counter(counter.name, counter.zero, counter.param)
     sync = project.target.checkpoint_durability == "power_loss"
-    return Counters.opened(query, declared, counting, facts.layout if facts.lasting else None, sync=sync)
+    return Counters.open(query, declared, counting, facts.layout if facts.lasting else None, sync=sync)
 
 
 def require_planned(facts: StartFacts) -> None:
@@ -435,7 +435,7 @@ def find_outside_change(
         return None
     facts = StartFacts(project=project, query=query, register=None, layout=layout)
     ids, findings = identify_sources(facts, spark)
-    if not _refused(findings):
+    if not _has_refusal(findings):
         SourceIds(layout.home).write(ids)
     return next((QueryFailed(finding) for finding in findings if finding.severity == "error"), None)
 

@@ -10,7 +10,7 @@ from headrace.generations.blame import named
 from headrace.generations.changes import rebuilding
 from headrace.generations.facts import StartFacts
 from headrace.generations.identity import former_names, nothing_kept, require_one_meaning
-from headrace.generations.layout import history_file, kept_of
+from headrace.generations.layout import history_file, unused_layouts_of
 from headrace.generations.location import enter_sink, require_same_sink, table_before, table_renamed
 from headrace.generations.register import Register
 from headrace.history import History
@@ -72,7 +72,7 @@ def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tupl
         return ()
     if table_before(project, query, layout) is None:
         return ()
-    kept = [former for former in kept_of(layout) if former.generation != layout.generation]
+    kept = [former for former in unused_layouts_of(layout) if former.generation != layout.generation]
     if kept or any(rebuilding(layout)):
         why = "a former result is kept" if kept else "a rebuild is kept"
         fault = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"

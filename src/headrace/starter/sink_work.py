@@ -54,7 +54,7 @@ class SinkWork:
         return sink_context(self.project, self.query, layout)
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def name_sink_faults(self) -> Iterator[None]:
         """Say of the faults of the sink whose they are."""
         with named(f"the sink of query '{self.query.name}'", self.query.where):
             yield

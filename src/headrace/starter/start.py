@@ -319,7 +319,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
     )
     if request.reached is not None:
         context = replace(context, on_boundary=request.reached)
-    secure = secured(project.target, facts.checkpoint.root) if facts.lasting else None
+    secure = make_durable_by(project.target, facts.checkpoint.root) if facts.lasting else None
 
     def before_commit(batch: int) -> None:
         if facts.lasting:
@@ -403,7 +403,7 @@ def _set_policy(spark: SparkSession, facts: StartFacts, plan: PlanFacts) -> None
             raise CheckpointError(errors)
 
 
-def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
+def make_durable_by(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
     """What a SinkContext calls before each commit; None where the machine is left to write when it likes."""
     if target.checkpoint_durability != "power_loss" or store_at(checkpoint).is_safe:
         return None

@@ -13,7 +13,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.repartitions import PARTITIONS, PartitionChange, Repartitions, note_partitions
 from headrace.errors import CheckFailed, CheckpointError, Finding, PlainData
 from headrace.generations import driver_lock
-from headrace.generations.blame import commanded, reset_command
+from headrace.generations.blame import name_command, reset_command
 from headrace.generations.facts import StartFacts
 from headrace.generations.inspect_checkpoint import require_usable
 from headrace.generations.layout import layout_of
@@ -160,11 +160,11 @@ def compare_state_store(facts: StartFacts, spark: SparkSession) -> Iterator[Find
     for key, name in _FIXED.items():
         if key in kept and spark.conf.get(key, kept[key]) != kept[key]:
             fix = "reset the query (headrace reset QUERY) to change it"
-            yield _kept(query, name, str(spark.conf.get(key)), kept[key], fix)
+            yield _kept_finding(query, name, str(spark.conf.get(key)), kept[key], fix)
     partitions, asked = changes.partitions(checkpoint), project.target.spark.get(PARTITIONS)
     if asked is not None and asked != str(partitions):
         fix = f"change it by: headrace state repartition {query.name} {asked}"
-        yield _kept(query, PARTITIONS, asked, str(partitions), fix)
+        yield _kept_finding(query, PARTITIONS, asked, str(partitions), fix)
 
 
 def begun_with(checkpoint: Checkpoint) -> Mapping[str, str]:
@@ -178,7 +178,7 @@ def _provider(name: str | None) -> str:
     return next((short for short, full in PROVIDERS.items() if full == name), str(name))
 
 
-def _kept(query: Query, name: str, asked: str, kept: str, fix: str) -> Finding:
+def _kept_finding(query: Query, name: str, asked: str, kept: str, fix: str) -> Finding:
     return Finding(
         code="HR551",
         what=f"query '{query.name}' continues with {name} {kept}, which its state was begun with, and not with {asked}",
@@ -212,14 +212,14 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     require_stopped(project, declared)
     lock = driver_lock.take(project, declared)
     try:
-        with commanded(declared):
-            return _repartitioned(project, declared, partitions, spark)
+        with name_command(declared):
+            return _repartition(project, declared, partitions, spark)
     finally:
         if lock is not None:
             lock.release()
 
 
-def _repartitioned(project: Project, declared: Query, partitions: int, spark: SparkSession | None) -> Repartitioned:
+def _repartition(project: Project, declared: Query, partitions: int, spark: SparkSession | None) -> Repartitioned:
     query = declared.name
     layout = layout_of(project, declared)
     checkpoint, changes = Checkpoint(layout.checkpoint), Repartitions(layout.repartitions)
@@ -237,18 +237,18 @@ def _repartitioned(project: Project, declared: Query, partitions: int, spark: Sp
         fix = "keep the number; or move the storage to a path without that character"
         why = f"Spark does not find {checkpoint.root} for this, because of the {found[0]!r} in its path"
         raise _impossible(declared, why, fix)
-    change = _planned(declared, checkpoint, changes, before, partitions)
+    change = _plan_change(declared, checkpoint, changes, before, partitions)
     if change is None:
         return Repartitioned(query=query, before=before, after=before, batch=None)
     note_partitions(checkpoint, committed, before)
     if change not in changes.all():
         changes.forget_unbegun(checkpoint)
         changes.enter(change)
-    _made(project, declared, checkpoint, change, spark)
+    _make(project, declared, checkpoint, change, spark)
     return Repartitioned(query=query, before=before, after=partitions, batch=change.batch)
 
 
-def _planned(
+def _plan_change(
     query: Query, checkpoint: Checkpoint, changes: Repartitions, before: int, after: int
 ) -> PartitionChange | None:
     """The change to be made or ended; None if there is nothing to do."""
@@ -268,7 +268,7 @@ def _planned(
     return PartitionChange(batch=committed + 1, before=before, after=after, at=now)
 
 
-def _made(
+def _make(
     project: Project, query: Query, checkpoint: Checkpoint, change: PartitionChange, spark: SparkSession | None
 ) -> None:
     from headrace.frames.project_session import session

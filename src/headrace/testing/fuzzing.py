@@ -52,7 +52,7 @@ class FuzzResult:
     expected: ResultRows | None = None
     key: tuple[str, ...] = ()
 
-    def described(self, *, yaml: bool = False) -> str:
+    def describe(self, *, yaml: bool = False) -> str:
         """Return the failure, and its batches as a test of Python or YAML."""
         if self.schedule is None:
             return ""
@@ -190,7 +190,7 @@ def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callab
             project, spark = given["headrace_project"], given["spark"]
             passed = {one.name: given[one.name] for one in own}
             result = fuzz(project, query, spark=spark, check=lambda run: test(run, **passed), **options)
-            assert not result.failure, result.described()
+            assert not result.failure, result.describe()
             assert not result.unfit, result.unfit
 
         kind = inspect.Parameter.KEYWORD_ONLY

@@ -190,7 +190,7 @@ class TimelineRun:
     def _batch_query(self) -> Iterator[BatchQuery]:
         with open_session(self.project, self._spark) as spark, registered_tables(self.project, self.query, spark):
             layout, through = layout_of(self.project, self.query), self._prefix().through
-            yield BatchQuery.committed(self.project, self.query, layout, spark, through, key=key_of(self.query))
+            yield BatchQuery.read_committed(self.project, self.query, layout, spark, through, key=key_of(self.query))
 
     @cached_property
     def _answer(self) -> tuple[ResultRows | None, BatchAnswer]:

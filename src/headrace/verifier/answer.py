@@ -180,7 +180,7 @@ class BatchQuery:
     replayed: int | None = None
 
     @classmethod
-    def committed(
+    def read_committed(
         cls,
         project: Project,
         query: Query,
@@ -293,7 +293,7 @@ class BatchQuery:
         caveats = versions.caveats
         if differs and query.mode != "complete":
             # The table is joined with results that change, of which only the last version can be determined.
-            joined = late_and_open.undetermined(
+            joined = late_and_open.doubt(
                 query,
                 f"query '{query.name}' joins a refreshed table behind an operator with state: which version a row of "
                 "the result has seen cannot be determined from outside",

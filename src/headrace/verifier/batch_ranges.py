@@ -18,7 +18,7 @@ from headrace.spark.plans import plan_rewrite as plans
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.operators import stateful
 from headrace.spark.plans.plan_rewrite import Tree
-from headrace.verifier.late_and_open import undetermined
+from headrace.verifier.late_and_open import doubt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -135,7 +135,7 @@ def _union(spark: SparkSession, trees: Sequence[Tree]) -> Any:
 
 def _unknown_versions(query: Query, last: int) -> Finding:
     problem = f"the tables of query '{query.name}' were not kept yet when it made the batches up to {last}"
-    return undetermined(query, problem, "look whether the differing rows below are of those batches", by_rerun=False)
+    return doubt(query, problem, "look whether the differing rows below are of those batches", by_rerun=False)
 
 
 @dataclass(frozen=True, kw_only=True)

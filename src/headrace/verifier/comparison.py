@@ -63,7 +63,7 @@ class Comparison:
         """Whether both hold the same rows."""
         return not (self.missing or self.unexpected or self.different)
 
-    def observed(self, kind: str, column: int = 0) -> int:
+    def sum_observed(self, kind: str, column: int = 0) -> int:
         """Return the sum of the observed metrics whose names begin with `kind`."""
         names = [name for name in metrics_of(self.executed) if name.startswith(kind)]
         return sum(metric(self.executed, name, column) for name in names)

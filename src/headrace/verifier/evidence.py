@@ -55,14 +55,14 @@ class Evidence:
             comparison = self._compare(self.expected.frame)
         verdict = replace(
             with_counts(undecided, comparison),
-            rows_read=comparison.observed(READ),
-            rows_untimed=comparison.observed(READ, UNTIMED),
-            rows_open=comparison.observed(OPEN_METRIC),
-            rows_replayed=comparison.observed(LATE_METRIC, REPLAYED),
+            rows_read=comparison.sum_observed(READ),
+            rows_untimed=comparison.sum_observed(READ, UNTIMED),
+            rows_open=comparison.sum_observed(OPEN_METRIC),
+            rows_replayed=comparison.sum_observed(LATE_METRIC, REPLAYED),
         )
-        verdict = self._with_late_rows(verdict, comparison.observed(LATE_METRIC))
+        verdict = self._with_late_rows(verdict, comparison.sum_observed(LATE_METRIC))
         if comparison.equal:
-            never = comparison.observed(OPEN_METRIC, NEVER)
+            never = comparison.sum_observed(OPEN_METRIC, NEVER)
             findings = tuple(_report_differences_by_spark(self.query, never, 0, verdict.rows_untimed))
             return replace(verdict, state=_state_of_equal(verdict), missing=never, findings=findings)
         if reasons := tuple(self._reasons(comparison, verdict)):
@@ -99,8 +99,8 @@ class Evidence:
             ):
                 continue
             yield caveat
-        if revived := comparison.observed(LATE_METRIC, REVIVED):
-            yield late_and_open.undetermined(
+        if revived := comparison.sum_observed(LATE_METRIC, REVIVED):
+            yield late_and_open.doubt(
                 query,
                 f"{revived} rows in time for a session of their own may have missed one that was closed already",
                 "allow more delay in the source's watermark; compare the differing sessions below by hand",

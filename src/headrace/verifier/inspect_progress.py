@@ -18,7 +18,7 @@ from headrace.checkpoint.sources import SourceNames, log_entries, source_of
 from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
-from headrace.generations.blame import commanded
+from headrace.generations.blame import name_command
 from headrace.generations.layout import QueryLayout, history_file, layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.history import History
@@ -86,7 +86,7 @@ class Watermarks:
 
 def inspect_watermark(project: Project, query: Query, *, limit: int = 20) -> Watermarks:
     """Return the watermarks of the last `limit` batches, without a JVM. Raises CheckFailed, CheckpointError."""
-    with commanded(query):
+    with name_command(query):
         layout = layout_of(project, query)
         checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
         first, newest = known_batches(query, checkpoint, archive)
@@ -198,7 +198,7 @@ class BatchOffsets(PlainData):
 
 def inspect_offsets(project: Project, query: Query, batch: int | None = None) -> BatchOffsets:
     """Return the offsets of `batch`, or of the newest one that was planned. Raises CheckFailed, CheckpointError."""
-    with commanded(query):
+    with name_command(query):
         layout = layout_of(project, query)
         checkpoint, archive = Checkpoint(layout.checkpoint), Archive(layout.archive)
         first, newest = known_batches(query, checkpoint, archive)

@@ -12,7 +12,7 @@ from headrace.checkpoint.logs import Part
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.frames.project_session import borrow
-from headrace.generations.blame import commanded
+from headrace.generations.blame import name_command
 from headrace.generations.inspect_checkpoint import require_usable
 from headrace.generations.layout import layout_of
 from headrace.model import Project, Query
@@ -84,7 +84,7 @@ def show_state(
     """
     declared = project.queries[query]
     layout = layout_of(project, declared)
-    with commanded(declared):
+    with name_command(declared):
         require_usable(project, declared, layout)
         checkpoint = Checkpoint(layout.checkpoint)
         partitions = Repartitions(layout.repartitions).partitions(checkpoint)

@@ -160,7 +160,7 @@ class Rewriting:
         counted = judged.observe(
             f"{LATE_METRIC}{step.number}_{at}",
             F.count_if(F.col(_IS_LATE)).alias("rows"),
-            self._revived(step.operator, attributes[column]).alias("revived"),
+            self._count_revived(step.operator, attributes[column]).alias("revived"),
             F.count_if(~F.col(_IS_LATE)).alias("replayed"),
         )
         kept = plans.select_only(self.spark, counted.where(~_is_late()), attributes)
@@ -173,7 +173,7 @@ class Rewriting:
         )
         return Rewritten(plan=analysed_plan(kept), late=(LateInput(operator=step.operator.kind, rows=dropped),))
 
-    def _revived(self, operator: PlannedOperator, attribute: Any) -> Column:
+    def _count_revived(self, operator: PlannedOperator, attribute: Any) -> Column:
         """Count the rows that are not late, although a session that they would have prolonged may have been closed."""
         from pyspark.sql import functions as F
 
@@ -251,7 +251,7 @@ def find_caveats(
         if operator.kind == "Join" or any(name in operator.kind for name in ARBITRARY_STATE):
             kind = "a join of two streams" if operator.kind == "Join" else "an operator with a state of its own"
             problem = f"what {kind} drops, or has not given out yet, cannot be determined from outside"
-            yield undetermined(query, problem, "compare the differing rows below by hand", of_held_rows=True)
+            yield doubt(query, problem, "compare the differing rows below by hand", of_held_rows=True)
     for name in dict.fromkeys(node.name for node in tree.walk() if node.name in LIMITS):
         yield _by_order(
             query,
@@ -261,7 +261,7 @@ def find_caveats(
         )
 
 
-def undetermined(query: Query, problem: str, fix: str, *, by_rerun: bool = True, of_held_rows: bool = False) -> Finding:
+def doubt(query: Query, problem: str, fix: str, *, by_rerun: bool = True, of_held_rows: bool = False) -> Finding:
     """Return why a difference may be right."""
     return Caveat(
         code="HR706", settled_by_rerun=by_rerun, of_held_rows=of_held_rows, what=problem, fix=fix, where=query.where
@@ -283,7 +283,7 @@ def _by_order(query: Query, problem: str, fix: str, *, of_equal_rows: bool = Fal
 def report_untraceable(query: Query, node: plans.UntraceableError) -> Finding:
     """Return the caveat for rows that lose their batch on the way."""
     problem = f"rows of query '{query.name}' pass through {node}, behind which it cannot be determined which came late"
-    return undetermined(query, problem, "use column expressions there, or judge the differing rows by hand")
+    return doubt(query, problem, "use column expressions there, or judge the differing rows by hand")
 
 
 def report_order_of_rows(query: Query, of: str) -> Finding:

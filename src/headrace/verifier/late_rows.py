@@ -21,7 +21,7 @@ from headrace.contract import Correction, Snapshot, path_options
 from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
-from headrace.generations.blame import commanded
+from headrace.generations.blame import name_command
 from headrace.generations.identity import sink_context
 from headrace.generations.late_rows import LATE_NAMES, late_file
 from headrace.generations.layout import QueryLayout, layout_of
@@ -61,7 +61,7 @@ def find_late_rows(
     SinkError when rows cannot be brought back or written.
     """
     declared = project.query(query)
-    with commanded(declared):
+    with name_command(declared):
         layout = layout_of(project, declared)
         committed = committed_batch(layout)
         unreadable = tuple(find_blockers(project, declared, layout))
@@ -72,7 +72,7 @@ def find_late_rows(
         directory = None if to is None else create_late_directory(project, declared, to)
         with _prepared_session(project, declared, spark, much=has_many_rows(project, [query])) as spark:
             replay_result = apply_late_rows(project, declared, layout, spark) if replay else None
-            late_query = BatchQuery.committed(project, declared, layout, spark, committed, since=since)
+            late_query = BatchQuery.read_committed(project, declared, layout, spark, committed, since=since)
             answer = late_query.over(replace(late_query.prefix, named=directory is not None)).answer()
             replayed, unknown = _last_replayed(project, declared, layout)
             files = (
@@ -185,7 +185,7 @@ def write_late_rows(project: Project, query: Query, layout: QueryLayout, spark: 
     from pyspark.sql import functions as F
 
     with _prepared_session(project, query, spark) as spark:
-        late_query = BatchQuery.committed(project, query, layout, spark, batches[-1], since=batches[0])
+        late_query = BatchQuery.read_committed(project, query, layout, spark, batches[-1], since=batches[0])
         answer = late_query.over(replace(late_query.prefix, named=True)).answer()
         if answer.incomplete:
             raise CheckFailed(answer.incomplete)
@@ -239,8 +239,10 @@ def apply_late_rows(
     if not held.key:
         raise _irreplayable(query, "its sink has no key by which a row could be replaced")
     if held.batch is None or (committed is not None and held.batch < committed):
-        raise _unproved(query)
-    batch_query = BatchQuery.committed(project, query, layout, spark, held.batch, key=held.key, replayed=held.replayed)
+        raise _refusal(query)
+    batch_query = BatchQuery.read_committed(
+        project, query, layout, spark, held.batch, key=held.key, replayed=held.replayed
+    )
     before = batch_query.answer()
     for reason in _find_obstacles(before, held.key):
         raise _irreplayable(query, reason)
@@ -274,11 +276,11 @@ def _require_proved(query: Query, before: BatchAnswer, held: Snapshot) -> int:
     differing = schema_differences(before.frame.schema, held.rows.schema)
     comparison = None if differing else compare(before.frame, held.rows, held.key, held.rejected)
     if comparison is None or not comparison.equal:
-        raise _unproved(query)
-    return comparison.observed(LATE_METRIC)
+        raise _refusal(query)
+    return comparison.sum_observed(LATE_METRIC)
 
 
-def _unproved(query: Query) -> CheckFailed:
+def _refusal(query: Query) -> CheckFailed:
     return CheckFailed(
         code="HR692",
         what=f"the result of query '{query.name}' is not the batch answer, so late rows were not brought back",

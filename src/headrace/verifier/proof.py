@@ -193,7 +193,7 @@ def _prove(
         )
         return Verdict(query=query.name, batch=through, state="mismatch", findings=(lost,))
     try:
-        batch_query = BatchQuery.committed(
+        batch_query = BatchQuery.read_committed(
             project, query, layout, spark, through, key=snapshot.key, replayed=snapshot.replayed
         )
     except CheckFailed as error:

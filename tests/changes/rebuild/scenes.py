@@ -121,8 +121,8 @@ def _described(layout: QueryLayout) -> str:
 def swap_in(project: Project, reached: Callable[[str], None] = ignore) -> None:
     """Exchange the two generations, as the command does once the new one has caught up."""
     change = hr.rebuild(project, "totals")
-    with change._opened(), change._stopped(False):
-        change._swapped(reached)
+    with change._open(), change._hold_stopped(False):
+        change._swap(reached)
 
 
 def state(project: Project, database: Database) -> dict[str, Any]:

@@ -329,8 +329,8 @@ def inside(ledger, names):
 
 generations._rename = inside
 change = hr.rebuild(hr.load(root), "totals")
-with change._opened(), change._stopped(False):
-    change._swapped(killed)
+with change._open(), change._hold_stopped(False):
+    change._swap(killed)
 """
 
 

@@ -143,7 +143,7 @@ class VersionRewind(SinkRewind, Generic[Known, Version]):
             reached = self.reach(table, context, batch)
             return reached.earliest if reached.version is None else batch
 
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
+    def list_taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
         with self.translate_errors():
             table = self.current(context, session)
             if table is None or self.last(table) <= batch:

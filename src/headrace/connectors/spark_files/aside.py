@@ -202,7 +202,7 @@ class FilesRewind(SinkRewind):
     def earliest(self, context: SinkContext, batch: int, session: Session) -> int | None:
         return WrittenFiles(self.directory).earliest(batch)
 
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
+    def list_taken_back(self, context: SinkContext, batch: int, session: Session) -> tuple[Held, ...]:
         directory = self.directory
         files = WrittenFiles(directory).after(batch)
         return (Held(count=len(files), what=f"files of results in '{directory}' are set aside"),) if files else ()

@@ -157,7 +157,7 @@ class TableRewind(SinkTable, SinkRewind):
             first = None if rewinding is None else rewinding.earliest
             return None if first is None else max(first, batch)
 
-    def taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
+    def list_taken_back(self, context: SinkContext, batch: int, session: Session) -> Sequence[Held]:
         with self.open_ledger(context) as ledger:
             rewinding = Rewinding.of(ledger, self.key, self.table)
             return [] if rewinding is None else rewinding.counts(batch, self.system)

@@ -101,7 +101,7 @@ class _Tree:
         """Yield what the import statements give to the variables that nothing else is put into."""
         changed = {name for part in ast.walk(self._node) if isinstance(part, ast.Nonlocal) for name in part.names}
         for statement in self._variables.imports:
-            for name, value in self._values.scope.imported(statement).items():
+            for name, value in self._values.scope.import_values(statement).items():
                 if self._variables.bound.get(name) == 1 and name in self._variables.own - changed:
                     yield name, value
 
@@ -138,7 +138,7 @@ class _Tree:
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             return
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            for name, value in self._values.scope.imported(node).items():
+            for name, value in self._values.scope.import_values(node).items():
                 if name not in self._imported:
                     yield ["Assign", [self._store(name)], self._hole(value, f"the import {name}")]
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -296,7 +296,7 @@ class _Tree:
         if callee is not None and callee[0] is os.getenv:
             variable = self._variable_of(node.args[0] if node.args else None, callee[1])
             return ["getenv", variable, self._arguments(node, 1)]
-        if callee is not None and (file := self._opened(callee[0], node)) is not None:
+        if callee is not None and (file := self._file_opened_by(callee[0], node)) is not None:
             return ["Call", self.expression(function), self._hole(file), self._arguments(node, 0)]
         if isinstance(function, ast.Attribute):
             return self._method(node, function)
@@ -356,7 +356,7 @@ class _Tree:
         name = static[0] if static is not None and isinstance(static[0], str) else None
         return self._hole(scope.Environment(name), shown)
 
-    def _opened(self, function: Any, node: ast.Call) -> scope.OpenedFile | None:
+    def _file_opened_by(self, function: Any, node: ast.Call) -> scope.OpenedFile | None:
         """Return the file that a call reads; None for a call that reads none."""
         first = node.args[0] if node.args else None
         if function in (builtins.open, io.open, os.open):

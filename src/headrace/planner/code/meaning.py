@@ -216,7 +216,7 @@ class _Walk:
                 yield from inner
                 return
         yield _in_place(
-            where, f"{label} was {self._shown(old, 0)} and is {self._shown(new, 1)}" if label else "it differs"
+            where, f"{label} was {self._show(old, 0)} and is {self._show(new, 1)}" if label else "it differs"
         )
 
     def _equal(self, old: Any, new: Any) -> bool:
@@ -242,7 +242,7 @@ class _Walk:
             yield _in_place(where, "the number of arguments of partial differs")
         for number, (first, second) in enumerate(zip(old["arguments"], new["arguments"], strict=False), 1):
             yield from self.value(first, second, f"argument {number} of partial", where)
-        yield from self._named(old["keywords"], new["keywords"], "argument `{}` of partial", where)
+        yield from self._compare_names(old["keywords"], new["keywords"], "argument `{}` of partial", where)
 
     def _nodes(self, first: int, second: int, label: str, where: str) -> Iterator[str]:
         if (first, second) in self._seen:
@@ -270,7 +270,7 @@ class _Walk:
         pairs = list(_pairs(old.get("arguments"), new.get("arguments")))
         changed = [(first, second) for first, second in pairs if not self._equal(first, second)]
         if len(changed) == 1 and all(isinstance(side, dict) and "shown" in side for side in changed[0]):
-            return f"{label} was {self._shown(changed[0][0], 0)} and is {self._shown(changed[0][1], 1)}"
+            return f"{label} was {self._show(changed[0][0], 0)} and is {self._show(changed[0][1], 1)}"
         return f"{label} differs, a value of type {new['name']}"
 
     def _functions(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
@@ -289,7 +289,7 @@ class _Walk:
 
     def _parts(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         for part, called in _PARTS.items():
-            yield from self._named(old.get(part, []), new.get(part, []), called, where)
+            yield from self._compare_names(old.get(part, []), new.get(part, []), called, where)
         for part in ("bases", "arguments", "elements", "entries", "state", "class", "metaclass", "made by"):
             if part in old and part in new:
                 for first, second in _pairs(old[part], new[part]):
@@ -297,7 +297,7 @@ class _Walk:
             elif part in old or part in new:
                 yield _in_place(where, f"its {part} differ")
 
-    def _named(self, old: list[Any], new: list[Any], called: str, where: str) -> Iterator[str]:
+    def _compare_names(self, old: list[Any], new: list[Any], called: str, where: str) -> Iterator[str]:
         first, second = dict(map(tuple, old)), dict(map(tuple, new))
         for name in sorted({*first, *second}):
             label = called.format(name)
@@ -320,22 +320,22 @@ class _Walk:
             return
         if old["tree"] == new["tree"]:
             for first, second in zip(old["values"], new["values"], strict=True):
-                yield from self._loaded(first, second, where)
+                yield from self._compare_loads(first, second, where)
             return
         yield _in_place(where, f"its code differs{_first_line(old['source'], new['source'])}")
         for first, second in _align(old["values"], new["values"]):
-            yield from self._loaded(first, second, where)
+            yield from self._compare_loads(first, second, where)
 
-    def _loaded(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
+    def _compare_loads(self, old: dict[str, Any], new: dict[str, Any], where: str) -> Iterator[str]:
         if self._equal(old, new):
             return
         name = new.get("name") or old.get("name")
         if name is None and "file" not in new["value"]:
-            yield _in_place(where, f"the constant {self._shown(old['value'], 0)} became {self._shown(new['value'], 1)}")
+            yield _in_place(where, f"the constant {self._show(old['value'], 0)} became {self._show(new['value'], 1)}")
         else:
             yield from self.value(old["value"], new["value"], str(name), where)
 
-    def _shown(self, data: Any, side: int) -> str:
+    def _show(self, data: Any, side: int) -> str:
         return _cut(self._text(data, side), _LONGEST)
 
     def _text(self, data: Any, side: int) -> str:

@@ -148,7 +148,7 @@ class Scope:
             return self.globals[name]
         return getattr(builtins, name) if hasattr(builtins, name) else Named(f"nothing called {name}")
 
-    def imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, Any]:
+    def import_values(self, statement: ast.Import | ast.ImportFrom) -> dict[str, Any]:
         """Return the values of the variables that an import statement sets."""
         if isinstance(statement, ast.ImportFrom):
             module = self._module(statement.module or "", statement.level, whole=True)

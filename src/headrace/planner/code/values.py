@@ -59,7 +59,7 @@ class ReachedValues:
         self._alive: list[Any] = []
         self._waiting: list[tuple[Any, Data, str | None]] = []
         self._uses = Uses(keywords)
-        self._objects = Objects(self.value, self._uses, self._owns_name, self.owned, self._shown)
+        self._objects = Objects(self.value, self._uses, self._owns_name, self.owned, self._show_lines)
         self._directory: str | None = None
         # Values whose names say that they are secrets are not shown.
         self._secrets = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) > 2}
@@ -112,7 +112,7 @@ class ReachedValues:
         if kind is str:
             return self._text(thing)
         if kind is bytes or kind is bytearray:
-            return {kind.__name__: self._hashed(bytes(thing)), "length": len(thing)}
+            return {kind.__name__: self._hash(bytes(thing)), "length": len(thing)}
         if kind is Named:
             return {"library": thing.path}
         if kind is Unknown:
@@ -136,13 +136,13 @@ class ReachedValues:
         except Exception as error:  # A proxy or a class of others may do anything when it is looked at.
             return _unreadable(kind, error)
 
-    def _hashed(self, content: bytes) -> str:
+    def _hash(self, content: bytes) -> str:
         return hashlib.sha256(self._salt.encode() + b"\0" + content).hexdigest()[:16]
 
     def _text(self, text: str) -> Data:
         if self._directory is not None:  # A project may be moved.
             text = text.replace(self._directory, "<directory>")
-        data: Data = {"text": self._hashed(text.encode(errors="surrogatepass"))}
+        data: Data = {"text": self._hash(text.encode(errors="surrogatepass"))}
         if text not in self._secrets and redacted(text) == text:
             data["shown"] = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
         self._uses.add(text)
@@ -152,7 +152,7 @@ class ReachedValues:
         if name is None:
             return {"not comparable": "it reads environment variables by names that it computes"}
         value = os.environ.get(name)
-        hashed = None if value is None else self._hashed(value.encode(errors="surrogateescape"))
+        hashed = None if value is None else self._hash(value.encode(errors="surrogateescape"))
         return {"environment": name, "value": hashed}
 
     def _file(self, path: str | None) -> Data:
@@ -163,7 +163,7 @@ class ReachedValues:
         shown = path if self._directory is None else path.replace(self._directory, "<directory>")
         return {"file": redacted(shown), "content": digest_of([path])}
 
-    def _shown(self, written: Definition) -> list[str]:
+    def _show_lines(self, written: Definition) -> list[str]:
         """Return the lines of a function, without documentation and secrets."""
         lines = []
         for line in text_of(written.node).splitlines():
@@ -190,7 +190,7 @@ class ReachedValues:
         if len(elements) > _FOLDED:
             text = json.dumps(without_names(elements), sort_keys=True)
             if '{"ref"' not in text and '"not comparable"' not in text:
-                return {"folded": self._hashed(text.encode()), "of": kind, "length": len(elements)}
+                return {"folded": self._hash(text.encode()), "of": kind, "length": len(elements)}
         return {kind: elements}
 
     def _object(self, thing: Any, depth: int) -> Data:

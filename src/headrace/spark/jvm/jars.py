@@ -143,7 +143,7 @@ def find(connector: Jars, root: Path | None = None) -> list[Path] | None:
     return None
 
 
-def installed() -> tuple[str, ...]:
+def list_installed() -> tuple[str, ...]:
     """Return the known connectors whose jars are here; their sums are not read."""
     return tuple(
         name

@@ -137,13 +137,13 @@ class Said:
         before, mark, marked = line.partition(MARK)
         if mark and not before.strip():
             try:
-                return cls._made(json.loads(marked))
+                return cls._from_facts(json.loads(marked))
             except (ValueError, TypeError, KeyError):
                 pass
         return cls(message=line.rstrip("\n"))
 
     @classmethod
-    def _made(cls, facts: dict[str, Any]) -> Said:
+    def _from_facts(cls, facts: dict[str, Any]) -> Said:
         further: dict[str, Any] = {name: int(facts[name]) for name in ("batch", "ms") if facts.get(name) is not None}
         further |= {name: str(facts[name]) for name in ("logger", "thread", "query") if facts.get(name)}
         level = str(facts.get("level") or "info").lower()

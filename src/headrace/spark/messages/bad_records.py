@@ -79,7 +79,7 @@ def holding(file: str, text: str) -> list[int]:
     return next(([number] for number, line in lines if text and line.replace("`", "'").startswith(text)), [])
 
 
-def undecoded(file: str) -> list[int]:
+def list_undecoded_lines(file: str) -> list[int]:
     """The lines, from 1, that are no UTF-8."""
     return [number for number, line in enumerate(_bytes(file).split(b"\n"), 1) if _fails(bytes.decode, line)]
 

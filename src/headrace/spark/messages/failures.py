@@ -127,7 +127,7 @@ KNOWN = (
         r"\[USER_RAISED_EXCEPTION\] HEADRACE_ENCODING `(?P<column>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+)",
         "{row} holds bytes in the column '{column}' that are no UTF-8{more}",
         "write the file in UTF-8, or name its encoding in the source's options (csv), then start again",
-        lines=lambda parts: bad_records.undecoded(parts["place"]),
+        lines=lambda parts: bad_records.list_undecoded_lines(parts["place"]),
     ),
     Known(
         "HR299",

@@ -266,7 +266,7 @@ def stream_operations(frame: DataFrame) -> tuple[Operation, ...]:
 def _operation(node: Any) -> Operation | None:
     kind = str(node.nodeName())
     if kind == "GlobalLimit":
-        return "limit of sorted rows" if _sorted(node) else "limit"
+        return "limit of sorted rows" if _is_sorted(node) else "limit"
     if kind == "Aggregate" and any(_GROUPING_ID in str(key) for key in analysed.sequence(node.groupingExpressions())):
         return "grouping sets"
     if kind == "Distinct" or kind.startswith(("Except", "Intersect")):
@@ -276,7 +276,7 @@ def _operation(node: Any) -> Operation | None:
     return "join of streams" if analysed.joins_streams(node) else None
 
 
-def _sorted(limit: Any) -> bool:
+def _is_sorted(limit: Any) -> bool:
     """Whether the rows that are limited come out of a sort."""
     node = limit.child()
     while node.nodeName() in _ORDER_KEPT:

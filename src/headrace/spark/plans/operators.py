@@ -81,7 +81,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
         session = any(map(is_session, _groups(node)))
         closing = late[0] if kind_of(node) == "Aggregate" else None
         if same and kind_of(node) != "Aggregate":
-            there = [_marked(child) is not None for child in kept[index].below]
+            there = [_watermark_of(child) is not None for child in kept[index].below]
             late = tuple(column if has else None for column, has in zip(late, there, strict=True))
         if (complete and kind_of(node) == "Aggregate" and not session) or _takes_all(node):
             late = tuple(None for _ in late)
@@ -89,7 +89,7 @@ def operators(analysed: Tree, optimised: Tree, *, complete: bool) -> tuple[Plann
             PlannedOperator(
                 kind=kind_of(node),
                 late=late,
-                time=tuple(_marked(child, windows=False) for child in node.below),
+                time=tuple(_watermark_of(child, windows=False) for child in node.below),
                 closing=closing,
                 session=session,
                 covered=tuple(any(True for _ in stateful(child)) for child in node.below),
@@ -176,12 +176,12 @@ def _groups(node: Tree) -> Iterable[Any]:
 def _event_time(node: Tree, child: Tree) -> int | None:
     """The position, in the child's output, of the column that the operator holds against the watermark."""
     if node.name != "Aggregate":
-        return _marked(child)
+        return _watermark_of(child)
     groups = set(map(identity, with_watermark(_groups(node))))
     return next((at for at, column in enumerate(sequence(child.plan.output())) if identity(column) in groups), None)
 
 
-def _marked(child: Tree, *, windows: bool = True) -> int | None:
+def _watermark_of(child: Tree, *, windows: bool = True) -> int | None:
     for index, attribute in enumerate(sequence(child.plan.output())):
         if with_watermark([attribute]) and (windows or attribute.dataType().typeName() != "struct"):
             return index

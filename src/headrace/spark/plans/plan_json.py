@@ -115,7 +115,7 @@ class PlanTree:
 def plan_tree(spark: SparkSession, analysed: Any) -> PlanTree:
     """The optimised plan of an analysed one, with the clock left in it by name."""
     plan = optimise(spark, _with_clock(spark, analysed))
-    root = _Lost(tries="try_" in str(plan.treeString())).restored(tree_of(json.loads(plan.toJSON())), lambda: plan)
+    root = _Lost(tries="try_" in str(plan.treeString())).restore(tree_of(json.loads(plan.toJSON())), lambda: plan)
     return PlanTree(root=root, inputs=dict(_inputs(spark, plan)), delays=tuple(_delays(spark, plan, root)))
 
 
@@ -154,7 +154,7 @@ class _Lost:
     def __init__(self, *, tries: bool) -> None:
         self._known = _KNOWN_LOST - {"evalContext", "evalMode"} if tries else _KNOWN_LOST
 
-    def restored(self, node: Node, handle: Callable[[], Any]) -> Node:
+    def restore(self, node: Node, handle: Callable[[], Any]) -> Node:
         """A node of a plan with every argument, and its children's; `handle` gives its object in the JVM."""
         cached = cache(handle)
         arguments = self._arguments(node, cached)
@@ -173,7 +173,7 @@ class _Lost:
             if key != "plan":
                 arguments[key] = fresh(value)
         children = tuple(
-            self.restored(child, lambda at=at: cached().children().apply(at))  # type: ignore[misc]
+            self.restore(child, lambda at=at: cached().children().apply(at))  # type: ignore[misc]
             for at, child in enumerate(node.children)
         )
         return replace(node, arguments=arguments, children=children)
@@ -200,7 +200,7 @@ class _Lost:
             elif node.name == "Literal" and key == "value" and str(value).startswith("[B@"):
                 arguments[key] = str(read().sql())
             elif key == "plan" and isinstance(value, Node):
-                arguments[key] = self.restored(value, lambda: read().plan())
+                arguments[key] = self.restore(value, lambda: read().plan())
         return arguments
 
 

@@ -43,9 +43,9 @@ class _Tracing:
             # The hidden columns of the prefix lie below its last projection.
             project, below = node.child(), node.child().child()
             hidden = [attribute for attribute in plans.attributes(below) if plans.name_of(attribute) in (BATCH, ORIGIN)]
-            return self._begun(plans.with_columns(self.spark, project, hidden, below))
+            return self._begin(plans.with_columns(self.spark, project, hidden, below))
         if BATCH in map(plans.name_of, plans.attributes(node)):
-            return self._begun(node)
+            return self._begin(node)
         below = [self.of(child) for child in sequence(node.children())]
         fed = [attribute for child in below for attribute in _fed_columns(child)]
         if not fed:
@@ -58,18 +58,18 @@ class _Tracing:
             columns = [*sequence(node.aggregateExpressions()), *map(self._newest, fed)]
             return plans.with_parts(self.spark, node, {1: plans.scala_seq(self.spark, columns), 2: below[0]})
         if name == "Distinct":
-            return self._grouped(below[0], plans.attributes(node), plans.attributes(node))
+            return self._group(below[0], plans.attributes(node), plans.attributes(node))
         if any(kind in name for kind in ARBITRARY_STATE):
             if name == PROCESSOR:
                 keys = plans.attributes(node.children().head())[: int(node.groupingAttributesLen())]
             else:
                 keys = list(sequence(node.groupingAttributes()))
-            return self._grouped(below[0], keys, plans.attributes(node))
+            return self._group(below[0], keys, plans.attributes(node))
         if name in _PASSING:
             return plans.with_children(self.spark, node, below)
         raise UntraceableError(name)
 
-    def _begun(self, node: Any) -> Any:
+    def _begin(self, node: Any) -> Any:
         """A node that gives each row's BATCH, and its ORIGIN if the prefix is named, with the columns instead."""
         from pyspark.sql import functions as F
 
@@ -109,7 +109,7 @@ class _Tracing:
             sides.append(execution_of(plans.frame_of(self.spark, child).select(*columns)).analyzed())
         return plans.with_children(self.spark, union, sides)
 
-    def _grouped(self, child: Any, keys: Sequence[Any], output: Sequence[Any]) -> Any:
+    def _group(self, child: Any, keys: Sequence[Any], output: Sequence[Any]) -> Any:
         """A row for each group of `keys`, under the attributes of `output` by their names; other columns are NULL."""
         from pyspark.sql import functions as F
 

@@ -116,11 +116,11 @@ class QueryCounter:
     def add(self, term: Any) -> None:
         """Count `term` in the batch that is being computed. Raises CheckFailed in the driver."""
         code = sys._getframe(1).f_code
-        total = self._sums.get(code) or self._begun(code)
+        total = self._sums.get(code) or self._begin(code)
         total.calls += 1
         total.value = self._param.addInPlace(total.value, term)
 
-    def _begun(self, code: CodeType) -> Sum:
+    def _begin(self, code: CodeType) -> Sum:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -170,7 +170,7 @@ class Counting:
             if added:
                 param = self.handles[name]._param
                 zero = param.zero(self.handles[name]._zero)
-                values = (total.value for total in counted_sums(added, self._related))
+                values = (total.value for total in counted_sums(added, self._relate))
                 values_by_name[name] = reduce(param.addInPlace, values, zero)
         return values_by_name
 
@@ -187,7 +187,7 @@ class Counting:
         for accumulator in self._accumulators.values():
             _accumulatorRegistry.pop(accumulator.aid, None)
 
-    def _related(self, stages: Iterable[int]) -> dict[int, int]:
+    def _relate(self, stages: Iterable[int]) -> dict[int, int]:
         """For each stage the first one that computes some RDD of it too: both do the same work."""
         groups: dict[int, int] = {}
         rdds: dict[int, set[int]] = {}

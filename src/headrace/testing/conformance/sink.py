@@ -326,10 +326,10 @@ class SinkConformance(SinkTriggers):
             if step:  # two batches of one start, and one of another
                 self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
         assert sink.rewind.earliest(context, 0, lambda: spark) == 0
-        assert not sink.rewind.taken_back(context, 2, lambda: spark)
+        assert not sink.rewind.list_taken_back(context, 2, lambda: spark)
         checkpoint, place = Checkpoint(context.checkpoint), tmp_path / "earlier"
         for batch in (1, 0):
-            assert sink.rewind.taken_back(context, batch, lambda: spark)
+            assert sink.rewind.list_taken_back(context, batch, lambda: spark)
             for _ in range(2):
                 sink.rewind.go_back(context, batch, lambda: spark)
             assert self.written(spark, self.make_rewindable(home, mode), context) == answers[batch]
