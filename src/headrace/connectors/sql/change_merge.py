@@ -118,6 +118,15 @@ class ChangeMerge(ABC):
         counted = self.memory.select(f"SELECT {ACTION}, COUNT(*) FROM {table} GROUP BY {ACTION}")
         return Counter({int(action): int(count) for action, count in counted})
 
+    def write_rows(self, table: str, counted: Counter[int]) -> None:
+        """Write the rows of a table that are inserted or updated, so many of each."""
+        names = self.dialect.identifiers(self.table.names)
+        for action, replaces in ((INSERT, False), (UPDATE, True)):
+            if counted[action]:
+                source = f"SELECT {names} FROM {table} WHERE {ACTION} = {action}"
+                target = self.table.target(replaces=replaces)
+                self.memory.run(self.dialect.upsert_from(self.memory.connection, target, source))
+
     def keep(self, source: str) -> None:
         """Keep the rows that have the keys of `source`, for a rewind."""
         if self.images is not None:
@@ -187,12 +196,7 @@ class RowMerge(ChangeMerge):
                 int(time.time()),
             )
             memory.run(dialect.delete_from(self.table.name, self.form.key, f"SELECT {key} {gone}"))
-        names = dialect.identifiers(self.table.names)
-        for action, replaces in ((INSERT, False), (UPDATE, True)):
-            if counted[action]:
-                source = f"SELECT {names} FROM {_MERGED} WHERE {ACTION} = {action}"
-                target = self.table.target(replaces=replaces)
-                memory.run(dialect.upsert_from(memory.connection, target, source))
+        self.write_rows(_MERGED, counted)
         return counted + Counter({CHANGE: counted.total()})
 
     def _select_merged(self, source: str, truncate: str) -> str:

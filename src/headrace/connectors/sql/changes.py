@@ -78,7 +78,13 @@ def change_store(store: SqlStore, form: ChangeForm) -> ChangeStore:
         name: replace(limit, required=limit.required and name in form.key) for name, limit in store.stage.limits.items()
     }
     given = {item.name: getattr(store.stage, item.name) for item in fields(store.stage)}
-    changed = {"columns": form.columns, "key": form.key, "limits": limits, "clustered": True, "form": form}
+    changed = {
+        "columns": form.columns,
+        "key": form.key,
+        "limits": limits,
+        "clustered": not form.has_intervals,
+        "form": form,
+    }
     stage = ChangeStage(**{**given, **changed})
     kept = {item.name: getattr(store, item.name) for item in fields(store) if item.init}
     return ChangeStore(**{**kept, "stage": stage, "form": form})

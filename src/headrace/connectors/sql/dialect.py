@@ -442,5 +442,8 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
     yield from cursor.fetchall()
 
 
-def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:
-    connection.cursor().execute(statement, tuple(values))
+def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> int:
+    """Run a statement; returns how many rows it has written, where it writes rows."""
+    cursor = connection.cursor()
+    cursor.execute(statement, tuple(values))
+    return int(cursor.rowcount)

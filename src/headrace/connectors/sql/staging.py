@@ -100,11 +100,6 @@ class Stage:
         return [column.name for column in self.columns]
 
     @property
-    def sorted_by(self) -> tuple[str, ...]:
-        """The columns by which a partition is sorted."""
-        return self.key
-
-    @property
     def keeps_keys_whole(self) -> bool:
         """Whether the rows of one key are held at once."""
         return self.clustered
@@ -145,21 +140,29 @@ class Stage:
                 return whole
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        frame = self.flat(frame)
+        frame = self.arrange(frame)
         empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         # Spark's mapInArrow takes no column with a dot in its name.
         frame = frame.toDF(*[f"c{at}" for at in range(len(self.columns))])
-        key = [f"c{at}" for at, column in enumerate(self.columns) if column.name in self.key]
-        if self.clustered and not is_clustered(frame, key):
-            frame = frame.repartition(*key)
-        if self.dialect.most_parts is not None:
-            frame = frame.coalesce(self.dialect.most_parts)
-        if self.key and (self.dialect.wants_sorted or self.clustered):
-            frame = frame.sortWithinPartitions(*[f"c{self.names.index(name)}" for name in self.sorted_by])
         # On this machine alone, no attempt outlives its batch.
         task = replace(self, turn=None) if local else self
         reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
         return join_reports(reports, empty)
+
+    def arrange(self, frame: DataFrame) -> DataFrame:
+        """Return the flat frame in the partitions and in the order in which its rows are staged."""
+        return self.cluster(self.flat(frame))
+
+    def cluster(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with the rows of one key in one partition, and each partition sorted, where it must be."""
+        key = [f"`{name}`" for name in self.names if name in self.key]
+        if self.clustered and not is_clustered(frame, self.key):
+            frame = frame.repartition(*key)
+        if self.dialect.most_parts is not None:
+            frame = frame.coalesce(self.dialect.most_parts)
+        if self.key and (self.dialect.wants_sorted or self.clustered):
+            frame = frame.sortWithinPartitions(*[f"`{name}`" for name in self.key])
+        return frame
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one partition and report it: its content, or why it could not be written, pickled."""
