@@ -16,7 +16,7 @@ from headrace.connectors.sql.limits import split_invalid
 from headrace.connectors.sql.staging import Content, GivenChanges, RowError, Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, columns, flatten
-from headrace.contract import CHANGE_COLUMN, ChangeOptions
+from headrace.contract import CHANGE_COLUMN, DELETE_COLUMN, ChangeOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,11 +84,13 @@ def text_column(name: str) -> ResultColumn:
     return ResultColumn(name, "text", StringType())
 
 
-def table_schema(options: ChangeOptions, schema: StructType) -> StructType:
-    """Return the columns of the table for a frame with the column `CHANGE_COLUMN`."""
+def table_schema(options: ChangeOptions | None, schema: StructType) -> StructType:
+    """Return the columns of the table for a frame, perhaps with the column `CHANGE_COLUMN` or `DELETE_COLUMN`."""
     from pyspark.sql.types import StructType
 
-    fields = [field for field in schema.fields if field.name != CHANGE_COLUMN]
+    fields = [field for field in schema.fields if field.name not in (CHANGE_COLUMN, DELETE_COLUMN)]
+    if options is None:
+        return StructType(fields)
     if options.scd_type == 2:
         added = [_field(name, options.sequence_type) for name in (options.start_column, options.end_column)]
     else:

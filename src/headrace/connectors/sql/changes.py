@@ -37,7 +37,7 @@ class ChangeStore(SqlStore):
             self.context.on_changes(batch, self._counts)
 
     def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
-        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
+        self.dialect.attach(self._connect(), rows.all_parts)
         try:
             self._transact(rows, batch, admit)
         except self.dialect.errors as error:
@@ -78,13 +78,7 @@ def change_store(store: SqlStore, form: ChangeForm) -> ChangeStore:
         name: replace(limit, required=limit.required and name in form.key) for name, limit in store.stage.limits.items()
     }
     given = {item.name: getattr(store.stage, item.name) for item in fields(store.stage)}
-    changed = {
-        "columns": form.columns,
-        "key": form.key,
-        "limits": limits,
-        "clustered": not form.has_intervals,
-        "form": form,
-    }
+    changed = {"columns": form.columns, "key": form.key, "limits": limits, "clustered": True, "form": form}
     stage = ChangeStage(**{**given, **changed})
     kept = {item.name: getattr(store, item.name) for item in fields(store) if item.init}
     return ChangeStore(**{**kept, "stage": stage, "form": form})
