@@ -250,4 +250,4 @@ def replaced_result(mode: OutputMode) -> KeptResult:
     if mode == "update":
         why = "a row that comes again replaces the one of its key; rows whose keys do not come again stay, and verify "
         return KeptResult(possible=True, why=why + "then reports them")
-    return KeptResult(possible=False, why="in append mode its rows would come again beside those that are there")
+    return KeptResult(possible=False, why="in append mode its rows would be added to those that are there")

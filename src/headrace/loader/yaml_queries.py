@@ -294,7 +294,7 @@ def _kind(
             reading.misplaced.append(keys[key].where)
             inside = {name: f"write it inside: {kinds[0]}: {{{name}: ...}}" for name in _option_names(group, kinds[0])}
             fix = f"a {group} has one kind" if key in kinds_here else nearest(key, also, elsewhere=inside)
-            reading.fault("HR103", f"{whose} has no key '{key}' beside '{kinds[0]}'", fix, keys[key].where)
+            reading.fault("HR103", f"{whose} has no key '{key}' next to '{kinds[0]}'", fix, keys[key].where)
     return kinds[0]
 
 
