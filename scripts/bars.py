@@ -67,7 +67,7 @@ BARS = (
     Bar("lines of code", 58_500, 52_500),
     Bar("locals that say nothing", 140, 0),
     Bar("unplain words in prose", 140, 0),
-    Bar("functions named by a participle", 190, 0),
+    Bar("functions named by a participle", 58, 0),
     Bar("files of a start", 45, 28),  # One more: the facts of a start, which the others are handed.
     Bar("stops of a start", 301, 110),
 )

@@ -1279,7 +1279,7 @@ _IN_ADOPT: dict[str, Any] = {
     "reader": _nothing,
     "plan_facts": PLANNING["plan_facts"],
     "match_sources": lambda *_: {"0": (SOURCE,)},
-    "shown": _nothing,
+    "show_sources": _nothing,
     "state_misfits": _nothing,
     "session_settings": lambda *_: {},
     "adopted_settings": lambda *_: {},

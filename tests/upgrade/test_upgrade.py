@@ -70,9 +70,6 @@ def project(postgres_url: str, mariadb_url: str, monkeypatch: pytest.MonkeyPatch
         shutil.rmtree(HOME)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the project was converted to the first form; its Iceberg table is refused, HR425"
-)
 def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_not_committed(project: Path) -> None:
     connectors.use()
     loaded = load(project)
