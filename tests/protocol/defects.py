@@ -735,11 +735,6 @@ def _restored_with_the_next_free_number(let: Let) -> None:
     let(recovery, "append", free)
 
 
-def _restored_without_its_records(let: Let) -> None:
-    """The new directory lacks what lies next to the checkpoint."""
-    let(recovery, "copy_directory", lambda layout, new: new.home.mkdir(parents=True))
-
-
 def _restored_without_the_live_one(let: Let) -> None:
     """The record that a directory is restored leaves the one with the loss as the live one."""
     let(log.LogRecord, "with_restored", lambda self, lost: replace(self, restoring=None))
@@ -1107,10 +1102,11 @@ DEFECTS = (
     Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None, "stops"),
     Defect("lost batches are made again over half a change", _restored_over_half_a_change, None, "stops"),
     Defect("lost batches are made again in the live directory", _restored_in_place, None, "losses"),
-    Defect("a restored directory is live before it is made", _restored_directory_live_before_it_is_made, None, "stops"),
+    Defect(
+        "a restored directory is live before it is made", _restored_directory_live_before_it_is_made, None, "losses"
+    ),
     Defect("who restores takes the next free number", _restored_with_the_next_free_number, None, "stops"),
-    Defect("a restored directory lacks its records", _restored_without_its_records, None, "losses"),
-    Defect("a restored directory is not the live one", _restored_without_the_live_one, None, "losses"),
+    Defect("a restored directory is not the live one", _restored_without_the_live_one, 9, "losses"),
     Defect("a lost register looks for the new name alone", _register_looks_for_the_new_name_alone, None, "registers"),
     Defect("a record of the register is overwritten", _register_overwritten, None, "registers"),
     Defect("the next free number of the register is taken", _next_free_number, None, "registers"),
