@@ -1102,9 +1102,7 @@ DEFECTS = (
     Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None, "stops"),
     Defect("lost batches are made again over half a change", _restored_over_half_a_change, None, "stops"),
     Defect("lost batches are made again in the live directory", _restored_in_place, None, "losses"),
-    Defect(
-        "a restored directory is live before it is made", _restored_directory_live_before_it_is_made, None, "losses"
-    ),
+    Defect("a directory is live before it is restored", _restored_directory_live_before_it_is_made, None, "losses"),
     Defect("who restores takes the next free number", _restored_with_the_next_free_number, None, "stops"),
     Defect("a restored directory is not the live one", _restored_without_the_live_one, 9, "losses"),
     Defect("a lost register looks for the new name alone", _register_looks_for_the_new_name_alone, None, "registers"),
