@@ -55,7 +55,7 @@ class Bar(NamedTuple):
 
 BARS = (
     Bar("lines", 82_000, 64_500),
-    Bar("modules", 432, 430),
+    Bar("modules", 435, 430),
     Bar("median lines of a module", 185, 130, most=False),
     Bar("lines of imports, %", 7.8, 7.5),
     Bar("codes of findings", 297, 300),
