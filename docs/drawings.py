@@ -54,5 +54,5 @@ def _graph(text: str) -> str:
     drawn = subprocess.run(["dot", "-Tsvg"], input=source, capture_output=True, text=True, check=True).stdout
     svg = re.sub(r"<!--.*?-->\n?", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
     svg = svg.replace("<svg ", '<svg class="graph" role="img" aria-label="The rooms and their imports" ', 1)
-    # A blank line would end the block of HTML in Markdown.
-    return "\n".join(line for line in svg.splitlines() if line.strip()) + "\n"
+    # In Markdown a block of HTML begins with a tag such as <div>, and a blank line would end it.
+    return "<div>\n" + "\n".join(line for line in svg.splitlines() if line.strip()) + "\n</div>\n"

@@ -17,6 +17,7 @@ from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
 from headrace.testing import recording
 from headrace.testing.cases import read_cases, run_cases
+from tests.rounds import rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -275,7 +276,7 @@ WRONG_ENTRIES = {
     "shape": (BASE.replace("GIVEN", "given: [], expect: []"), 2, "HR721", "`given` is not a mapping from sources"),
     "batch": (BASE.replace("GIVEN", "batch: maybe, " + ROWS), 2, "HR721", "`batch` is 'maybe'.*a SELECT"),
     "name": (BASE.replace("name: a", "name: [a]").replace("GIVEN", ROWS), 2, "HR721", "`name` is not a text"),
-    "yaml": ("tests: [", 2, "HR101", "this is no YAML"),
+    "yaml": ("tests: [", 2, "HR101", "this is not valid YAML"),
     "tag": (BASE.replace("GIVEN", "given: !!python/none x"), 2, "HR101", "has no meaning here"),
     "alias of itself": ("tests: &a [*a]", 1, "HR101", "an alias contains itself"),
     "depth": ("tests: " + "[" * 5_000, 1, "HR101", "nested more than 60 deep"),
@@ -375,7 +376,7 @@ def test_an_option_that_has_no_use_is_refused(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("form", ["python", "sql"])
+@pytest.mark.parametrize("form", rounds(["python", "sql"]))
 def test_a_new_project_has_a_case_that_passes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: Form
 ) -> None:
