@@ -19,7 +19,9 @@ def draw(markdown: str) -> str:
 
 
 def _svg(text: str) -> str:
-    return _chart(text) if text.startswith("xychart-beta") else _graph(text)
+    drawn = _chart(text) if text.startswith("xychart-beta") else _graph(text)
+    # Markdown takes <svg> for a part of a paragraph, which a browser ends inside of the drawing.
+    return drawn and f"<div>\n{drawn}</div>\n"
 
 
 def _chart(text: str) -> str:
@@ -54,5 +56,5 @@ def _graph(text: str) -> str:
     drawn = subprocess.run(["dot", "-Tsvg"], input=source, capture_output=True, text=True, check=True).stdout
     svg = re.sub(r"<!--.*?-->\n?", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
     svg = svg.replace("<svg ", '<svg class="graph" role="img" aria-label="The rooms and their imports" ', 1)
-    # In Markdown a block of HTML begins with a tag such as <div>, and a blank line would end it.
-    return "<div>\n" + "\n".join(line for line in svg.splitlines() if line.strip()) + "\n</div>\n"
+    # A blank line would end the block of HTML in Markdown.
+    return "\n".join(line for line in svg.splitlines() if line.strip()) + "\n"
