@@ -115,18 +115,34 @@ def _compare_with_last_run(facts: StartFacts, spark: SparkSession) -> tuple[Judg
 def _judge_revision(facts: StartFacts, now: QueryRevision) -> Judgement:
     """Compare what is to run with the last form that ran.
 
-    A batch that was planned and not committed is made again by the query as it is now.
+    A batch that was planned and not committed is made again by the query as it is now, so that a form that has made no
+    other batch has left nothing behind.
     """
+    revisions = facts.revisions
+    while len(revisions) > 1 and not _has_made_batch(facts, revisions[-1]):
+        revisions = revisions[:-1]
     return judge(
         facts.project,
         facts.query,
-        facts.revisions,
+        revisions,
         now,
         begun=facts.last_committed is not None,
         names=facts.names,
         checkpoint=facts.checkpoint.root,
         versions=facts.layout.versions,
     )
+
+
+def _has_made_batch(facts: StartFacts, revision: QueryRevision) -> bool:
+    """Whether a form of the query has made a batch that is committed, or that its sink has or may have."""
+    if revision.from_batch < facts.next_batch:
+        return True
+    try:
+        ledger = facts.query.sink.ledger
+        last = None if ledger is None else ledger.last_batch(facts.sink_context())
+    except HeadraceError:
+        return True
+    return last is not None and last >= revision.from_batch
 
 
 def _judge(facts: StartFacts, spark: SparkSession, connect: bool) -> Judgement:

@@ -224,6 +224,7 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         facts.remove_scratch()
         raise
     return Running(
+        project=request.project,
         query=request.query,
         layout=facts.layout,
         sink_run=context,
