@@ -193,7 +193,7 @@ def test_where_new_code_does_not_start_the_former_code_starts_again(
 LIMITS = {
     "a setting of Spark": ("spark: {spark.sql.shuffle.partitions: 7}", "'spark.sql.shuffle.partitions'"),
     "the place of the metrics": ("metrics: {port: 0}", "'metrics'"),
-    "jars": ("sources: {more: {kafka: {servers: 'b:9092', topics: t}}}", "no jars of kafka"),
+    "jars": ("sources: {more: {kafka: {bootstrap_servers: 'b:9092', subscribe: t}}}", "no jars of kafka"),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from headrace.control.deploys import DeployStep
 from headrace.model import Project, Query
-from headrace.planner.forming import declared_pieces
+from headrace.planner.forming import DeclaredCode
 from headrace.planner.verdict import SHOWN, Judgement, list_refusals
 
 # What is compared by its meaning, shows where something stands, or counts only while a change is judged.
@@ -16,20 +16,24 @@ _NOT_SETTINGS = ("transform", "where", "on_change", "renamed_from", "description
 
 
 class Declared(NamedTuple):
-    """A query, and the project that it is declared in."""
+    """A query, and the project that it is declared in.
+
+    code: the digests of its code as it runs, which its file may no longer give, and what they are salted with.
+    """
 
     project: Project
     query: Query
+    code: DeclaredCode | None = None
 
     def settings(self) -> dict[str, Any]:
         """Return the settings of the query and of what feeds it, those too that change no row, without their code."""
-        project, query = self
+        project, query = self.project, self.query
         things = (query, *project.upstream(query.transform), *project.counters_of(query))
         return {thing.name: _without_code(thing) for thing in things}
 
-    def pieces(self) -> dict[str, str]:
-        """Return digests of the code of the query and of what feeds it."""
-        return declared_pieces(self.project, self.query)
+    def has_code(self, code: DeclaredCode | None) -> bool:
+        """Whether the query, as it is declared now, has the same code as one that runs."""
+        return code is not None and code == DeclaredCode.of(self.project, self.query, salt=code.salt)
 
 
 def plan_steps(
@@ -59,7 +63,7 @@ def _is_unchanged(before: Declared, now: Declared, judgement: Judgement) -> bool
         return False
     # A query that has made no batch is judged without a look at its code, and one may take new values at each start.
     is_compared = bool(judgement.ran) and judgement.ran == judgement.written
-    return is_compared or before.pieces() == now.pieces()
+    return is_compared or now.has_code(before.code)
 
 
 def _changes(before: Declared | None, now: Declared, judgement: Judgement) -> Iterator[str]:
@@ -72,7 +76,7 @@ def _changes(before: Declared | None, now: Declared, judgement: Judgement) -> It
         was, is_ = old.get(name) or {}, new.get(name) or {}
         keys = sorted(key for key in {*was, *is_} if was.get(key) != is_.get(key))
         yield f"{', '.join(keys)} of '{name}'"
-    if not judgement.differences and before.pieces() != now.pieces():
+    if not judgement.differences and not now.has_code(before.code):
         yield "its code"
 
 

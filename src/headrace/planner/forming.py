@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -80,7 +80,7 @@ def form_of(
     code = _Code(project, plan, salt, tree)
     static = _Inputs(project, query, code, frame.sparkSession).text
     form = normalise(tree, complete=query.mode == "complete", python=code.named, static=static)
-    pieces = declared_pieces(project, query, salt=salt)
+    pieces = _digest_pieces(project, query, salt=salt)
     return replace(
         form,
         python=code.found,
@@ -135,8 +135,20 @@ class _Code:
         return {name: version(name) for name in sorted(names)}
 
 
-def declared_pieces(project: Project, query: Query, *, salt: str = "") -> dict[str, str]:
-    """Return digests of the code of the query, under no name, and of the views and tables that feed it."""
+@dataclass(frozen=True, kw_only=True)
+class DeclaredCode:
+    """Digests of the code of a query, under no name, and of what feeds it, and what they are salted with."""
+
+    salt: str
+    pieces: Mapping[str, str]
+
+    @classmethod
+    def of(cls, project: Project, query: Query, *, salt: str = "") -> DeclaredCode:
+        """Return the digests of the code as it is written now."""
+        return cls(salt=salt, pieces=_digest_pieces(project, query, salt=salt))
+
+
+def _digest_pieces(project: Project, query: Query, *, salt: str) -> dict[str, str]:
     things = {thing.name: thing for thing in project.upstream(query.transform) if hasattr(thing, "transform")}
     return {name: _digest_piece(project, thing, salt) for name, thing in {"": query, **things}.items()}
 

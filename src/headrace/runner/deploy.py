@@ -113,7 +113,9 @@ class Deployer:
         names = self._chosen(project)
         require_sound(check_structure_of(project, names))
         running = {
-            state.query.name: Declared(state.project, state.query) for state in self._states if not state.is_removed
+            state.query.name: Declared(state.project, state.query, state.code)
+            for state in self._states
+            if not state.is_removed
         }
         return DeployResult(steps=plan_steps(running, project, plan(project, names, spark=self._spark)))
 

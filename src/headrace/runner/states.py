@@ -15,6 +15,8 @@ from headrace.errors import Fenced, Finding, HeadraceError
 from headrace.generations.blame import with_command
 from headrace.model import Project, Query
 from headrace.model.trigger import Restart
+from headrace.planner.deployment import Declared
+from headrace.planner.forming import DeclaredCode
 from headrace.runner.batch_records import Account, Notes
 from headrace.runner.fresh_tables import FreshTables
 from headrace.runner.query_run import QueryRun, Watching
@@ -28,12 +30,12 @@ RESTARTS_OF_ENDING = 3
 class Trial:
     """New code of a query that has not yet shown that it works: by a batch, or by finding nothing to do.
 
-    order: what brought it, which is answered then. former: the project and the query that it has replaced; None: there
-    was none to return to. batch: the first one of the new code.
+    order: what brought it, which is answered then. former: what it has replaced; None: there was nothing to return to.
+    batch: the first one of the new code.
     """
 
     order: Order
-    former: tuple[Project, Query] | None
+    former: Declared | None
     batch: int = 0
 
 
@@ -41,7 +43,8 @@ class Trial:
 class Supervised:
     """A query of a run. turn: the lower, the sooner it is started.
 
-    project: the one that it is declared in. is_removed: a deploy has stopped it, as it is declared no more.
+    project: the one that it is declared in. code: digests of its code, once it has started. is_removed: a deploy has
+    stopped it, as it is declared no more.
     trial: its new code, as long as its former code would be started again if that fails.
     due: of one that waits for its restart, when that is, by the clock of the process. run: its newest in the history.
     order: by which it is to be started again. batches, rows: of its starts that have ended. has_run: one has succeeded.
@@ -53,6 +56,7 @@ class Supervised:
     turn: int
     is_removed: bool = False
     trial: Trial | None = None
+    code: DeclaredCode | None = None
     due: float = 0.0
     run: int | None = None
     order: Order | None = None
@@ -178,8 +182,9 @@ class States:
         supervised = self._all[query]
         self._end_trial(supervised, "is started again")
         if order.project is not None:
-            former = None if supervised.state.has_ended else (supervised.project, supervised.query)
-            supervised.trial = Trial(order=order, former=former)
+            former = Declared(supervised.project, supervised.query, supervised.code)
+            supervised.trial = Trial(order=order, former=None if supervised.state.has_ended else former)
+            supervised.code = None
             self.declare_again(query, order.project)
         supervised.order, supervised.outcome = order, None
         supervised.turn = min(each.turn for each in self) - 1
@@ -202,7 +207,7 @@ class States:
         )
         trial.order.failed(failed)
         supervised.trial = supervised.order = None
-        supervised.project, supervised.query = trial.former
+        supervised.project, supervised.query, supervised.code = trial.former
         self._board.projects[query] = supervised.project
         self._end_run(supervised, "failed", finding)
         supervised.due = time.monotonic()

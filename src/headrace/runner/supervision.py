@@ -234,7 +234,7 @@ class Supervision:
             return
         watched = self._watched(start, running, finishing=finishing)
         self.watching.add(watched)
-        self.states[query.name].has_run = True
+        self.states[query.name].has_run, self.states[query.name].code = True, running.code
         page = self.spark.sparkContext.uiWebUrl
         detail = {"trigger": str(start.trigger), **({"spark_page": page} if page else {})}
         self.notes.event("started", query.name, run_id, detail)

@@ -31,7 +31,7 @@ from headrace.generations.source_names import list_source_renames
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings
-from headrace.planner.forming import form_of, read_settings
+from headrace.planner.forming import DeclaredCode, form_of, read_settings
 from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import finding_of
@@ -263,12 +263,14 @@ class PreparedQuery:
 
     rows: what its function gives; another DataFrame than what its sink takes where it applies changes.
     fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
+    code: digests of its code.
     """
 
     frame: DataFrame
     rows: DataFrame
     fingerprint: str
     revision: QueryRevision | None
+    code: DeclaredCode
     plan: PlanFacts
     tables: Tables
     versions: Mapping[str, int]
@@ -329,6 +331,7 @@ def prepare(request: Request, facts: StartFacts, versions: StoredVersions) -> Pr
         rows=result.rows,
         fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
         revision=revision,
+        code=_code_of(facts, revision),
         plan=plan,
         tables=versions.tables,
         versions=versions.numbers,
@@ -336,6 +339,17 @@ def prepare(request: Request, facts: StartFacts, versions: StoredVersions) -> Pr
         streams=streams,
         notes=(*beginnings, *versions.notes, *analysed, *changes, *counters.missing(facts.last_committed)),
     )
+
+
+def _code_of(facts: StartFacts, revision: QueryRevision | None) -> DeclaredCode:
+    """Return the digests of a query's code, which a revision has already."""
+    if revision is None or revision.form is None:
+        return DeclaredCode.of(facts.project, facts.query)
+    return DeclaredCode(salt=_salt(facts), pieces=revision.form["pieces"])
+
+
+def _salt(facts: StartFacts) -> str:
+    return "" if facts.register is None else facts.register.application
 
 
 def current_revision(
@@ -346,9 +360,8 @@ def current_revision(
     streams: what the connectors gave for its sources. as_it_ran: whether its table has the name of the last run.
     """
     query = facts.as_it_ran if as_it_ran else facts.query
-    salt = "" if facts.register is None else facts.register.application
     try:
-        form = form_of(facts.project, query, frame, salt=salt, streams=streams, names=facts.names)
+        form = form_of(facts.project, query, frame, salt=_salt(facts), streams=streams, names=facts.names)
     except HeadraceError:
         raise
     except Exception as error:

@@ -226,6 +226,7 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
     return Running(
         project=request.project,
         query=request.query,
+        code=prepared.code,
         layout=facts.layout,
         sink_run=context,
         handle=handle,
