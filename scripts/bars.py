@@ -54,22 +54,22 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 82_000, 64_500),
-    Bar("modules", 440, 430),
+    Bar("lines", 82_500, 64_500),
+    Bar("modules", 442, 430),
     Bar("median lines of a module", 183, 130, most=False),
-    Bar("lines of imports, %", 7.8, 7.5),
+    Bar("lines of imports, %", 7.9, 7.5),
     Bar("codes of findings", 297, 300),
     Bar("members of Sink", 17, 17),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 58_500, 52_500),
+    Bar("lines of code", 58_900, 52_500),
     Bar("locals that say nothing", 140, 0),
     Bar("unplain words in prose", 140, 0),
     Bar("functions named by a participle", 190, 0),
-    Bar("files of a start", 44, 28),  # One more: the facts of a start, which the others are handed.
-    Bar("stops of a start", 287, 110),
+    Bar("files of a start", 45, 28),  # One more: the facts of a start, which the others are handed.
+    Bar("stops of a start", 301, 110),
 )
 
 

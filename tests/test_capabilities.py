@@ -59,6 +59,15 @@ def test_the_page_names_the_tests_that_carry_the_markers(request: pytest.Fixture
             assert (test, row) in claimed or test.partition("::")[0] not in collected, f"{test} does not claim {row}"
 
 
+def test_a_run_without_further_rounds_shows_each_row(request: pytest.FixtureRequest) -> None:
+    option = request.config.option
+    if not collects_everything(request.config) or option.markexpr or option.keyword or option.quick:
+        pytest.skip("a part of the tests was asked for")
+    tests = [item for item in request.session.items if item.get_closest_marker("long") is None]
+    shown = {row for item in tests for mark in item.iter_markers("capability") for row in mark.args}
+    assert {row["id"] for row in rows()} - shown == set()
+
+
 def test_a_test_that_claims_an_unknown_row_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "test_claim.py"
     file.write_text(

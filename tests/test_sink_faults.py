@@ -24,6 +24,7 @@ SINK = TestedSink(
 """
 
 
+@pytest.mark.long
 @pytest.mark.crash
 def test_sparks_own_file_sink_is_exact_and_a_script_that_appends_by_jdbc_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

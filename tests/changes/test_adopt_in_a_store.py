@@ -109,6 +109,7 @@ def continued(project: Project, root: Path, spark: SparkSession, *queries: str) 
     assert hr.verify(project, queries[0], spark=spark).state == "equal"
 
 
+@pytest.mark.long
 @pytest.mark.services
 def test_jobs_continue_with_their_storage_on_hdfs(hdfs_server: HdfsServer, spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"
@@ -126,6 +127,7 @@ def test_jobs_continue_with_their_storage_on_hdfs(hdfs_server: HdfsServer, spark
     assert {str(file): file.read_bytes() for file in files_below(former)} == before
 
 
+@pytest.mark.long
 @pytest.mark.services
 def test_jobs_continue_with_their_storage_in_a_bucket(s3_server: S3Server, spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"

@@ -18,6 +18,7 @@ from headrace.api import load, run
 from headrace.cli import main
 from headrace.demo.starter import write_project
 from headrace.model import AvailableNow
+from tests.rounds import rounds
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def slow(numbers):
 
 @pytest.mark.parametrize(
     "sink",
-    ['hr.sink.sqlite("result.db", table="slow")', "hr.sink.foreach_batch(lambda f, b: f.count())"],
+    rounds(['hr.sink.sqlite("result.db", table="slow")', "hr.sink.foreach_batch(lambda f, b: f.count())"]),
     ids=["sqlite", "foreach_batch"],
 )
 def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(tmp_path: Path, sink: str) -> None:
@@ -130,7 +131,7 @@ def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(t
     assert re.findall(r".*(?:Exception|Error|ERROR|^\s+at ).*", err, re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("number", rounds([signal.SIGTERM, signal.SIGINT]), ids=["SIGTERM", "Ctrl-C"])
 def test_a_run_that_is_asked_to_stop_finishes_its_batch_and_gives_its_result(
     number: signal.Signals, tmp_path: Path
 ) -> None:

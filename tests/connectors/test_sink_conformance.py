@@ -25,7 +25,7 @@ from headrace.testing.conformance.triggers import SinkTriggers, Word
 from tests.connectors.clients import iceberg_rows, parquet_rows
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.sql.databases import Database
-from tests.connectors.suites import UsualSinkConformance, only
+from tests.connectors.suites import UpdateSinkConformance, UsualSinkConformance, further_but, only
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +132,8 @@ class TestSqliteWithoutKey(UsualSinkConformance):
 
 
 @pytest.mark.services
-class TestPostgres(UsualSinkConformance):
+@further_but("several", "comes_again", "anew", "rebuilt", "goes_back", "copy", "older")
+class TestPostgres(UpdateSinkConformance):
     @pytest.fixture(autouse=True)
     def database(self, postgres_url: str) -> None:
         self.url = postgres_url
@@ -148,7 +149,8 @@ class TestPostgres(UsualSinkConformance):
 
 
 @pytest.mark.services
-class TestMariaDb(UsualSinkConformance):
+@further_but("several", "anew", "rebuilt")
+class TestMariaDb(UpdateSinkConformance):
     @pytest.fixture(autouse=True)
     def database(self, mariadb_url: str) -> None:
         self.url = mariadb_url

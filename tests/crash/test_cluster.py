@@ -239,6 +239,7 @@ def test_the_driver_is_ended_and_the_result_is_proved(
     assert told.counters == {"seen": 10}, "tasks that were tried again, and those whose executor died, count once"
 
 
+@pytest.mark.long
 @pytest.mark.capability("CLUSTER-03")
 def test_each_executor_has_state_though_one_task_has_read_the_first_batch(tmp_path: Path) -> None:
     with scene_of(tmp_path, "--workers", "2", "--cores", "1", "--memory", "1g") as scene:
@@ -250,6 +251,7 @@ def test_each_executor_has_state_though_one_task_has_read_the_first_batch(tmp_pa
     assert [len(set(batch.values())) for batch in batches] == [2] * len(batches), batches
 
 
+@pytest.mark.long
 @pytest.mark.capability("CLUSTER-05")
 def test_with_two_masters_the_stream_survives_the_leaders_death(tmp_path: Path, spark: SparkSession) -> None:
     with scene_of(tmp_path, "--workers", "1", "--cores", "2", "--memory", "1g", "--masters", "2") as scene:

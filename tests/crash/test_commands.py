@@ -68,6 +68,7 @@ def test_a_rename_whose_process_is_killed_behind_its_record_is_whole_at_the_next
     assert state(project, "new") == whole("new")
 
 
+@pytest.mark.long
 def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"
     begin(root)

@@ -71,8 +71,8 @@ def totals(root: Path, database: str = "out.db") -> dict[str, int]:
     "broken",
     [
         pytest.param('{"name": "fig", "amount": 5}\n{"name": "fig", "amo', id="half-written file"),
-        pytest.param('{"name": "fig", "amount": 5}\nno JSON at all\n', id="corrupt line"),
-        pytest.param('{"name": "fig", "amount": "many"}\n', id="value of another type"),
+        pytest.param('{"name": "fig", "amount": 5}\nno JSON at all\n', id="corrupt line", marks=pytest.mark.long),
+        pytest.param('{"name": "fig", "amount": "many"}\n', id="value of another type", marks=pytest.mark.long),
     ],
 )
 def test_a_row_that_does_not_fit_stops_the_query_until_the_file_is_mended(

@@ -98,6 +98,7 @@ def neighbours(count: int) -> Iterator[None]:
             each.wait()
 
 
+@pytest.mark.long
 def test_a_healthy_project_on_a_loaded_machine_gives_no_warning(tmp_path: Path) -> None:
     # pytest would end this process as one that hangs.
     faulthandler.cancel_dump_traceback_later()

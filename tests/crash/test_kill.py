@@ -41,6 +41,7 @@ KILLED_AT: list[tuple[Moment, int]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.capability("REC-01")
 @pytest.mark.capability("MODEL-04")
 def test_kills_at_random_moments_leave_a_prefix_each_time(tmp_path: Path, spark: SparkSession) -> None:
@@ -79,6 +80,7 @@ def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, spark: SparkSess
     assert monitoring.stored(root) == monitoring.counted(root)
 
 
+@pytest.mark.long
 def test_in_complete_mode_a_kill_inside_the_transaction_leaves_the_last_whole_table(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -217,6 +217,7 @@ def scene(tmp_path: Path, sessions: Sessions, postgres_url: str, link: DriverLin
         del os.environ["NETWORK_DATABASE"]
 
 
+@pytest.mark.long
 @pytest.mark.capability("CLUSTER-04")
 def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
     scene: Scene, link: DriverLink, sessions: Sessions

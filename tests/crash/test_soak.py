@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 # is fenced off in each database, tests/connectors/exactly_once/test_two_drivers.py.
 FAULTS = {
     "sqlite": [Soak.worker_dies, Soak.round],
-    "postgres": [Soak.driver_dies_at_a_boundary, Soak.server_dies],
+    "postgres": [Soak.worker_dies, Soak.driver_dies_at_a_boundary, Soak.server_dies],
     "mariadb": [Soak.driver_dies_at_a_boundary, Soak.server_dies],
 }
 
 
 @pytest.mark.capability("SINK-SQL-01")
 @pytest.mark.capability("REC-01")
-@pytest.mark.parametrize("kind", only_usual(FAULTS, "sqlite", "postgres"))
+@pytest.mark.parametrize("kind", only_usual(FAULTS, "postgres"))
 def test_whatever_dies_both_tables_are_exact(kind: str, tmp_path: Path, spark: SparkSession) -> None:
     if kind in KINDS and (sentence := KINDS[kind].missing()):
         if os.environ.get("CI") == "true":

@@ -23,7 +23,7 @@ from headrace.api import run as run_project
 from headrace.cli import main
 from headrace.model import AvailableNow
 from tests.registered import layout_in
-from tests.rounds import as_long
+from tests.rounds import as_long, rounds
 from tests.runner.projects import land, ledger, write_project
 from tests.waiting import until
 
@@ -238,7 +238,7 @@ def hang_worker(frames):
 """
 
 
-@pytest.mark.parametrize("body", HANGS)
+@pytest.mark.parametrize("body", rounds(HANGS))
 def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes_and_its_result(
     tmp_path: Path, family: list[Family], body: str
 ) -> None:

@@ -117,6 +117,7 @@ def shown(block: Block, command: str) -> list[str]:
     return below.splitlines()
 
 
+@pytest.mark.long
 def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
     shell: Shell, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

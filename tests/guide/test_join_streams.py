@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.errors import Finding
+from tests.rounds import only_usual, rounds
 
 from .join_scenes import scene
 
@@ -32,7 +33,7 @@ REASONS = {
 
 
 @pytest.mark.capability("JOIN-STST-01")
-@pytest.mark.parametrize("case", UNBOUNDED)
+@pytest.mark.parametrize("case", rounds(UNBOUNDED))
 def test_an_inner_join_without_a_bound_runs_and_is_told_to_grow_for_ever(
     tmp_path: Path, spark: SparkSession, case: str
 ) -> None:
@@ -117,7 +118,7 @@ SAID = {
 
 
 @pytest.mark.capability("JOIN-STST-04")
-@pytest.mark.parametrize("kind", OUTER)
+@pytest.mark.parametrize("kind", only_usual(OUTER, "full"))
 def test_an_outer_join_gives_its_null_rows_when_no_match_can_come_any_more(
     tmp_path: Path, spark: SparkSession, kind: str
 ) -> None:

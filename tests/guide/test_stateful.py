@@ -10,6 +10,7 @@ import pytest
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
 from tests.runner.test_run import Told
 
@@ -92,7 +93,7 @@ def test_each_users_status_is_one_row_that_is_updated(tmp_path: Path, spark: Spa
 
 
 @pytest.mark.capability("STATEFUL-02")
-@pytest.mark.parametrize(("mode", "sink"), [("append", FILES), ("append", DATABASE), ("update", KEYED)])
+@pytest.mark.parametrize(("mode", "sink"), rounds([("update", KEYED), ("append", DATABASE), ("append", FILES)]))
 def test_a_user_gives_no_alert_or_many(tmp_path: Path, spark: SparkSession, mode: str, sink: str) -> None:
     batches = [did("ann click", "bob leave"), did("ann leave", "ann click", "ann leave"), did("ann leave", "bob click")]
     root = write_project(tmp_path / "p", USERS + ALERTS.format(sink=sink, mode=mode), batches=batches[:2])

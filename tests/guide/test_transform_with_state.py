@@ -12,6 +12,7 @@ from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.inspect import state
 from headrace.spark.messages.refusals import finding_of
+from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
 from tests.runner.test_run import Told
 
@@ -155,7 +156,7 @@ def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
 
 @pytest.mark.spark
 @pytest.mark.capability("STATEFUL-05")
-@pytest.mark.parametrize("form", [ROWS, PANDAS], ids=["rows", "pandas"])
+@pytest.mark.parametrize("form", rounds([ROWS, PANDAS]), ids=["rows", "pandas"])
 def test_values_lists_maps_timers_and_an_initial_state(tmp_path: Path, spark: SparkSession, form: str) -> None:
     batches = [
         [visit("ann", "home", "12:00"), visit("ann", "shop", "12:01"), visit("bob", "home", "12:05")],

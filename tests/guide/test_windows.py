@@ -169,7 +169,7 @@ HOURS = """
     "window",
     [
         pytest.param('F.window(F.window_time("window"), "1 hour")', id="window_time"),
-        pytest.param('F.window("window", "1 hour")', id="a window of the window"),
+        pytest.param('F.window("window", "1 hour")', id="a window of the window", marks=pytest.mark.long),
     ],
 )
 def test_windows_of_five_minutes_are_summed_up_by_the_hour(tmp_path: Path, spark: SparkSession, window: str) -> None:

@@ -162,6 +162,7 @@ def fresh(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     return Fresh(tmp_path_factory.mktemp("fresh"), next(dist.glob("*.whl")))
 
 
+@pytest.mark.long
 @pytest.mark.crash
 def test_a_newcomer_without_a_clone_goes_from_init_to_verify(fresh: Fresh) -> None:
     source = [str(fresh.bin / "python"), "-c", "import headrace; print(headrace.__file__)"]

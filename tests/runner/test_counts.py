@@ -27,6 +27,7 @@ from headrace.spark.plans.plan_text import reads_again
 from headrace.spark.stream.listener import Listener
 from headrace.verifier import proof
 from tests.registered import layout_in
+from tests.rounds import only_usual, rounds
 
 from .projects import land, write_project
 from .test_run import Told
@@ -197,7 +198,7 @@ def land_rows(root: Path, format: str, more: str) -> None:
             file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-@pytest.mark.parametrize(("format", "body", "more"), BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize(("format", "body", "more"), rounds(BODIES.values(), first=3), ids=BODIES)
 def test_the_rows_of_a_batch_are_those_that_its_offsets_hold_whatever_spark_leaves_out(
     tmp_path: Path, spark: SparkSession, format: str, body: str, more: str
 ) -> None:
@@ -290,7 +291,9 @@ def kept(events):
 """
 
 
-@pytest.mark.parametrize(("body", "uses", "state", "again"), AGAIN.values(), ids=AGAIN)
+@pytest.mark.parametrize(
+    ("body", "uses", "state", "again"), only_usual(AGAIN.values(), AGAIN["both"], AGAIN["an aggregate"]), ids=AGAIN
+)
 def test_a_batch_that_is_computed_twice_has_its_rows_and_its_state_counted_once(
     tmp_path: Path,
     spark: SparkSession,

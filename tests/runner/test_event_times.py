@@ -21,6 +21,7 @@ from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.runner import query_run, supervision
 from headrace.ui.standing import standings
+from tests.rounds import rounds
 
 from .projects import land, write_project
 from .test_counts import Deaf, uncommit
@@ -107,7 +108,7 @@ def test_a_join_of_two_streams_has_no_count_which_would_change_its_state(tmp_pat
     assert counts(told.all(BatchRecord)[0]) == {"left": (None, None), "right": (None, None)}
 
 
-@pytest.mark.parametrize("damage", ["made again", "not reported"])
+@pytest.mark.parametrize("damage", rounds(["made again", "not reported"]))
 def test_the_count_is_exact_where_spark_has_none_or_another(
     damage: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from headrace.history.lag import lag
 from headrace.storage.durable import files_below
 from headrace.storage.location import place
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import rows
 from tests.runner.test_remote_sinks import store
 
@@ -44,7 +45,7 @@ spark: {spark}
 """
 
 
-@pytest.mark.parametrize("store", ["s3a", "hdfs"], indirect=True)
+@pytest.mark.parametrize("store", rounds(["s3a", "hdfs"]), indirect=True)
 def test_what_a_source_in_a_store_has_read_is_proved(
     store: tuple[str, dict[str, str]], spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     assert latest_generation(layout_in(project.storage, "tallies")) == 2
 
 
+@pytest.mark.long
 def test_the_state_is_brought_into_other_partitions_on_hdfs(
     hdfs_server: HdfsServer, postgres_url: str, spark: SparkSession, tmp_path: Path
 ) -> None:

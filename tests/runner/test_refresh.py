@@ -175,6 +175,7 @@ def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
     assert (verdict.state, verdict.rows_read, verdict.rows_expected) == ("equal", 4, 4)
 
 
+@pytest.mark.long
 @pytest.mark.capability("JOIN-ST-03")
 def test_while_a_table_is_not_to_be_had_the_last_version_counts_and_status_says_so(
     tmp_path: Path, spark: SparkSession

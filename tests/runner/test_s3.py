@@ -171,6 +171,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         assert verify(project, "tallies", spark=spark).state == "equal"
 
 
+@pytest.mark.long
 def test_the_first_start_on_a_machine_has_the_jar_that_it_compiles(s3_server: S3Server, tmp_path: Path) -> None:
     """With an empty cache. In the place of Maven stands what copies the jars that Maven has brought for the tests."""
     connectors.use()

@@ -170,6 +170,7 @@ def test_a_database_that_is_stopped_is_what_the_query_waits_for_everywhere(
     assert kinds == ["started", "waiting", "answered", "stopped"]
 
 
+@pytest.mark.long
 @pytest.mark.services
 def test_a_broker_that_does_not_answer_is_what_the_query_waits_for_everywhere(
     tmp_path: Path,

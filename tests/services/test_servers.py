@@ -26,6 +26,8 @@ from tests.servers import Servers, Topics, home_of, unavailable
 
 pytestmark = pytest.mark.services
 EACH = pytest.mark.parametrize("kind", sorted(KINDS))
+# Kafka and HDFS take ten seconds for each start.
+MOST = pytest.mark.parametrize("kind", only_usual(sorted(KINDS), "mariadb", "postgres", "s3"))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def files_of(server: HdfsServer | S3Server) -> Any:
     return fsspec.filesystem("s3", key=key, secret=secret, endpoint_url=server.url(), use_listings_cache=False)
 
 
-@EACH
+@MOST
 def test_a_second_start_is_refused_and_harms_nothing(kind: str, server: Server) -> None:
     pid = server.pid
     with pytest.raises(ServerFault, match="runs already"):
@@ -119,7 +121,7 @@ def test_it_listens_on_loopback_only(kind: str, server: Server) -> None:
     assert addresses in ([f"0100007F:{port}"], [f"0000000000000000FFFF00000100007F:{port}"])
 
 
-@EACH
+@MOST
 def test_what_was_committed_outlives_a_kill_and_the_port_stays(kind: str, server: Server) -> None:
     port, pid, kept = server.port, server.pid, keep(kind, server)
     server.kill()
@@ -160,6 +162,7 @@ def test_a_server_waits_for_its_own_port(kind: str, server: Server) -> None:
     assert server.answers()
 
 
+@pytest.mark.long
 def test_a_datanode_without_its_port_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     if sentence := HdfsServer.missing():
         unavailable(sentence)
@@ -173,6 +176,7 @@ def test_a_datanode_without_its_port_says_so(monkeypatch: pytest.MonkeyPatch) ->
         server.remove()
 
 
+@pytest.mark.long
 def test_an_hdfs_whose_datanode_was_killed_serves_again_once_it_is_back(of_this_file: dict[str, Server]) -> None:
     if sentence := HdfsServer.missing():
         unavailable(sentence)
@@ -199,6 +203,7 @@ def test_a_process_that_has_got_a_dead_servers_number_is_left_alone(kind: str, s
     assert alive
 
 
+@pytest.mark.long
 def test_the_command_starts_and_stops_them_and_leaves_nothing_behind() -> None:
     for kind in KINDS.values():
         if sentence := kind.missing():

@@ -203,6 +203,7 @@ def test_why_jars_are_not_here_is_one_whole_sentence(output: str, sentence: str,
     assert maven.missing_in(output) == missing
 
 
+@pytest.mark.long
 @pytest.mark.services
 def test_the_nearest_version_that_a_repository_has_is_found() -> None:
     near = maven.nearest_version("org.slf4j:slf4j-simple:1.7.999")

@@ -28,6 +28,7 @@ def {name}(events):
 """
 
 
+@pytest.mark.long
 def test_a_lake_follows_a_rename(spark: SparkSession, tmp_path: Path) -> None:
     table = f"t{uuid4().hex[:8]}"
     properties = repr(iceberg_tables.properties(tmp_path))

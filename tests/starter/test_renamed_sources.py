@@ -83,10 +83,10 @@ def run(root: Path, spark: SparkSession) -> hr.Project:
     "kind",
     [
         pytest.param(rate_micro_batch, marks=pytest.mark.spark),
-        pytest.param(python, marks=pytest.mark.spark),
         pytest.param(kafka, marks=services),
-        pytest.param(delta, marks=services),
-        pytest.param(iceberg_table, marks=services),
+        pytest.param(python, marks=[pytest.mark.spark, pytest.mark.long]),
+        pytest.param(delta, marks=[*services, pytest.mark.long]),
+        pytest.param(iceberg_table, marks=[*services, pytest.mark.long]),
     ],
 )
 def test_a_source_of_each_kind_resumes_at_its_offsets(
@@ -160,6 +160,7 @@ def test_a_process_that_dies_at_any_line_of_the_start_has_renamed_all_or_nothing
     assert [path.name for path in (checkpoint / "sources").iterdir()] == ["name_0"]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_late_rows_and_lag_follow_a_renamed_source(spark: SparkSession, tmp_path: Path) -> None:
     root = write_late(tmp_path / "p", SQLITE)

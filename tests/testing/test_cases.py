@@ -17,6 +17,7 @@ from headrace.demo.starter import Form, write_project
 from headrace.errors import ProjectError
 from headrace.testing import recording
 from headrace.testing.cases import read_cases, run_cases
+from tests.rounds import rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -375,7 +376,7 @@ def test_an_option_that_has_no_use_is_refused(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("form", ["python", "sql"])
+@pytest.mark.parametrize("form", rounds(["python", "sql"]))
 def test_a_new_project_has_a_case_that_passes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: Form
 ) -> None:

@@ -375,11 +375,19 @@ OPERATORS: Mapping[str, tuple[Callable[..., DataFrame], Callable[[Scene, Result]
 }
 
 
-ALSO = ("inner join", "dropDuplicates", "chained aggregations")
+ALSO = (
+    "inner join",
+    "dropDuplicates",
+    "chained aggregations",
+    "sessions",
+    "applyInPandasWithState",
+    "dropDuplicatesWithinWatermark",
+)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-# An outer join gives what an inner one gives, and two of the functions that drop duplicates differ in their key alone.
+# An outer join gives what an inner one gives, and of what keeps a state of its own, one function has all that late rows
+# can do; the duplicates that are dropped are in tests/verifier/test_late.py too.
 @pytest.mark.parametrize("operator", [as_long(name) if name in ALSO else name for name in OPERATORS])
 def test_each_row_is_in_the_result_late_quarantined_or_filtered(
     spark: SparkSession, tmp_path: Path, operator: str, seed: int

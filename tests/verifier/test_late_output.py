@@ -20,6 +20,7 @@ from headrace.runner.late_output import LateOutput
 from headrace.runner.stop import StopRequest
 from headrace.verifier import late_rows
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import rows
 from tests.verifier.late_project import BATCHES, land
 from tests.waiting import until
@@ -110,7 +111,7 @@ def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.capability("OP-WM-04")
-@pytest.mark.parametrize("trigger", ["None", "hr.every('1 second')"], ids=["default", "interval"])
+@pytest.mark.parametrize("trigger", rounds(["None", "hr.every('1 second')"]), ids=["default", "interval"])
 def test_a_project_with_late_rows_is_checked_and_run_without_an_end_from_its_first_run_on(
     spark: SparkSession, tmp_path: Path, trigger: str
 ) -> None:
@@ -221,6 +222,7 @@ def test_a_query_that_begins_anew_begins_its_late_rows_anew(spark: SparkSession,
     assert layout_in(project.storage, "counted", 2).late.is_dir()
 
 
+@pytest.mark.long
 def test_a_query_that_is_rebuilt_begins_its_late_rows_anew(spark: SparkSession, tmp_path: Path) -> None:
     root = write(tmp_path / "p")
     project, *_ = run(root, spark)

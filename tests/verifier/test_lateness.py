@@ -42,6 +42,7 @@ def arrivals(seed: int, rows: int, files: int, slowest: int) -> list[list[dateti
     return [arrived[first:last] for first, last in pairwise(cuts)]
 
 
+@pytest.mark.long
 @pytest.mark.capability("OP-WM-04")
 @given(seed=st.integers(0, 10_000), delay=st.integers(0, 40), mode=st.sampled_from(["update", "append"]))
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -220,6 +220,7 @@ def test_a_lost_row_of_like_duplicates_is_wrong(spark: SparkSession, tmp_path: P
     assert (verdict.state, verdict.missing) == ("mismatch", 1)
 
 
+@pytest.mark.long
 def test_an_inner_join_of_two_streams_is_verified(spark: SparkSession, tmp_path: Path) -> None:
     others = [[("12:06", "a", 5.0)], [("12:00", "a", 6.0)], [("12:30", "b", 7.0)]]
     made = scene(spark, tmp_path, IN_TIME, self_joined, mode="append", others=others)
@@ -227,6 +228,7 @@ def test_an_inner_join_of_two_streams_is_verified(spark: SparkSession, tmp_path:
     assert (verdict.state, verdict.rows_actual, verdict.rows_read) == ("equal", 2, 10)
 
 
+@pytest.mark.long
 def test_an_outer_join_that_waits_for_partners_is_proved_by_another_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_pa
     assert "batches 0 to 1" in gone.findings[0].what
 
 
+@pytest.mark.long
 def test_batches_over_a_table_with_other_columns_are_not_called_wrong(tmp_path: Path, spark: SparkSession) -> None:
     root = tmp_path / "p"
     shop(root, spark, "joined")

@@ -108,6 +108,7 @@ def test_a_kill_at_any_moment_leaves_the_rows_as_they_were_or_right(
     assert read(project.root, ALL) == right
 
 
+@pytest.mark.long
 def test_after_another_batch_it_stays(spoilt: Spoilt, spark: SparkSession) -> None:
     project, right, _ = spoilt
     only = [{"who": "b"}]

@@ -110,6 +110,7 @@ def test_in_append_mode_rows_are_replaced_and_those_that_are_no_more_deleted(
     assert held(root, "small") == {key: count for key, count in closed.items() if count < 3}
 
 
+@pytest.mark.long
 def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: SparkSession, root: Path) -> None:
     project = run(root, "sliding", spark)
     before = held(root, "sliding")

@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace.testing import Crash, CrashBeforeCommit, timeline
 from headrace.verifier.proof import verify
+from tests.rounds import rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("example", "table", "key"), [("user-sessions", "stays", "user"), ("transform-with-state", "sensors", "sensor")]
+    ("example", "table", "key"),
+    rounds([("transform-with-state", "sensors", "sensor"), ("user-sessions", "stays", "user")]),
 )
 def test_the_examples_of_state_functions_are_proved(
     example: str, table: str, key: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

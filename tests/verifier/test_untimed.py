@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.rounds import as_long
 from tests.verifier.kit import Row, scene
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def pairs(left: list[Row], right: list[Row], kind: str) -> int:
 @pytest.mark.parametrize(
     ("kind", "missing", "open_", "shown_by"),
     [
-        ("inner", 0, 0, "batch"),
+        as_long(("inner", 0, 0, "batch")),
         ("left_semi", 0, 0, "batch"),
-        ("left_outer", 3, 1, "rerun"),
+        as_long(("left_outer", 3, 1, "rerun")),
         ("full_outer", 4, 1, "rerun"),
     ],
 )

@@ -228,6 +228,7 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     assert (totals(), codes(now)) == (resumed, [])
 
 
+@pytest.mark.long
 @pytest.mark.services
 def test_a_rebuild_with_its_storage_on_hdfs(hdfs_server: HdfsServer, spark: SparkSession, tmp_path: Path) -> None:
     """Of a query with state variables, the files of whose schemas Spark names by their URLs."""

@@ -31,6 +31,7 @@ def totals(sales):
 """
 
 
+@pytest.mark.long
 def test_a_query_that_began_at_the_latest_messages_is_rebuilt_from_there(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def rows(spark: SparkSession, place: Path) -> list[tuple[object, ...]]:
     return sorted(map(tuple, spark.read.format("delta").load(str(place)).collect()), key=repr)
 
 
+@pytest.mark.long
 def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"
     begin(root)

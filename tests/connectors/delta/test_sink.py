@@ -21,7 +21,8 @@ from headrace.control.board import RunResult
 from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.testing.conformance import forget_commit
 from tests.connectors.clients import delta_rows
-from tests.connectors.suites import UsualSinkConformance, only
+from tests.connectors.suites import UpdateSinkConformance, UsualSinkConformance, only
+from tests.rounds import rounds
 from tests.runner.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 real = [pytest.mark.services, pytest.mark.connectors]
 
 
-class TestDeltaSink(UsualSinkConformance):
+class TestDeltaSink(UpdateSinkConformance):
     pytestmark = real
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
@@ -42,6 +43,7 @@ class TestDeltaSink(UsualSinkConformance):
         return delta_rows(str(home / "a `table`"))
 
 
+@pytest.mark.long
 @only("begins_anew", "rebuilt")
 class TestNamedDeltaSink(UsualSinkConformance):
     """A table of Spark's catalog differs from a path in how it is renamed alone."""
@@ -122,7 +124,7 @@ def versions(root: Path) -> int:
 @pytest.mark.services
 @pytest.mark.connectors
 @pytest.mark.capability("SINK-LAKE-01")
-@pytest.mark.parametrize("mode", ["update", "complete"])
+@pytest.mark.parametrize("mode", rounds(["complete", "update"]))
 def test_totals_are_replaced_once_and_verified(spark: SparkSession, tmp_path: Path, mode: str) -> None:
     root = write_project(tmp_path / "p", TOTALS.format(mode=mode))
     land(root, 0, [{"name": "a", "amount": 1}, {"name": None, "amount": 2}])

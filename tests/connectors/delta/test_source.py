@@ -61,6 +61,7 @@ class TestDelta(SourceConformance):
         add(self.spark, self.place(home), step, step + 10, day=f"é {step}")
 
 
+@pytest.mark.long
 @only("protocol", "comes_again", "prefix")
 class TestDeltaFromAVersion(TestDelta):
     """A table that is read from a version on differs in its prefix alone."""
@@ -74,6 +75,7 @@ class TestDeltaFromAVersion(TestDelta):
         return super().make(home)
 
 
+@pytest.mark.long
 @only("protocol", "comes_again", "prefix")
 class TestDeltaByName(TestDelta):
     """A table of Spark's catalog differs in how it is found alone."""

@@ -15,6 +15,7 @@ import pytest
 import headrace as hr
 from headrace.errors import Finding
 from headrace.verifier.proof import verify
+from tests.rounds import only_usual
 from tests.runner.projects import rows
 from tests.runner.test_run import Told
 
@@ -185,7 +186,7 @@ def faults_of(kind: str) -> list[tuple[str, Make, str, str]]:
 
 
 @pytest.mark.capability("SRC-FILE-09")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", only_usual(KINDS, "parquet", "csv with header", "json"))
 def test_a_bad_file_stops_the_query_by_its_name_until_it_is_mended(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.history.lag import lag
 from headrace.verifier.proof import verify
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import rows
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def ran(root: Path, spark: SparkSession) -> Outcome:
     return end
 
 
-@pytest.mark.parametrize("more", ["", ARCHIVED], ids=["kept", "archived"])
+@pytest.mark.parametrize("more", rounds(["", ARCHIVED]), ids=["kept", "archived"])
 def test_files_of_odd_names_are_read_once_each_and_found_again(spark: SparkSession, tmp_path: Path, more: str) -> None:
     root = tmp_path / "a project, 100% odd"
     root.mkdir()

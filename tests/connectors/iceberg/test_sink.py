@@ -96,6 +96,7 @@ def snapshots(home: Path, table: str) -> list[tuple[str, str]]:
     return [(each.summary.operation.value, each.summary["headrace.batch"]) for each in found if each.summary]
 
 
+@pytest.mark.long
 @pytest.mark.capability("SINK-LAKE-01")
 def test_a_table_that_one_query_writes_is_read_by_another(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", ", partition_by=['truncate(1, name)', 'day(time)']")
@@ -122,6 +123,7 @@ def test_a_table_that_one_query_writes_is_read_by_another(tmp_path: Path, spark:
     assert [check(loaded, spark=False).guarantees[query].level for query in ("keep", "sums")] == ["exactly once"] * 2
 
 
+@pytest.mark.long
 @pytest.mark.capability("SINK-LAKE-01")
 def test_in_complete_mode_each_batch_replaces_all_rows_in_one_commit(tmp_path: Path, spark: SparkSession) -> None:
     root = tmp_path / "p"

@@ -20,6 +20,7 @@ from headrace.contract import Lag, SourceBatch, SourcePrefix
 from headrace.history import lag
 from tests.connectors.kafka.test_source import collected, ran, refused, sale, write
 from tests.connectors.kafka.test_transactions import committed
+from tests.rounds import only_usual
 from tests.runner.projects import rows
 from tests.servers import Topics
 from tests.waiting import eventually
@@ -100,7 +101,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(
+    "options",
+    only_usual(OPTIONS.values(), OPTIONS["as it is"], OPTIONS["three offsets a batch in many tasks"]),
+    ids=OPTIONS,
+)
 def test_a_source_gives_what_a_consumer_of_committed_messages_finds(
     kafka: Topics, spark: SparkSession, mixed: str, options: dict[str, Any]
 ) -> None:

@@ -18,6 +18,7 @@ from headrace.history.lag import read_committed_prefixes
 from headrace.runner import source_health
 from headrace.starter.start import start
 from tests.connectors.kafka.test_source import ran, refused, sale, write
+from tests.rounds import rounds
 from tests.runner.projects import rows
 from tests.servers import Topics
 from tests.waiting import eventually
@@ -43,7 +44,7 @@ def create_again(kafka: Topics, topic: str, messages: int) -> None:
     kafka.send(topic, *[sale("new", 1)] * messages)
 
 
-@pytest.mark.parametrize("messages", [1, 9], ids=["fewer messages than before", "more messages than before"])
+@pytest.mark.parametrize("messages", rounds([1, 9]), ids=["fewer messages than before", "more messages than before"])
 def test_a_topic_that_was_created_again_is_refused_until_its_new_id_is_accepted(
     kafka: Topics, spark: SparkSession, tmp_path: Path, messages: int
 ) -> None:

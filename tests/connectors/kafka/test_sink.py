@@ -16,7 +16,7 @@ from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.testing.conformance.triggers import Word
 from tests.connectors.clients import newest_totals
 from tests.connectors.sql.databases import checkpoint_of
-from tests.connectors.suites import UsualSinkConformance
+from tests.connectors.suites import UpdateSinkConformance
 from tests.connectors.test_triggers import Suite
 from tests.runner.projects import land, write_project
 from tests.servers import Topics
@@ -42,7 +42,7 @@ def test_a_wrong_option_is_told_without_a_broker(options: dict[str, Any], said: 
     assert said in problem.what
 
 
-class TestKafkaSink(UsualSinkConformance):
+class TestKafkaSink(UpdateSinkConformance):
     pytestmark = real
 
     @pytest.fixture(autouse=True)

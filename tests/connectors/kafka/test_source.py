@@ -30,7 +30,7 @@ from headrace.testing.conformance import SourceConformance, drain, prefix_of
 from headrace.verifier.proof import verify
 from services import KafkaServer
 from services.process import free_port
-from tests.connectors.suites import only
+from tests.connectors.suites import further_but, only
 from tests.runner.projects import rows
 from tests.servers import Topics, running
 
@@ -138,6 +138,7 @@ class TestKafkaAsItIs(TestKafka):
     value: ClassVar[dict[str, Any]] = {"value": "raw", "include_headers": True}
 
 
+@further_but("fit", "prefix_reads")
 class TestKafkaThatSetsAside(TestKafka):
     value: ClassVar[dict[str, Any]] = {"value": "json", "schema": SCHEMA, "on_bad_row": "quarantine"}
 

@@ -22,7 +22,7 @@ from headrace.errors import CheckpointError, Fenced, SinkError
 from headrace.generations.identity import sink_context
 from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
-from tests.connectors.suites import UsualSinkConformance
+from tests.connectors.suites import UpdateSinkConformance, further_but
 from tests.registered import layout_in
 from tests.runner.projects import land, write_project
 from tests.servers import Topics
@@ -40,7 +40,8 @@ def given_a_broker(test: Any) -> Any:
     return test
 
 
-class TestKafkaTransactions(UsualSinkConformance):
+@further_but("several", "comes_again", "anew", "copy", "older")
+class TestKafkaTransactions(UpdateSinkConformance):
     pytestmark = real
 
     @pytest.fixture(autouse=True)

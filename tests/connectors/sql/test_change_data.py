@@ -103,7 +103,8 @@ def prove(database: Database, home: Path, examples: int) -> None:
     @given(
         feed=feeds(),
         kind=st.sampled_from(list(KINDS)),
-        order=st.randoms(use_true_random=False),
+        # Random by one seed: an example that runs out of choices would end between a crash and the start after it.
+        order=st.randoms(use_true_random=True),
         places=st.lists(st.integers(0, 99), max_size=5),
     )
     def check(feed: list[Change], kind: str, order: random.Random, places: list[int]) -> None:

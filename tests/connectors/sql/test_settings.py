@@ -10,7 +10,7 @@ import os
 import random
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import count, cycle, product
@@ -83,6 +83,23 @@ def refused(database: Database, home: Path, code: str, words: str, *, checked: b
         assert tuple(fed.sink.check_connection(fed.frame, fed.context)) == refusal.value.findings
     schema = "current_schema()" if database.kind == "postgres" else "database()"
     assert database.query(f"SELECT table_name FROM information_schema.tables WHERE table_schema = {schema}") == []
+
+
+def together(settings: Mapping[str, str]) -> list[Any]:
+    """Return the cases for `parametrize`: as many settings at once as do not exclude each other, and each one alone.
+
+    Those alone are marked `long`: they show which setting it is.
+    """
+    groups: list[dict[str, str]] = []
+    for setting in settings.values():
+        variable = setting.split(" ")[0]
+        group = next((group for group in groups if variable not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[variable] = setting
+    cases = [pytest.param(list(group.values()), id=f"together {number}") for number, group in enumerate(groups, 1)]
+    alone = [pytest.param([setting], id=name, marks=pytest.mark.long) for name, setting in settings.items()]
+    return [*cases, *alone]
 
 
 # ------------------------------------------------------------------------------------------------------- PostgreSQL
@@ -167,22 +184,25 @@ def prepared(postgres_server: PostgresServer) -> Iterator[Prepared]:
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("setting", ROLE.values(), ids=ROLE)
+@pytest.mark.parametrize("settings", together(ROLE))
 def test_a_role_writes_and_reads_the_same_whatever_its_sessions_are_set_to(
-    prepared: Prepared, tmp_path: Path, setting: str
+    prepared: Prepared, tmp_path: Path, settings: Sequence[str]
 ) -> None:
-    writer = prepared.writer(f"SET {setting}")
-    schema = 'Other "x"' if "Other" in setting else "public"
+    writer = prepared.writer(*(f"SET {setting}" for setting in settings))
+    schema = 'Other "x"' if any("Other" in setting for setting in settings) else "public"
     live(replace(writer, schema=schema), tmp_path)
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("setting", ["datestyle = 'German'", "client_encoding = 'LATIN1'", "array_nulls = off"])
+@pytest.mark.parametrize(
+    "settings",
+    together({name: ROLE[name] for name in ("DateStyle German", "client_encoding LATIN1", "array_nulls off")}),
+)
 def test_a_database_s_own_defaults_change_nothing(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Sequence[str]
 ) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
-    prepared.run(f'ALTER DATABASE "{prepared.name}" SET {setting}')
+    prepared.run(*(f'ALTER DATABASE "{prepared.name}" SET {setting}' for setting in settings))
     writer = prepared.writer()
     monkeypatch.setattr(Database, "connect", _with_defaults_of(prepared.server))
     live(writer, tmp_path)
@@ -495,11 +515,12 @@ def mariadb_globals(mariadb_server: MariaDbServer) -> Iterator[Globals]:
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("setting", GLOBAL.values(), ids=GLOBAL)
+@pytest.mark.parametrize("settings", together(GLOBAL))
 def test_a_server_of_mariadb_keeps_the_same_whatever_its_sessions_are_set_to(
-    mariadb_url: str, mariadb_globals: Globals, tmp_path: Path, setting: str
+    mariadb_url: str, mariadb_globals: Globals, tmp_path: Path, settings: Sequence[str]
 ) -> None:
-    mariadb_globals.set(setting)
+    for setting in settings:
+        mariadb_globals.set(setting)
     live(Writer("mariadb", mariadb_url, Database("mariadb", mariadb_url)), tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -126,19 +126,33 @@ class SqlStore(BatchStore[Content]):
 
     def _first_refused(self, rows: Content) -> BadRow | None:
         """Return the first row of the batch that the database refuses; the search is rolled back."""
-        connection, row = self._connect(), None
+        connection, first = self._connect(), list[BadRow]()
+
+        def stop(bad: Iterable[BadRow]) -> int:
+            for row in bad:
+                first.append(row)
+                raise _Enough
+            return 0
+
         with suppress(_Enough, *self.dialect.errors), Transaction().begin(connection, self.dialect):
             if self.context.mode == "complete":
                 run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
-            row = next(self._writer(connection, awaits=False).write(rows), None)
+            self._search(rows, stop)
             raise _Enough
-        return row
+        return first[0] if first else None
+
+    def _search(self, rows: Content, on_bad: Callable[[Iterable[BadRow]], int]) -> None:
+        """Write rows one by one."""
+        on_bad(self._writer(self._connect(), awaits=False).write(rows))
 
     def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:
         return RowWriter(connection=connection, dialect=self.dialect, target=self._target, awaits=awaits)
 
     def _key_search(self) -> KeySearch:
         return KeySearch(self._ledger(), self._target)
+
+    def _shared_key(self, content: Content) -> tuple[str, str] | None:
+        return self._key_search().shared_key(content, appends=self.context.mode == "append")
 
     @property
     def _target(self) -> WriteTarget:
@@ -169,7 +183,7 @@ class SqlStore(BatchStore[Content]):
             shared = None
             if isinstance(error, self.dialect.duplicates) and not self.stage.quarantines:
                 with suppress(*self.dialect.errors):
-                    shared = self._key_search().shared_key(rows, appends=self.context.mode == "append")
+                    shared = self._shared_key(rows)
             if shared is not None:
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise

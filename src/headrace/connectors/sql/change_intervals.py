@@ -142,11 +142,7 @@ class IntervalMerge(ChangeMerge):
             f"AS both_of GROUP BY {key} HAVING SUM(held) = 1",
         )
         [(gone,)] = memory.select(f"SELECT COUNT(*) FROM {_GONE}")
-        counted = self.count_actions(_INTERVALS)
         self.keep(_GONE)
         self.keep(f"(SELECT {key} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME})")
-        memory.run(dialect.delete_from(self.table.name, self.table.key, f"SELECT {key} FROM {_GONE}"))
-        names = dialect.identifiers(self.table.names)
-        source = f"SELECT {names} FROM {_INTERVALS} WHERE {ACTION} <> {_SAME}"
-        memory.run(dialect.upsert_from(memory.connection, self.table.target(replaces=True), source))
-        return counted + Counter({DELETE: int(gone), CHANGE: new})
+        refused = self.delete(_GONE)
+        return self.write_actions(_INTERVALS) + Counter({DELETE: int(gone) - refused, CHANGE: new})

@@ -74,6 +74,8 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
 
 
 # How the names of staging tables begin.
+# The column that numbers the rows of a temporary table.
+ROW_NUMBER = "_headrace_number"
 STAGED_PREFIX = "_headrace_s_"
 
 
@@ -237,6 +239,12 @@ class Dialect(ABC):
         The table ends with the transaction or the session. The statement does nothing where it is there.
         """
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} AS {source}"
+
+    def create_numbered(self, table: str, source: str) -> Iterator[str]:
+        """Yield the statements that make a temporary table whose rows are numbered in `ROW_NUMBER`, in any steps."""
+        numbered = f"SELECT given.*, ROW_NUMBER() OVER () AS {ROW_NUMBER} FROM ({source}) AS given"
+        yield self.create_temporary(table, numbered)
+        yield f"CREATE INDEX {table}_numbers ON {table} ({ROW_NUMBER})"
 
     def nullable(self, column: str) -> str:
         """Return the expression by which a table made from a SELECT has the column with its type, but takes NULL."""

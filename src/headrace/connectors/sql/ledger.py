@@ -283,14 +283,14 @@ class Ledger(OwnLines):
         self, former: str, name: str, first: int, last: int = _NO_BATCH, *, of: OwnTable | None = None
     ) -> None:
         """Enter another name in the lines that have the name `former`, of all own tables or the one in `of`."""
-        for table in (LEDGER, QUARANTINE, REPLAYS, CHANGES):
-            if table in self._tables() and of in (None, table):
+        for table in self._tables():
+            if table is not BEFORE and of in (None, table):
                 moved = f"UPDATE {table} SET table_name = ? WHERE {MINE} AND batch BETWEEN ? AND ?"
                 self.run(moved, name, *self.mine[:3], former, first, last)
 
     def delete_lines(self, name: str) -> None:
-        for table in (LEDGER, QUARANTINE, REPLAYS, CHANGES):
-            if table in self._tables():
+        for table in self._tables():
+            if table is not BEFORE:
                 self.run(f"DELETE FROM {table} WHERE {MINE}", *self.mine[:3], name)
 
     def _tables(self) -> tuple[OwnTable, ...]:

@@ -281,6 +281,7 @@ def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Cop
     prove(copies, lives=lives, changes=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_second_snapshot_brings_what_was_missed_and_not_the_deletes(copies: Copies) -> None:
     """The slot is lost: what happened meanwhile is read again row by row, but nobody says what was deleted."""
