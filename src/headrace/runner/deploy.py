@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.checks.structure import check_structure_of, no_query
 from headrace.control.board import Order, Orders
 from headrace.control.deploys import DeployRequest, DeployResult, DeployStep
-from headrace.errors import HeadraceError, ProjectError
+from headrace.errors import Finding, HeadraceError, ProjectError
 from headrace.frames.project_code import forget_code
 from headrace.loader.modules import remember_modules
 from headrace.model import Project
@@ -65,9 +65,9 @@ class Deployer:
         put_back = remember_modules()
         try:
             project = self._load_again(order.deploy)
-        except HeadraceError as error:
+        except Exception as error:  # Whatever it is, the queries run on.
             put_back()
-            self._answer(order, DeployResult(findings=error.findings))
+            self._answer(order, DeployResult(findings=_findings_of(error)))
             return True
         self._is_at_work = True
         in_thread(self._spark, lambda: self._deploy(order, project, put_back), self._end, name="headrace-deploy")
@@ -99,12 +99,9 @@ class Deployer:
                 put_back()
             else:
                 result = self._carry_out(project, result, by=order.by)
-        except HeadraceError as error:
-            put_back()
-            result = DeployResult(findings=error.findings)
         except Exception as error:
             put_back()
-            result = DeployResult(findings=(finding_of(error, subject="the deploy"),))
+            result = DeployResult(findings=_findings_of(error))
         self._answer(order, result)
 
     def _plan(self, project: Project, request: DeployRequest) -> DeployResult:
@@ -163,6 +160,10 @@ class Deployer:
             self._notes.tell(finding)
         if result.carried_out:
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
+
+
+def _findings_of(error: Exception) -> tuple[Finding, ...]:
+    return error.findings if isinstance(error, HeadraceError) else (finding_of(error, subject="the deploy"),)
 
 
 def _with_outcome(step: DeployStep, order: Order) -> DeployStep:

@@ -25,7 +25,7 @@ class ImportedFiles:
         files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
         self._marks = {name: (Path(file), mark_of(Path(file))) for name, file in files.items() if file}
 
-    def changed(self, root: Path) -> Iterator[str]:
+    def list_changed(self, root: Path) -> Iterator[str]:
         """Yield the packages and modules whose files have changed; Python files below `root` are read again."""
         for name, (file, mark) in self._marks.items():
             is_read_again = file.suffix == ".py" and file.is_relative_to(root) and not is_installed(str(file))
@@ -44,7 +44,7 @@ def list_limits(
         yield _finding(f"{setting} of target '{now.name}' has changed", now)
     if new := {jars.name for jars in jars_of(project)} - {jars.name for jars in jars_of(running)}:
         yield _finding(f"its session has no jars of {', '.join(sorted(new))}")
-    for name in sorted(set(imported.changed(running.root))):
+    for name in sorted(set(imported.list_changed(running.root))):
         yield _finding(f"the files of '{name}', which Python has imported, have changed")
     loaded = project.loaded
     for name in () if loaded is None else request.other_variables(loaded.variables):
