@@ -44,7 +44,6 @@ from headrace.storage import json_lines
 from tests.changes.test_reset import Killed, held, killed_at, running
 from tests.registered import layout_in
 from tests.runner.projects import rows, write_project
-from tests.storage.stores import Bucket
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent.parent / "checkpoint" / "fixtures"
@@ -139,15 +138,14 @@ class Driver:
 def made(
     root: Path,
     mode: OutputMode = "update",
-    bucket: Bucket | None = None,
+    place: dict[str, Any] | None = None,
     checkpoint: str = "rocksdb2_few",
     **how: bool,
 ) -> Project:
-    """A project whose query has made the batches 0 to 2, with its storage on the disk or in a bucket."""
+    """A project whose query has made the batches 0 to 2; place: where its storage is, if not on the disk."""
     write_project(root, BODY.replace("MODE", mode))
-    if bucket is not None:
-        settings = {"storage": f"s3a://{bucket.name}/shop", "spark": bucket.settings()}
-        (root / "headrace.yml").write_text(json.dumps({"name": "p", **settings}))
+    if place is not None:
+        (root / "headrace.yml").write_text(json.dumps({"name": "p", **place}))
     found = hr.load(root)
     driver = Driver(found, mode)
     with zipfile.ZipFile(FIXTURES / f"{checkpoint}.zip") as archive:

@@ -66,7 +66,7 @@ class Cuts:
 
 @pytest.fixture
 def project(s3_server: S3Server, tmp_path: Path) -> Project:
-    return made(tmp_path / "p", bucket=new_bucket(s3_server))
+    return made(tmp_path / "p", place=new_bucket(s3_server).place)
 
 
 def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,6 @@ def test_a_driver_that_lives_and_hangs_is_found(
 ) -> None:
     monkeypatch.setattr(flow, "STARTING_SECONDS", starting)
     made, _ = show(tmp_path / "demo", 60, way)
-    with pytest.raises(HeadraceError, match=r"gave no sign of life for 4 seconds") as raised:
+    with pytest.raises(HeadraceError, match=r"made no progress for 4 seconds") as raised:
         made.play()
     assert raised.value.findings[0].code == "HR095"

@@ -154,6 +154,36 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
     assert any(line.endswith("d2.main: crashes") for line in world.scheduler.trace)
 
 
+@pytest.mark.parametrize("stride", [4, as_long(1)])
+def test_a_start_that_dies_while_it_restores_a_batch_leaves_the_live_directory_as_it_was(stride: int) -> None:
+    restored = 0
+    for step in range(1, 600, stride):
+        world = World(1, Chances(), kind=Bucket, is_rewindable=True)
+        world.input.count = 5
+
+        def drive(process: Process, bucket: str, world: World = world, step: int = step) -> None:
+            process.crash_in = step
+            world.drive(process, bucket)
+
+        def story(world: World = world, drive: Work = drive) -> None:
+            world.wait_for(world.begin("main", world.drive, undisturbed=True))
+            world.scheduler.sleep(61.0)
+            world.lose_newest_batch("main")
+            before = world._inside_data("main")
+            world.wait_for(world.begin("main", drive, undisturbed=True))
+            if not any("/log/000003.json" in key for key in world.buckets["main"].objects):
+                assert {key: world._inside_data("main").get(key) for key in before} == before
+            world.scheduler.sleep(61.0)
+            world.end()
+
+        world.run(story)
+        assert world.refusals == [], step
+        restored += any("/g1.2/" in key for key in world.buckets["main"].objects)
+        if not any(line.endswith("crashes") for line in world.scheduler.trace):
+            break
+    assert restored > 5
+
+
 STORES = (Bucket, FileSystem)
 STOPPED = [(stop, STORES[at % 2], 29) for at, stop in enumerate(STOPS)]
 STOPPED_EVERYWHERE = [(stop, kind, 3) for stop in STOPS for kind in STORES]

@@ -339,6 +339,9 @@ class World:
         self.input.count = self.may.files - 1
         for what in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
             self.wait_for(self.begin("main", self._work(what), calm=True, most=3))
+        if stopped == "restore":
+            self.scheduler.sleep(LEASE_SECONDS + 1.0)
+            self.lose_newest_batch("main")
         late = self.begin("main", self._work(stopped), calm=True, most=3)
         late.pause_in, late.pause_seconds = step, 200.0
         self.scheduler.wait(partial(self._is_out, late), 100.0)
@@ -515,7 +518,7 @@ class World:
             for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
                 getattr(begun, what)()
 
-        return self.drive if what == "start" else done
+        return self.drive if what in ("start", "restore") else done
 
     def _is_out(self, process: Process) -> bool:
         """Whether a process has ended, or is stopped."""
@@ -658,6 +661,12 @@ class World:
         """The entries of a storage's checkpoints."""
         objects = self.buckets[name].objects
         return [key for key in objects if "/checkpoint/" in key and not key.endswith(("/", "/metadata"))]
+
+    def lose_newest_batch(self, name: str) -> None:
+        """Whatever the checkpoint in use has of its newest batch is gone."""
+        inside = self._inside(name)
+        newest = max(int(key.rpartition("/")[2]) for key in inside if "/offsets/" in key)
+        self._forget(name, [key for key in inside if key.rpartition("/")[2].partition(".")[0] == str(newest)])
 
     def _inside_data(self, name: str) -> dict[str, bytes]:
         return {key: self.buckets[name].objects[key].data for key in self._inside(name)}
@@ -1285,7 +1294,7 @@ TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
 ABOUT = ("changes", "renames", "losses", "starts", "stops", "topics", "adoptions", "registers")
 # How many steps a process makes for each of its changes of the world; and each that is stopped, at most.
 _STEPS_PER_CHANGE = 6
-_STEPS = {"start": 250, "reset": 150, "undo": 150, "discard": 100, "rewind": 400, "rebuild": 600}
+_STEPS = {"start": 250, "restore": 400, "reset": 150, "undo": 150, "discard": 100, "rewind": 400, "rebuild": 600}
 # What is stopped, and what others do meanwhile, one after the other.
 STOPS = (
     ("start", "rewind"),
@@ -1303,6 +1312,8 @@ STOPS = (
     ("rebuild", "undo"),
     ("rebuild", "undo, start"),
     ("rebuild", "discard"),
+    ("restore", "start"),
+    ("restore", "reset, start"),
 )
 # Of a query into Kafka.
 TOPIC_STOPS = (

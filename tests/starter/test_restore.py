@@ -15,10 +15,10 @@ from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.errors import CheckpointError
 from headrace.generations.facts import StartFacts
 from headrace.generations.identity import context_facts, register_project
-from headrace.generations.layout import QueryLayout
+from headrace.generations.layout import QueryLayout, newest_of
 from headrace.generations.register import append
 from headrace.model import Project, Query
-from headrace.starter.start import plan_lost_batch, recovery_findings
+from headrace.starter.recovery import recovery_findings, restore_lost_batch
 from tests.registered import layout_in
 
 from ..connectors.exactly_once.drivers import Driver
@@ -38,6 +38,17 @@ class Here(Driver):
         layout = layout_in(self.project_.storage, "q", self.generation)
         facts = context_facts(self.project_)
         return replace(super().run, generation=self.generation, query_id=layout.query_id, **facts)
+
+
+class OverTopic(Here):
+    """One whose source is a topic, whose offsets need no log."""
+
+    def plan(self, batch: int, files: Any) -> None:
+        super().plan(batch, files)
+        shutil.rmtree(self.storage / "checkpoint" / "sources")
+        (self.storage / "checkpoint" / "offsets" / str(batch)).write_text(
+            f'v2\n{{"batchWatermarkMs":0}}\nin:{{"events":{{"0":{batch}}}}}'
+        )
 
 
 PROJECT = """name: phones
@@ -83,14 +94,14 @@ def lose(layout: QueryLayout, *batches: int) -> None:
 
 
 def test_a_whole_checkpoint_is_left_as_it_is(root: Path) -> None:
-    assert plan_lost_batch(StartFacts.read(*project_at(root)[:2])) is None
+    assert restore_lost_batch(StartFacts.read(*project_at(root)[:2])) is None
 
 
 def test_lost_batches_are_planned_again(root: Path) -> None:
     project, query, layout = project_at(root)
     before = planned_batch(Checkpoint(layout.checkpoint), 2)
     lose(layout, 1, 2)
-    lost = plan_lost_batch(StartFacts.read(project, query))
+    lost = restore_lost_batch(StartFacts.read(project, query))
     assert lost is not None
     [told] = recovery_findings(query, layout, [lost])
     assert told.code == "HR459"
@@ -98,16 +109,18 @@ def test_lost_batches_are_planned_again(root: Path) -> None:
     [told] = recovery_findings(query, layout, [replace(lost, first=1), lost])
     assert "up to 2; the batches 1 to 2 are planned again" in told.what
     assert list(recovery_findings(query, layout, [])) == []
-    assert planned_batch(Checkpoint(layout.checkpoint), 2) == before
-    assert plan_lost_batch(StartFacts.read(project, query)) is None
+    restored = newest_of(layout)
+    assert planned_batch(Checkpoint(restored.checkpoint), 2) == before
+    assert not layout.home.exists()
+    assert restore_lost_batch(StartFacts.read(project, query)) is None
 
 
 def test_files_of_a_moved_project_are_named_where_they_lie(root: Path) -> None:
     moved = Path(shutil.move(root, root.with_name("moved")))
     project, query, layout = project_at(moved)
     lose(layout, 2)
-    assert plan_lost_batch(StartFacts.read(project, query)) is not None
-    log = Checkpoint(layout.checkpoint).source_log("in")
+    assert restore_lost_batch(StartFacts.read(project, query)) is not None
+    log = Checkpoint(newest_of(layout).checkpoint).source_log("in")
     assert [f"file://{moved}/landing/2.json" in line for line in log[2]] == [True]
 
 
@@ -116,7 +129,7 @@ def test_another_projects_ledger_is_not_asked(root: Path) -> None:
     lose(layout, 2)
     register = register_project(project)
     assert append(project.storage, replace(register, application="another"))
-    assert plan_lost_batch(StartFacts.read(project, query)) is None
+    assert restore_lost_batch(StartFacts.read(project, query)) is None
 
 
 @pytest.mark.parametrize("since", ["nothing was written", "a batch was written"])
@@ -141,3 +154,31 @@ def test_a_storage_of_before_a_reset_is_refused_with_a_fix_that_loses_nothing(ro
     if since == "a batch was written":
         assert "holds the result of generation 2 of 'q', and the storage knows none after 1" in str(refused.value)
         assert before.rows() == ["new"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory but those of locks, with what it holds."""
+    files = (file for file in folder.rglob("*") if file.is_file() and ".lock" not in file.name)
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("kind", [Here, OverTopic])
+def test_an_old_copy_of_the_storage_is_refused_before_anything_is_written(tmp_path: Path, kind: type[Here]) -> None:
+    project, query, layout = project_at(tmp_path)
+    driver = kind(Database("sqlite", str(tmp_path / "result.db")), layout.home)
+    driver.project_ = project
+    for batch in range(140):
+        driver.plan(batch, [f"f{batch}"])
+        if batch == 0:
+            driver.start()
+        driver.give(batch, [f"f{batch}"])
+        driver.commit(batch)
+        if batch == 17:
+            copy = shutil.copytree(project.storage, tmp_path / "copy")
+    shutil.rmtree(project.storage)
+    copy.rename(project.storage)
+    before = contents(project.storage)
+    assert restore_lost_batch(StartFacts.read(project, query)) is None
+    with pytest.raises(CheckpointError, match="HR410"):
+        driver.start()
+    assert contents(project.storage) == before

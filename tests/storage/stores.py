@@ -203,6 +203,11 @@ class Bucket:
     name: str
     server: S3Server
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """What a project in it declares."""
+        return {"storage": f"s3a://{self.name}/shop", "spark": self.settings()}
+
     def settings(self, name: str | None = None, **other: str) -> dict[str, str]:
         """Hadoop's settings for this bucket alone, or for one of another `name`; `other` by their last words."""
         key, secret = self.server.credentials

@@ -276,7 +276,7 @@ WRONG_ENTRIES = {
     "shape": (BASE.replace("GIVEN", "given: [], expect: []"), 2, "HR721", "`given` is not a mapping from sources"),
     "batch": (BASE.replace("GIVEN", "batch: maybe, " + ROWS), 2, "HR721", "`batch` is 'maybe'.*a SELECT"),
     "name": (BASE.replace("name: a", "name: [a]").replace("GIVEN", ROWS), 2, "HR721", "`name` is not a text"),
-    "yaml": ("tests: [", 2, "HR101", "this is no YAML"),
+    "yaml": ("tests: [", 2, "HR101", "this is not valid YAML"),
     "tag": (BASE.replace("GIVEN", "given: !!python/none x"), 2, "HR101", "has no meaning here"),
     "alias of itself": ("tests: &a [*a]", 1, "HR101", "an alias contains itself"),
     "depth": ("tests: " + "[" * 5_000, 1, "HR101", "nested more than 60 deep"),

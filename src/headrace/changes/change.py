@@ -156,7 +156,9 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def _enter(self, kind: Kind, **more: Any) -> LogRecord:
         """Write the next record, unless another process has taken a lock or has written it."""
         self._require_locked()
-        self.record = append(self.live.folder, self.query.name, replace(self.record, kind=kind, **more))
+        # What a start was restoring is given up.
+        record = replace(self.record, kind=kind, **{"restoring": None, **more})
+        self.record = append(self.live.folder, self.query.name, record)
         self.live = replace(self.live, head=self.record.mark("start"))
         self._require_locked()
         return self.record

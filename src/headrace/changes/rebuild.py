@@ -370,7 +370,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             why = f"its source '{live[0]}' gives only what comes while it runs"
             raise self._refused(why, f"reset it: {reset_command(query)}")
         notes = [
-            f"query '{name}' reads the result, and would get the new one beside the former; rebuild it as well"
+            f"query '{name}' reads the result, and would get the new one next to the former; rebuild it as well"
             for name in readers(project, query)
         ]
         notes += late_note(query)

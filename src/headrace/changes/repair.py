@@ -115,4 +115,4 @@ class Repair(Change[RepairPlan, RepairResult]):
 
     def _anew(self) -> str:
         way = "rebuild" if self.query.sink.swap is not None else "reset"
-        return f"compute the result anew: headrace {way} {self.query.name}"
+        return f"compute the result again: headrace {way} {self.query.name}"

@@ -8,11 +8,11 @@ from typing import Any
 
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.restore import Past
-from headrace.generations.layout import QueryLayout, enter_made
+from headrace.generations.layout import QueryLayout, copy_directory, enter_made
 from headrace.generations.log import LogRecord
 from headrace.starter.moved_project import rename_schemas
 from headrace.storage import json_lines
-from headrace.storage.durable import copy_file, link, remove_tree, replace_file
+from headrace.storage.durable import replace_file
 
 _SEEN = ".seen"
 
@@ -22,20 +22,9 @@ def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int, record: 
 
     The record of who has made it comes last: without it a part may be missing.
     """
-    remove_tree(new.home)
-    new.home.mkdir(parents=True, mode=0o700)
+    copy_directory(layout, new, batch=batch)
     past.copy(new.checkpoint, batch)
     rename_schemas(new, (str(layout.home.absolute()), str(new.home.absolute())))
-    for file in sorted(layout.home.iterdir()):
-        if file.is_file() and file.name not in (new.made_by.name, new.former_batches.name):
-            copy_file(file, new.home / file.name)
-    for version in sorted(layout.tables.rglob("*")):
-        if version.is_file():
-            link(version, new.tables / version.relative_to(layout.tables))
-    _copy_aside(layout.quarantine, new.quarantine, batch)
-    closed = Archive(layout.archive).folder
-    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
-        link(segment, Archive(new.archive).folder / segment.name)
     Archive(new.archive).void_after(batch)
     _cut_manifest(new.manifest, batch)
     _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)
@@ -52,14 +41,6 @@ def forget_late_rows(layout: QueryLayout, batch: int) -> None:
     if seen.exists():
         text = seen.read_text(encoding="utf-8").strip()
         replace_file(seen, str(min(int(text), batch)) if text.isdigit() else "-1")
-
-
-def _copy_aside(old: Path, new: Path, batch: int) -> None:
-    """Copy the rows that were quarantined up to `batch`; those of later batches come again."""
-    for file in sorted(old.rglob("*.jsonl")):
-        if file.stem.isdigit() and int(file.stem) <= batch:
-            (new / file.relative_to(old)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            copy_file(file, new / file.relative_to(old))
 
 
 def _cut_manifest(file: Path, batch: int) -> None:

@@ -96,8 +96,14 @@ def restorable(
             return None
         plans[batch] = plan
     # Without state nothing is computed again but the newest; of those between only the entries are needed.
+    there = numbered_files(checkpoint.root / Part.OFFSETS)
     for batch in range(first - 2, -1, -1):
-        if _plan_of(checkpoint, batch) is not None or (plan := kept(batch)) is None:
+        if _plan_of(checkpoint, batch) is not None:
+            break
+        if (plan := kept(batch)) is None:
+            if batch not in there and any(number < batch for number in there):
+                # An old copy of the directory: of the batches between it and the ledger's plans nothing would be left.
+                return None
             break
         plans[batch] = plan
     return Restorable(first=first, last=last, plans=dict(sorted(plans.items())), stores=tuple(stores))

@@ -271,7 +271,7 @@ def _check_functions(query: Query, frame: DataFrame, grouped: Sequence[operation
         yield query.finding(
             "HR226",
             "groups by a session window alone, which a stream cannot do",
-            "group by one more column; a constant one will do where the sessions are those of everybody",
+            "group by one more column; use a constant one for sessions over all rows",
         )
 
 

@@ -138,7 +138,7 @@ def _check_target(project: Project) -> Iterator[Finding]:
         if similar := nearest_setting(key):
             yield Finding(
                 code="HR103",
-                what=f"the setting {key} is unknown, and {similar} is nearly its name; Spark says nothing of that",
+                what=f"the setting {key} is unknown, and {similar} is nearly its name; Spark ignores it silently",
                 fix=f"write {similar}, if that is meant",
                 severity="warning",
                 where=project.target.at(key),
@@ -355,7 +355,7 @@ def _find_late_faults(project: Project, query: Query, late: Query) -> Iterator[t
     for source in project.sources_of(query):
         connector = source.connector
         if not (connector.facts.replayable and connector.readable_as_batch):
-            why = f"which rows are late is told by reading them again, and source '{source.name}' does not keep them"
+            why = f"late rows are found by reading them again, and source '{source.name}' does not keep them"
             yield why, "read from a source that keeps its rows, or leave late out"
         if is_same_place(place, connector.identity()):
             why = f"source '{source.name}' reads what their sink writes, so that they would come again"

@@ -218,6 +218,9 @@ class SinkLedger(Ability):
         """Return what `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
 
         With it and `last_batch`, a checkpoint that has lost its newest entries is brought to where the sink is.
+
+        Raises:
+            CheckpointError: The sink has seen a change of the query that the context's storage has not.
         """
         return {}
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # What is declared of a source next to its connector, and of a query next to its sink.
 BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
     "source": ("watermark", "renamed_from"),
-    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late"),
+    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late", "delete_when"),
 }
 
 
@@ -259,9 +259,9 @@ def unknown_options(
     known = registry.option_names(kind, name)
     # Without lines it is Python, where they are arguments of the same call, or of the query's decorator.
     if kind == "source":
-        how = "write {0} one level higher, beside {1}:" if lines else "did you mean '{0}'?"
+        how = "write {0} one level higher, next to {1}:" if lines else "did you mean '{0}'?"
     else:
-        how = "write {0} at the query, beside sink:" if lines else "give {0} to @hr.query: @hr.query(sink=..., {0}=...)"
+        how = "write {0} next to sink:" if lines else "give {0} to @hr.query: @hr.query(sink=..., {0}=...)"
     beside = {key: how.format(key, name) for key in BESIDE[kind]}
     return [
         Finding(

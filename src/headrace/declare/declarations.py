@@ -117,7 +117,7 @@ class DeclaredCounter:
         """
         raise HeadraceError(
             code="HR802",
-            what="the declaration of a counter is added to, and nobody counts that",
+            what="the declaration of a counter is added to, where nothing is counted",
             fix="let the query's function have a parameter with the counter's name, and add to that",
             where=self.where,
         )
@@ -172,7 +172,8 @@ class DeclaredQuery(DeclaredSettings, DeclaredTransform[P, R]):
             fault("HR121", message, fix, self.where)
             return None  # type: ignore[return-value]  # The project is not loaded, and nothing uses it.
         if self.starter is None:
-            raise HeadraceError(code="HR122", what="nothing is there to start queries", fix="import headrace")
+            problem = "no part of Headrace that starts queries was imported"
+            raise HeadraceError(code="HR122", what=problem, fix="import headrace")
         return self.starter(spark, trigger=trigger, root=root, environ=environ)
 
 

@@ -240,9 +240,7 @@ class _Show:
 
 def _lost_driver(driver: Child, patience: float) -> Finding:
     code = driver.exit_code
-    happened = (
-        f"ended with exit code {code}" if code is not None else f"gave no sign of life for {patience:.0f} seconds"
-    )
+    happened = f"ended with exit code {code}" if code is not None else f"made no progress for {patience:.0f} seconds"
     return Finding(code="HR095", what=f"the driver of the demo {happened}", fix=f"read why in '{driver.log}'")
 
 

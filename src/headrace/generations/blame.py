@@ -19,7 +19,7 @@ def anew(query: Query) -> str:
     reset = f"reset the query, which then reads its sources from the beginning: {reset_command(query)}"
     if query.sink.swap is None:
         return reset
-    return f"recompute its result beside the one that is there: headrace rebuild {query.name}; or {reset}"
+    return f"recompute its result next to the current one: headrace rebuild {query.name}; or {reset}"
 
 
 # How messages name the way out that most of them have; a connector knows no query's name.

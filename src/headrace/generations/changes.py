@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from headrace.checkpoint import Checkpoint
-from headrace.errors import CheckpointError, Finding, PlainData, Where
+from headrace.errors import CheckpointError, Fenced, Finding, PlainData, PlatformError, Where
 from headrace.generations.layout import QueryLayout, log_of
 from headrace.generations.log import FOLDER, ChangeName
 from headrace.storage.numbered import file_of
@@ -48,6 +49,23 @@ def cut_offs(layout: QueryLayout) -> Iterator[Finding]:
         what=f"{done} of query '{query}' was cut off, so that its checkpoint and its result may not fit",
         fix=f"end it: headrace change resume {query}{undo}",
     )
+
+
+def require_live(layout: QueryLayout) -> None:
+    """Raise Fenced if another process has changed the query since its driver began with `layout`.
+
+    A storage that does not answer is no reason to end: an older driver is refused by the epoch in the sink as well.
+    """
+    record = None
+    with suppress(CheckpointError, PlatformError, OSError):
+        record = log_of(layout)
+    if record is None or (not record.is_between and layout.place in (record.live, record.building)):
+        return
+    fault = (
+        f"another process has changed query '{layout.query}' since this driver began, which was stopped for longer "
+        f"than its lease lasts: its log has record {record.number}; this driver writes nothing more"
+    )
+    raise Fenced(code="HR409", what=fault, fix=f"look how it stands: headrace status {layout.query}")
 
 
 def require_ended(layout: QueryLayout) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Archive, Checkpoint
 from headrace.contract import Mark
 from headrace.errors import CheckFailed
 from headrace.generations.log import Directory, LogRecord, read_log
@@ -22,7 +22,7 @@ from headrace.generations.register import (
     require_known,
 )
 from headrace.model import Project, Query
-from headrace.storage.durable import replace_file
+from headrace.storage.durable import copy_file, link, remove_tree, replace_file
 
 
 class _InHome:
@@ -132,6 +132,28 @@ def kept_of(layout: QueryLayout) -> list[QueryLayout]:
     """What changes have put out of use and keep, the oldest first. Raises CheckpointError."""
     record = log_of(layout)
     return [] if record is None else [layout.at(directory) for directory in record.kept]
+
+
+def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None = None) -> None:
+    """Copy what a generation keeps next to its checkpoint into `new`, which is made again. Raises OSError.
+
+    batch: rows that later batches have quarantined are left out.
+    """
+    remove_tree(new.home)
+    new.home.mkdir(parents=True, mode=0o700)
+    for file in sorted(layout.home.iterdir()):
+        if file.is_file() and file.name not in (new.made_by.name, new.former_batches.name):
+            copy_file(file, new.home / file.name)
+    for version in sorted(layout.tables.rglob("*")):
+        if version.is_file():
+            link(version, new.tables / version.relative_to(layout.tables))
+    for file in sorted(layout.quarantine.rglob("*")):
+        if file.is_file() and (batch is None or (file.stem.isdigit() and int(file.stem) <= batch)):
+            (new.quarantine / file.relative_to(layout.quarantine)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            copy_file(file, new.quarantine / file.relative_to(layout.quarantine))
+    closed = Archive(layout.archive).folder
+    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
+        link(segment, Archive(new.archive).folder / segment.name)
 
 
 def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batch: int | None) -> None:

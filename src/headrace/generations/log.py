@@ -54,7 +54,9 @@ class LogRecord:
     first. of: the number of that change's first record. begun: when that was written. target: the directory that is
     live once the change is done. facts: what the change needs to be ended or undone. live: the directory that a start
     continues. kept: those that changes have put out of use, the oldest first. building: that of a rebuild. following:
-    the number of the next generation. before: the record of the change that was done last before this one.
+    the number of the next generation. before: the record of the change that was done last before this one. restoring:
+    the directory in which a start plans batches again that the live one has lost; without a record that follows it was
+    cut off, and counts for nothing.
     """
 
     number: int = 0
@@ -71,6 +73,7 @@ class LogRecord:
     building: Directory | None = None
     following: int = 2
     before: Mapping[str, Any] | None = None
+    restoring: Directory | None = None
 
     @property
     def is_between(self) -> bool:
@@ -105,7 +108,13 @@ class LogRecord:
 
     def is_reachable(self, directory: Directory) -> bool:
         """Whether a start or a command may still use a directory, which may be one that a later record makes."""
-        return directory.made > self.number or directory in (self.live, self.building, self.target, *self.kept)
+        used = (self.live, self.building, self.target, self.restoring, *self.kept)
+        return directory.made > self.number or directory in used
+
+    def with_restored(self, lost: Directory) -> LogRecord:
+        """The record with the directory that was restored wherever it names the one that had `lost` batches."""
+        facts = _with_name({**_facts(self), "restoring": None}, str(lost), str(self.restoring))
+        return _made(facts)
 
 
 def read_log(folder: Path) -> LogRecord | None:
@@ -165,9 +174,18 @@ def remove_unreachable(folder: Path, record: LogRecord) -> None:
 
 def _facts(record: LogRecord) -> dict[str, Any]:
     facts = {**asdict(record), "form": 1}
-    for name in ("target", "live", "building"):
+    for name in ("target", "live", "building", "restoring"):
         facts[name] = None if getattr(record, name) is None else str(getattr(record, name))
     return {**facts, "kept": [str(directory) for directory in record.kept]}
+
+
+def _with_name(value: Any, old: str, new: str) -> Any:
+    """The value with a directory's new name in place of its old one, however deep."""
+    if isinstance(value, Mapping):
+        return {key: _with_name(entry, old, new) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_name(entry, old, new) for entry in value]
+    return new if value == old else value
 
 
 def as_facts(record: LogRecord) -> Mapping[str, Any]:
@@ -185,13 +203,14 @@ def _made(facts: Any) -> LogRecord:
             raise ValueError(f"'{name}' is no directory of a generation")
         return parsed
 
+    facts = {"restoring": None, **facts}
     own = {name: facts[name] for name in LogRecord.__dataclass_fields__}
     kept = tuple(found for name in facts["kept"] if (found := directory(name)) is not None)
     live = directory(facts["live"])
     if live is None:
         raise ValueError("it names no live directory")
-    target, building = directory(facts["target"]), directory(facts["building"])
-    return LogRecord(**{**own, "target": target, "live": live, "building": building, "kept": kept})
+    others = {name: directory(facts[name]) for name in ("target", "building", "restoring")}
+    return LogRecord(**{**own, **others, "live": live, "kept": kept})
 
 
 def _damaged(file: Path) -> json_record.Damaged:

@@ -64,7 +64,7 @@ def _find_slow_batches(query: str, busy: list[BatchRecord]) -> Iterator[Finding]
         yield _of_query(
             query,
             "HR680",
-            what=f"it works off {processed:,.0f} rows a second while {arriving:,.0f} arrive, so it falls behind",
+            what=f"it processes {processed:,.0f} rows a second while {arriving:,.0f} arrive, so it falls behind",
             fix="give it more cores, bound a batch by the source's rate limit, or look at the slowest part of a batch: "
             + _slowest(busy),
         )

@@ -176,11 +176,11 @@ def read(text: str, file: str, *, as_texts: bool = False) -> tuple[DocumentEntry
         node = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        message = f"this is no YAML: {error.problem or error.context}"
+        message = f"this is not valid YAML: {error.problem or error.context}"
         where = Where(file=file, line=mark.line + 1 if mark else None)
         return empty, [Finding(code="HR101", what=message, fix=_fix(message, text, where), where=where)]
     except yaml.YAMLError as error:
-        message = f"this is no YAML: {str(error).splitlines()[0]}"
+        message = f"this is not valid YAML: {str(error).splitlines()[0]}"
         return empty, [Finding(code="HR101", what=message, fix="save the file as UTF-8 text", where=empty.where)]
     if node is None:
         return empty, []

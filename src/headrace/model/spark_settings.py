@@ -64,7 +64,7 @@ def fault(key: str, value: str) -> tuple[str, str] | None:
         near = _near(f"spark.{key}") or _near(key)
         return "does not begin with spark.", f"write {near or f'spark.{key}, or spark.hadoop.{key} for Hadoop'}"
     if key == "spark.master":
-        return "is the target's own: master", "write master: beside storage, below the target"
+        return "is the target's own: master", "write master: next to storage, below the target"
     if not value.strip() and key in (*_OF_BYTES, *_WHOLE, *_SWITCHES, *_TIMES):
         return "is empty", "write a value, or leave the setting out"
     if key in _OF_BYTES:

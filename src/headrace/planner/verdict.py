@@ -155,7 +155,7 @@ def list_remarks(query: Query, judgement: Judgement) -> Iterator[Finding]:
         if difference.verdict in ("safe", "forward"):
             yield Finding(
                 code="HR538",
-                what=f"query '{query.name}' is another from batch {judgement.from_batch} on: "
+                what=f"query '{query.name}' has changed from batch {judgement.from_batch} on: "
                 f"{difference.described(SHOWN)}; {difference.why}",
                 where=difference.where if difference.where != NOWHERE else query.where,
             )

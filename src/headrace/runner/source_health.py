@@ -153,7 +153,7 @@ class SourceHealth:
     """Asks the sources of one query no more than once a second, and tells once what each one's health check says.
 
     left_out: what the sources hold and do not give; asked more rarely, told once, and at the end what is new.
-    compare: finds a topic or a table that was deleted and created again; None: the system of no source draws ids.
+    compare: finds what was done to the query from outside, so that it must end; None: nothing can be.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class SourceHealth:
         sources: Sequence[NamedSource],
         spark: SparkSession,
         left_out: Callable[[], Iterable[Finding]] = tuple,
-        compare: Callable[[], Finding | None] | None = None,
+        compare: Callable[[], HeadraceError | None] | None = None,
     ) -> None:
         self.sources = {source.name: source for source in sources}
         self.spark = spark
@@ -170,11 +170,11 @@ class SourceHealth:
         self.reported: tuple[Finding, ...] = ()
         self.look_at = 0.0
         self.compare = compare
-        self.compared: Future[Finding | None] | None = None
+        self.compared: Future[HeadraceError | None] | None = None
         self.compare_at = time.monotonic() + LEFT_OUT_SECONDS
 
-    def recreated(self) -> Finding | None:
-        """That something was deleted and created again; its system is asked in a thread, which may wait long for it."""
+    def end_cause(self) -> HeadraceError | None:
+        """What was done to the query from outside; systems are asked in a thread, which may wait long for them."""
         now = time.monotonic()
         if self.compared is None and self.compare is not None and now >= self.compare_at:
             self.compared = in_thread(self.spark, self.compare, lambda: None, name="headrace-source-ids")

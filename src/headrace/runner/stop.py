@@ -333,5 +333,5 @@ def _not_run(query: str) -> Finding:
     return Finding(
         code="HR850",
         what=f"process {os.getpid()} does not run query '{query}'",
-        fix=f"start it beside: headrace run {query}",
+        fix=f"start it in a process of its own: headrace run {query}",
     )

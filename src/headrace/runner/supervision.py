@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.checkpoint.archive import Archive
-from headrace.contract import Observer, QueryStart, overrides
+from headrace.contract import Observer, QueryStart
 from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
 from headrace.errors import Fenced, HeadraceError, QueryFailed
 from headrace.frames.plan_builder import topological_order
@@ -38,7 +38,7 @@ from headrace.spark.jvm.settings import default_partitions
 from headrace.spark.messages.failures import finding_of_message
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.spark.stream.listener import Listener
-from headrace.starter.plan import find_recreated
+from headrace.starter.plan import find_outside_change
 from headrace.starter.request import Attempt, Reached, Request
 from headrace.starter.running import Begun, Running, last_committed
 from headrace.starter.start import start_query
@@ -271,9 +271,7 @@ class Supervision:
                 sources,
                 self.spark,
                 (lambda: find_left_out(self.project, query, layout)) if lasting else tuple,
-                (lambda: find_recreated(self.project, query, layout, self.spark))
-                if lasting and any(overrides(source.connector, "object_ids") for source in sources)
-                else None,
+                (lambda: find_outside_change(self.project, query, layout, self.spark)) if lasting else None,
             ),
         )
 
@@ -333,8 +331,8 @@ class Supervision:
             for health in watched.source_health.new(begun=bool(watched.batches)):
                 self.notes.tell(health, watched.query.name)
                 self.account.warned(watched, [health])
-            if (recreated := watched.source_health.recreated()) is not None and watched.halt is None:
-                watched.running.recreated, watched.halt = recreated, Halt(watched.running.handle, self.spark)
+            if (cause := watched.source_health.end_cause()) is not None and watched.halt is None:
+                watched.running.ended_by, watched.halt = cause, Halt(watched.running.handle, self.spark)
         self.account.beat([state.run for state in self.states if state.run is not None and not state.state.has_ended])
         self.account.look_inside(self.watching)
         self.vitals.look(self.watching)
@@ -353,10 +351,10 @@ class Supervision:
         self.watching.hear_out(watched)
         error = watched.running.failure()
         if error is not None and not error.findings[0].passes:
-            # Its messages may be gone because the topic was created again; where that cannot be asked, they are gone.
+            # Its messages may be gone because the topic was created again, its files because the query was changed.
+            # Where that cannot be asked, they are gone.
             with suppress(Exception):
-                recreated = watched.source_health.compare and watched.source_health.compare()
-                error = QueryFailed(recreated) if recreated else error
+                error = (watched.source_health.compare and watched.source_health.compare()) or error
         if self.outcomes.lost is not None and (watched.asked or error is not None):
             self.outcomes.end(watched, "failed", QueryFailed(self.outcomes.lost))
             return

@@ -13,13 +13,14 @@ from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.checks.analysed import check_analysed
 from headrace.checks.structure import check_structure_of
 from headrace.checks.triggers import check_live_sources, check_refreshed_tables
-from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError
+from headrace.contract import SourceBatch, SourcePrefix, overrides
+from headrace.errors import CheckFailed, CheckpointError, Fenced, Finding, HeadraceError, QueryFailed, SourceError
 from headrace.frames.change_frames import QueryResult, build_result
 from headrace.frames.plan_builder import Reader, registered_tables
 from headrace.frames.project_session import borrow
 from headrace.frames.tables import Tables
 from headrace.generations.blame import named, with_command
+from headrace.generations.changes import require_live
 from headrace.generations.facts import StartFacts
 from headrace.generations.form import QueryForm
 from headrace.generations.inspect_checkpoint import require_state, require_usable
@@ -419,16 +420,24 @@ def _compare_with_read(
         yield with_command(query, finding)
 
 
-def find_recreated(project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> Finding | None:
-    """Find a topic or a table that was created again while the query runs, and keep the ids of new ones.
+def find_outside_change(
+    project: Project, query: Query, layout: QueryLayout, spark: SparkSession
+) -> HeadraceError | None:
+    """Find what was done from outside to a query that runs: another process has changed it, or recreated what it reads.
 
-    Raises SourceError where a system does not answer, and CheckpointError.
+    The ids of new topics and tables are kept. Raises SourceError where a system does not answer, and CheckpointError.
     """
+    try:
+        require_live(layout)
+    except Fenced as error:
+        return error
+    if not any(overrides(source.connector, "object_ids") for source in project.sources_of(query)):
+        return None
     facts = StartFacts(project=project, query=query, register=None, layout=layout)
     ids, findings = identify_sources(facts, spark)
     if not _refused(findings):
         SourceIds(layout.home).write(ids)
-    return next((finding for finding in findings if finding.severity == "error"), None)
+    return next((QueryFailed(finding) for finding in findings if finding.severity == "error"), None)
 
 
 def _is_in_sink(facts: StartFacts) -> bool:

@@ -74,7 +74,7 @@ class Running:
         all that a batch's offsets hold; None: not known yet.
     rows_tracked: whether its state store counts its rows.
     connectors: its sources and its sink, which explain failures of their own.
-    recreated: that a topic or a table was created again, because of which it is ended.
+    ended_by: what has been done to it from outside, because of which it is ended.
     columns: gives the names and types of those of each source, and of the result under no name.
     tables, versions: those that are recomputed while it runs, and which versions it was started over.
     """
@@ -99,12 +99,12 @@ class Running:
     columns: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = dict
     scratch: Path | None = None
     lock: DriverLock | None = None
-    recreated: Finding | None = None
+    ended_by: HeadraceError | None = None
 
     def failure(self) -> HeadraceError | None:
         """Why the query ended, of the class that its sink gave the error; None when it ended well."""
-        if self.recreated is not None:
-            return QueryFailed(self.recreated)
+        if self.ended_by is not None:
+            return self.ended_by
         finding = failure_of(
             self.handle,
             self.reports.faults,

@@ -6,26 +6,23 @@ Nothing is changed before all has been looked at, and the checkpoint only once t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.checkpoint import Checkpoint, PlannedBatch
+from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
 from headrace.checkpoint.handover import fill_gap, move, remove_drafts
-from headrace.checkpoint.logs import Part
 from headrace.checkpoint.read_files import READ_FILES
-from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.repartitions import PARTITIONS
-from headrace.checkpoint.restore import Restorable, restorable, restore
+from headrace.checkpoint.restore import Restorable
 from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import source_of
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_cores, check_own_session
-from headrace.contract import SinkContext, SinkLedger, Writer
+from headrace.contract import SinkContext, Writer
 from headrace.errors import (
     CheckFailed,
     CheckpointBehind,
@@ -33,15 +30,13 @@ from headrace.errors import (
     Finding,
     HeadraceError,
     PlatformError,
-    Where,
 )
 from headrace.frames.plan_builder import register_written
 from headrace.generations import driver_lock
 from headrace.generations.blame import named
+from headrace.generations.changes import require_live
 from headrace.generations.facts import StartFacts, create_directories
 from headrace.generations.identity import context_facts, enter_name
-from headrace.generations.inspect_checkpoint import cut_off
-from headrace.generations.layout import QueryLayout
 from headrace.generations.location import enter_sink
 from headrace.generations.manifest import QueryRevision, enter, note_version, written_async
 from headrace.generations.register import read_register
@@ -57,7 +52,7 @@ from headrace.spark.jvm.session_conf import (
 )
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.stream.event_times import observe_event_times
-from headrace.starter.moved_project import rewrite_paths, source_homes
+from headrace.starter.moved_project import rewrite_paths
 from headrace.starter.plan import (
     PreparedQuery,
     StoredVersions,
@@ -69,11 +64,11 @@ from headrace.starter.plan import (
     require_sound,
     store_versions,
 )
+from headrace.starter.recovery import recovery_findings, restore_lost_batch
 from headrace.starter.rename import apply_renames, rename_history
 from headrace.starter.request import Request
 from headrace.starter.running import Reports, Running
 from headrace.starter.state_store import query_settings, rows_tracked
-from headrace.storage.private import writing_to
 from headrace.storage.remembered import remembering
 from headrace.storage.remote import store_at
 
@@ -151,7 +146,7 @@ def _recover_batch(facts: StartFacts) -> Restorable | None:
     if not facts.query.sink.facts.durable:
         return None
     with remembering(facts.layout.checkpoint):
-        return plan_lost_batch(facts)
+        return restore_lost_batch(facts)
 
 
 def _ended_well(running: Running) -> bool:
@@ -327,6 +322,8 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
     secure = secured(project.target, facts.checkpoint.root) if facts.lasting else None
 
     def before_commit(batch: int) -> None:
+        if facts.lasting:
+            require_live(facts.layout)
         prepared.counters.keep(batch)
         if secure is not None:
             secure(batch)
@@ -424,82 +421,3 @@ def secured(target: Target, checkpoint: Path) -> Callable[[int], None] | None:
             ) from error
 
     return sync
-
-
-# As many batches as a ledger keeps plans of.
-KEPT = 101
-
-
-def plan_lost_batch(facts: StartFacts) -> Restorable | None:
-    """Let the checkpoint plan the first batch that it has lost and the sink has; what was planned, or None.
-
-    Spark makes only its newest planned batch again, and a state only from the one before. So the query runs that batch
-    alone, its rows are skipped by the sink, and this is asked again. Raises PlatformError, SinkError.
-    """
-    query, layout, checkpoint, changes = facts.query, facts.layout, facts.checkpoint, facts.repartitions
-    try:
-        if checkpoint.id is None:
-            return None
-        run = facts.sink_context(empty_batches=changes.batches(checkpoint))
-        ledger = query.sink.ledger
-        last = None if ledger is None else ledger.last_batch(run)
-        if ledger is None or last is None:
-            return None
-        lost = _lost(checkpoint, ledger, run, last, changes.partitions(checkpoint))
-    except CheckpointError:
-        # The look at the whole checkpoint, which comes next, reports it with all else.
-        return None
-    # A change that was cut off has the directory elsewhere, or a part of it: the look reports that too.
-    if lost is None or any(cut_off(query, layout)):
-        return None
-    try:
-        with writing_to(layout.checkpoint, called="checkpoint"):
-            restore(checkpoint, lost)
-            _rewrite_restored_paths(facts, run.roots)
-    except CheckpointError:
-        # Earlier entries are lost too, which the ledger keeps no more.
-        return None
-    return lost
-
-
-def recovery_findings(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Iterator[Finding]:
-    """Report the batches that were planned again, all together."""
-    if not lost:
-        return
-    first, last, newest = lost[0].first, lost[-1].first, lost[-1].last
-    batches = f"batch {first} is" if first == last else f"the batches {first} to {last} are"
-    yield Finding(
-        code="HR459",
-        where=Where(file=str(layout.checkpoint)),
-        what=f"the checkpoint of query '{query.name}' had lost entries of batches that are in the sink up to {newest}; "
-        f"{batches} planned again as the sink's ledger has it",
-        fix="nothing: the sink skips what it has, and the query continues",
-    )
-
-
-def _rewrite_restored_paths(facts: StartFacts, roots: Sequence[Path]) -> None:
-    """The ledger names files as they lay when the batch was written, perhaps before the project was moved."""
-    root, homes = facts.project.root, source_homes(facts)
-    here = {root.absolute(), root.resolve()}
-    for name in facts.checkpoint.source_names():
-        for former in (place for place in roots if place not in here):
-            home = homes.get(source_of(name), "")
-            rewrite(facts.checkpoint.root / Part.SOURCES / name, str(former), str(root.absolute()), home)
-
-
-def _lost(
-    checkpoint: Checkpoint, ledger: SinkLedger, run: SinkContext, last: int, partitions: int | None
-) -> Restorable | None:
-    plans: dict[int, PlannedBatch] = {}
-    asked: list[bool] = []
-
-    def kept(batch: int) -> PlannedBatch | None:
-        # Asked once, and only for a checkpoint that has lost something.
-        if not asked:
-            asked.append(True)
-            plans.update(
-                {number: PlannedBatch.loads(text) for number, text in ledger.planned(run, last - KEPT).items()}
-            )
-        return plans.get(batch)
-
-    return restorable(checkpoint, last, kept, empty=run.empty_batches, partitions=partitions, roots=run.roots)

@@ -82,7 +82,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert (outcome.finding.code, "headrace rebuild totals" in outcome.finding.fix) == ("HR535", True)
     (judgement,) = hr.plan(project, ["totals"], spark=spark)
     say_judgement(judgement, tuple(list_refusals(project.queries["totals"], judgement)))
-    assert "fix: undo the change, or recompute its result beside the one that is there: headrace rebuild totals" in (
+    assert "fix: undo the change, or recompute its result next to the current one: headrace rebuild totals" in (
         capsys.readouterr().out
     )
     reports: list[RebuildReport] = []

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from headrace.connectors.exactly_once import KeptLine, LinesLedger, TextLedger, is_applied
+from headrace.connectors.exactly_once import KeptLine, LinesLedger, TextLedger, is_applied, plans
 from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.kafka import producer
@@ -316,6 +316,9 @@ class KafkaLedger(LinesLedger):
     def lines(self, context: SinkContext, most: int = KEPT) -> Sequence[KeptLine]:
         own = ledger(self.target, context)
         return () if own is None else own.ledger.lines
+
+    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+        return plans(context, lines(self.target, context) or (), first)
 
 
 def read_back(target: TopicTarget, spark: SparkSession, context: SinkContext) -> Snapshot:

@@ -72,7 +72,7 @@ def unknown_options(format_: str, options: Mapping[str, str]) -> Iterator[Option
         if "." not in option and option.lower() not in folded:
             yield OptionError(
                 code="HR103",
-                what=f"{format_} files have no option '{option}', and Spark says nothing of that",
+                what=f"{format_} files have no option '{option}', and Spark would ignore it silently",
                 fix=nearest(option, names),
                 severity="warning",
             )

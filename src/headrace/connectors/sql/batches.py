@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -106,7 +106,7 @@ class SqlStore(BatchStore[Content]):
             raise
 
     def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
-        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
+        self.dialect.attach(self._connect(), rows.all_parts)
         try:
             self._transact(rows, batch, admit)
         except self.dialect.errors as error:
@@ -126,19 +126,33 @@ class SqlStore(BatchStore[Content]):
 
     def _first_refused(self, rows: Content) -> BadRow | None:
         """Return the first row of the batch that the database refuses; the search is rolled back."""
-        connection, row = self._connect(), None
+        connection, first = self._connect(), list[BadRow]()
+
+        def stop(bad: Iterable[BadRow]) -> int:
+            for row in bad:
+                first.append(row)
+                raise _Enough
+            return 0
+
         with suppress(_Enough, *self.dialect.errors), Transaction().begin(connection, self.dialect):
             if self.context.mode == "complete":
                 run(connection, f"DELETE FROM {self.dialect.quote(self.table.name)}")
-            row = next(self._writer(connection, awaits=False).write(rows), None)
+            self._search(rows, stop)
             raise _Enough
-        return row
+        return first[0] if first else None
+
+    def _search(self, rows: Content, on_bad: Callable[[Iterable[BadRow]], int]) -> None:
+        """Write rows one by one."""
+        on_bad(self._writer(self._connect(), awaits=False).write(rows))
 
     def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:
         return RowWriter(connection=connection, dialect=self.dialect, target=self._target, awaits=awaits)
 
     def _key_search(self) -> KeySearch:
         return KeySearch(self._ledger(), self._target)
+
+    def _shared_key(self, content: Content) -> tuple[str, str] | None:
+        return self._key_search().shared_key(content, appends=self.context.mode == "append")
 
     @property
     def _target(self) -> WriteTarget:
@@ -169,7 +183,7 @@ class SqlStore(BatchStore[Content]):
             shared = None
             if isinstance(error, self.dialect.duplicates) and not self.stage.quarantines:
                 with suppress(*self.dialect.errors):
-                    shared = self._key_search().shared_key(rows, appends=self.context.mode == "append")
+                    shared = self._shared_key(rows)
             if shared is not None:
                 raise SinkError(self._finding("HR408", batch, *shared)) from error
             raise
@@ -224,6 +238,7 @@ class SqlStore(BatchStore[Content]):
         if self.stage.quarantines:
             bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        self._delete(connection, content)
         if self._is_refused:
             writer = self._writer(connection, awaits=not self._has_waited)
             refused = quarantine.add(batch, writer.write(content))
@@ -233,6 +248,18 @@ class SqlStore(BatchStore[Content]):
         if content.parts:
             self.dialect.merge(connection, self._target, content.parts)
         return content.rows, bad
+
+    def _delete(self, connection: Connection, content: Content) -> None:
+        """Delete the rows whose keys the batch says; those that are not there are no fault."""
+        dialect, sources = self.dialect, []
+        for part in content.deleted_parts:
+            dialect.require_whole(connection, part)
+            sources.append(dialect.part_source(part))
+        if content.deleted is not None and content.deleted.num_rows:
+            sources.append(dialect.hold_keys(connection, self.name, self.table.key_columns, content.deleted))
+        for source in sources:
+            names = dialect.identifiers(self.table.key)
+            run(connection, dialect.delete_from(self.name, self.table.key, f"SELECT {names} FROM {source}"))
 
     def _before(self) -> BeforeImages:
         seconds = self.rewindable_seconds

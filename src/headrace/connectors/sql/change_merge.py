@@ -5,14 +5,18 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.change_memory import AT, BATCH, ChangeMemory
 from headrace.connectors.sql.change_rows import LACKING, OLDER, OPERATION, ORDER, ChangeForm, column_mark
 from headrace.connectors.sql.dialect import Dialect, WriteTarget
+from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.result_table import ResultTable
+from headrace.connectors.sql.row_writer import RowWriter, StatementWriter
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
@@ -20,6 +24,8 @@ from headrace.contract import ChangeCounts
 
 _GIVEN, _MERGED, _LACKS = (f"{OWN_PREFIX}{name}" for name in ("given", "merged", "lacks"))
 ACTION = f"{OWN_PREFIX}action"
+_Writer = TypeVar("_Writer", bound=RowWriter)
+_LACKING_REASON = "a value that its change leaves out is not in the table"
 # What is done with a row of the result, and with a change that is neither older nor the same as one before.
 INSERT, UPDATE, DELETE, CHANGE = range(4)
 
@@ -32,7 +38,9 @@ class LackingValueError(Exception):
 class ChangeMerge(ABC):
     """The changes of one batch on their way into a table.
 
-    images: keeps the rows that are replaced, as the step `step`; None: nothing does.
+    images: keeps the rows that are replaced, as the step `step`; None: nothing does. on_bad: called with the rows that
+    the table does not take, returns how many there are; None: the first one ends the batch. by_rows: the database has
+    refused a row, so that each is tried. awaits: as `RowWriter.awaits`.
     """
 
     table: ResultTable
@@ -42,6 +50,9 @@ class ChangeMerge(ABC):
     content: Content
     images: BeforeImages | None = None
     step: int = 0
+    on_bad: Callable[[Iterable[BadRow]], int] | None = None
+    by_rows: bool = False
+    awaits: bool = False
 
     @abstractmethod
     def write(self, sources: Sequence[str]) -> Counter[int]:
@@ -89,11 +100,40 @@ class ChangeMerge(ABC):
                 f"SELECT {', '.join([*values, *own])} FROM {self.memory.quoted} AS own "
                 f"LEFT JOIN {self.result} AS held ON 1 = 0 WHERE 1 = 0",
             )
-            dialect.write(self.memory.connection, target, self.content.table)
+            if self.by_rows and self.on_bad is not None:
+                self.on_bad(self._row_writer(RowWriter, target).write(Content(table=self.content.table)))
+            else:
+                dialect.write(self.memory.connection, target, self.content.table)
             yield _GIVEN
         for part in self.content.parts:
             dialect.require_whole(self.memory.connection, part)
             yield dialect.part_source(part)
+
+    def apply(self, columns: Sequence[ResultColumn], source: str, statement: Callable[[str], str]) -> int:
+        """Apply a statement, made of a SELECT of `columns` of `source`; returns how many rows are refused."""
+        if not self.by_rows or self.on_bad is None:
+            names = self.dialect.identifiers([column.name for column in columns])
+            self.memory.run(statement(f"SELECT {names} FROM {source}"))
+            return 0
+        target = replace(self.table.target(replaces=True), columns=tuple(columns))
+        return self.on_bad(self._row_writer(StatementWriter, target, statement=statement).apply(source))
+
+    def _row_writer(self, kind: type[_Writer], target: WriteTarget, **more: Any) -> _Writer:
+        return kind(connection=self.memory.connection, dialect=self.dialect, target=target, awaits=self.awaits, **more)
+
+    def delete(self, source: str) -> int:
+        """Delete the rows with the keys of `source`; returns how many are refused."""
+        table = self.table
+        return self.apply(table.key_columns, source, lambda keys: self.dialect.delete_from(table.name, table.key, keys))
+
+    def write_actions(self, source: str) -> Counter[int]:
+        """Insert and update by the rows of a table; returns how often each is done with a row."""
+        counted = self.count_actions(source)
+        for action, replaces in ((INSERT, False), (UPDATE, True)):
+            if counted[action]:
+                upsert = partial(self.dialect.upsert_from, self.memory.connection, self.table.target(replaces=replaces))
+                counted[action] -= self.apply(self.table.columns, f"{source} WHERE {ACTION} = {action}", upsert)
+        return counted
 
     def require_values(self, lacking: str) -> None:
         """Refuse rows that lack a value, given as what follows FROM, where the source sends changes in their order.
@@ -156,7 +196,7 @@ class RowMerge(ChangeMerge):
             merged = self._select_with_gaps if self.has_gaps else self._select_merged
             self.make_temporary(_MERGED, merged(source, truncate))
             if self.has_gaps:
-                self.require_values(f"{_MERGED} WHERE {_LACKS} = 1")
+                self._refuse_lacking()
             done += self._write_merged()
         if self.content.changes.truncates:
             order = self.dialect.quote(options.order_column)
@@ -172,28 +212,38 @@ class RowMerge(ChangeMerge):
     def _older(self) -> str:
         return f"t.{self.dialect.quote(self.form.options.older_column)}"
 
+    def _refuse_lacking(self) -> None:
+        """Let rows that lack a value be deletes, or end the batch."""
+        lacking = f"{_MERGED} WHERE {_LACKS} = 1"
+        if self.on_bad is None or not self.form.options.refuses_gaps:
+            self.require_values(lacking)
+            return
+        shown = ", ".join(map(self.dialect.select_expression, self.table.columns))
+        rows = self.memory.select(f"SELECT {shown} FROM {lacking}")
+        self.on_bad(BadRow(_LACKING_REASON, dict(zip(self.table.names, row, strict=True))) for row in rows)
+        # The row before was deleted, perhaps by a change that is folded into this one.
+        self.memory.run(f"UPDATE {_MERGED} SET {ACTION} = {DELETE} WHERE {_LACKS} = 1")
+
     def _write_merged(self) -> Counter[int]:
         memory, dialect = self.memory, self.dialect
-        counted = self.count_actions(_MERGED)
+        changes = self.count_actions(_MERGED).total()
         self.keep(_MERGED)
-        if counted[DELETE]:
+        done = self.write_actions(_MERGED)
+        if done[DELETE]:
             key = dialect.identifiers(self.form.key)
-            gone = f"FROM {_MERGED} WHERE {ACTION} = {DELETE}"
+            gone = f"{_MERGED} WHERE {ACTION} = {DELETE}"
+            done[DELETE] -= self.delete(gone)
             order = dialect.quote(self.form.options.order_column)
+            if self.by_rows:
+                # A delete that is refused is not remembered.
+                gone += f" AND NOT EXISTS (SELECT 1 FROM {self.result} AS r WHERE {self.same('r', _MERGED)})"
             memory.run(
                 f"INSERT INTO {memory.quoted} ({key}, {OPERATION}, {ORDER}, {BATCH}, {AT}) "
-                f"SELECT {key}, 'delete', {order}, ?, ? {gone}",
+                f"SELECT {key}, 'delete', {order}, ?, ? FROM {gone}",
                 self.batch,
                 int(time.time()),
             )
-            memory.run(dialect.delete_from(self.table.name, self.form.key, f"SELECT {key} {gone}"))
-        names = dialect.identifiers(self.table.names)
-        for action, replaces in ((INSERT, False), (UPDATE, True)):
-            if counted[action]:
-                source = f"SELECT {names} FROM {_MERGED} WHERE {ACTION} = {action}"
-                target = self.table.target(replaces=replaces)
-                memory.run(dialect.upsert_from(memory.connection, target, source))
-        return counted + Counter({CHANGE: counted.total()})
+        return done + Counter({CHANGE: changes})
 
     def _select_merged(self, source: str, truncate: str) -> str:
         """Return a SELECT of the rows after the changes of `source`, of which each has all values."""
@@ -273,20 +323,28 @@ class RowMerge(ChangeMerge):
             ages = {column: self.older_order(older, column) for column in self.form.others}
             stale = {column: self.is_newer(truncate, age) for column, age in ages.items()}
             has_stale = f"{older} IS NOT NULL AND NOT {is_older} AND ({' OR '.join(stale.values())})"
-            self.keep(f"(SELECT {key} FROM {self.result} WHERE {has_stale})")
+            order = dialect.quote(self.form.options.order_column)
             values = [
-                f"{dialect.quote(column.name)} = CASE WHEN {stale[column]} THEN NULL "
-                f"ELSE {dialect.quote(column.name)} END"
+                f"CASE WHEN {stale[column]} THEN NULL ELSE {dialect.quote(column.name)} END "
+                f"AS {dialect.quote(column.name)}"
                 for column in self.form.others
             ]
             marks = [
                 (column_mark(column.name), f"CASE WHEN {stale[column]} THEN {truncate} ELSE {age} END")
                 for column, age in ages.items()
             ]
-            # MySQL sets one column after another: `older` comes last, as the others read it.
-            sets = ", ".join([*values, f"{older} = {dialect.json_object(marks)}"])
-            memory.run(f"UPDATE {self.result} SET {sets} WHERE {has_stale}")
-        self.keep(f"(SELECT {key} FROM {self.result} WHERE {is_older})")
-        [(count,)] = memory.select(f"SELECT COUNT(*) FROM {self.result} WHERE {is_older}")
-        memory.run(f"DELETE FROM {self.result} WHERE {is_older}")
-        return Counter({DELETE: int(count)})
+            self.make_temporary(
+                _MERGED,
+                f"SELECT {key}, {', '.join(values)}, {order}, {dialect.json_object(marks)} AS {older} "
+                f"FROM {self.result} WHERE {has_stale}",
+            )
+            self.keep(_MERGED)
+            target = self.table.target(replaces=True)
+            self.apply(self.table.columns, _MERGED, partial(dialect.upsert_from, memory.connection, target))
+        self.make_temporary(_MERGED, f"SELECT {key} FROM {self.result} WHERE {is_older}")
+        self.keep(_MERGED)
+        [(count,)] = memory.select(f"SELECT COUNT(*) FROM {_MERGED}")
+        if not self.by_rows:
+            memory.run(f"DELETE FROM {self.result} WHERE {is_older}")
+            return Counter({DELETE: int(count)})
+        return Counter({DELETE: int(count) - self.delete(_MERGED)})

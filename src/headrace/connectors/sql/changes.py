@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 
 from headrace.connectors.exactly_once import Admission
@@ -11,7 +12,7 @@ from headrace.connectors.sql.change_memory import ChangeMemory
 from headrace.connectors.sql.change_merge import ChangeMerge, LackingValueError, RowMerge
 from headrace.connectors.sql.change_rows import ChangeForm, ChangeStage
 from headrace.connectors.sql.dialect import Connection
-from headrace.connectors.sql.faults import REFUSED_FIX
+from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.quarantine import QuarantineTable
 from headrace.connectors.sql.staging import Content
 from headrace.contract import ChangeCounts
@@ -21,6 +22,7 @@ _WHOLE_ROWS_FIX = (
     "let the source send whole rows (PostgreSQL: ALTER TABLE ... REPLICA IDENTITY FULL), take a new snapshot into "
     "another topic, and read that: headrace reset"
 )
+_QUARANTINE_FIX = "; or set on_bad_row to quarantine, and such rows are quarantined"
 
 
 @dataclass(kw_only=True)
@@ -37,18 +39,13 @@ class ChangeStore(SqlStore):
             self.context.on_changes(batch, self._counts)
 
     def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
-        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
         try:
-            self._transact(rows, batch, admit)
-        except self.dialect.errors as error:
-            if self.dialect.lacks_parent(error) or not (reason := self.dialect.refusal(error)):
-                raise
-            fault = f"{self.dialect.name} refuses a row: {reason}"
-            raise SinkError(self._finding("HR408", batch, fault, REFUSED_FIX)) from error
+            super()._commit(rows, batch, admit)
         except LackingValueError as error:
             fault = f"a change of the row {error} leaves out large values that did not change, and table '{self.name}' "
             fault += "has none of that row: its key has changed, or it has come back into the filter of the query"
-            raise SinkError(self._finding("HR297", batch, fault, _WHOLE_ROWS_FIX)) from error
+            fix = f"{_WHOLE_ROWS_FIX}{'' if self.form.has_intervals else _QUARANTINE_FIX}"
+            raise SinkError(self._finding("HR297", batch, fault, fix)) from error
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         ledger = self._ledger()
@@ -58,10 +55,28 @@ class ChangeStore(SqlStore):
         merge = self._merge(content, batch)
         if images is not None:
             merge = replace(merge, images=images, step=images.begin(batch, "batch"))
+        refused = 0
+
+        def quarantine_new(rows: Iterable[BadRow]) -> int:
+            nonlocal refused
+            given = 0
+            for given, row in enumerate(rows, 1):  # noqa: B007
+                refused += quarantine.add(batch, quarantine.unknown([row]))
+            return given
+
+        if self.stage.quarantines:
+            merge = replace(merge, on_bad=quarantine_new, by_rows=self._is_refused, awaits=not self._has_waited)
         self._counts = merge.merge()
         if images is not None:
             images.purge()
-        return content.changes.given - bad, bad
+        return max(0, content.changes.given - bad - refused), bad + refused
+
+    def _shared_key(self, content: Content) -> tuple[str, str] | None:
+        """Return None: of the changes of a key one is written."""
+        return None
+
+    def _search(self, rows: Content, on_bad: Callable[[Iterable[BadRow]], int]) -> None:
+        replace(self._merge(rows, self._batch), on_bad=on_bad, by_rows=True).merge()
 
     def _merge(self, content: Content, batch: int) -> ChangeMerge:
         memory = ChangeMemory.of(self._ledger())

@@ -74,6 +74,8 @@ def require_all_in(table: str, given: int, came_in: int) -> None:
 
 
 # How the names of staging tables begin.
+# The column that numbers the rows of a temporary table.
+ROW_NUMBER = "_headrace_number"
 STAGED_PREFIX = "_headrace_s_"
 
 
@@ -94,6 +96,8 @@ class Stager(Protocol):
         """Remove the table, as far as that is possible."""
 
 
+# The temporary table of keys of a batch.
+_KEYS = "_headrace_keys"
 # Rows that are fetched at once when a table is read back.
 FETCHED_ROWS = 50_000
 
@@ -238,6 +242,12 @@ class Dialect(ABC):
         """
         return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} AS {source}"
 
+    def create_numbered(self, table: str, source: str) -> Iterator[str]:
+        """Yield the statements that make a temporary table whose rows are numbered in `ROW_NUMBER`, in any steps."""
+        numbered = f"SELECT given.*, ROW_NUMBER() OVER () AS {ROW_NUMBER} FROM ({source}) AS given"
+        yield self.create_temporary(table, numbered)
+        yield f"CREATE INDEX {table}_numbers ON {table} ({ROW_NUMBER})"
+
     def nullable(self, column: str) -> str:
         """Return the expression by which a table made from a SELECT has the column with its type, but takes NULL."""
         return column
@@ -336,6 +346,15 @@ class Dialect(ABC):
         return f"DELETE FROM {self.quote(table)} WHERE ({self.identifiers(key)}) IN ({source})"
 
     # ------------------------------------------------------------------------------------------------------- rows
+
+    def hold_keys(self, connection: Connection, table: str, key: tuple[ResultColumn, ...], given: pa.Table) -> str:
+        """Write the keys of a few rows of a table into a temporary one, and return its name."""
+        held = WriteTarget(table=_KEYS, columns=key, key=(), replaces=False)
+        source = f"SELECT {self.identifiers(held.names)} FROM {self.quote(table)} WHERE 1 = 0"
+        run(connection, self.create_temporary(_KEYS, source))
+        run(connection, f"DELETE FROM {_KEYS}")
+        self.write(connection, held, given.select(list(held.names)))
+        return _KEYS
 
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
@@ -442,5 +461,8 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
     yield from cursor.fetchall()
 
 
-def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:
-    connection.cursor().execute(statement, tuple(values))
+def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> int:
+    """Run a statement; returns how many rows it has written, where it writes rows."""
+    cursor = connection.cursor()
+    cursor.execute(statement, tuple(values))
+    return int(cursor.rowcount)

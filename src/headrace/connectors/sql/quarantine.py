@@ -36,6 +36,11 @@ class QuarantineTable(OwnLines):
             count += len(some)
         return count
 
+    def unknown(self, bad: Iterable[BadRow]) -> Iterator[BadRow]:
+        """Yield the rows that are not quarantined yet: the history of a key is written whenever the key changes."""
+        statement = f"SELECT 1 FROM {QUARANTINE} WHERE {MINE} AND row_values = ? LIMIT 1"
+        return (row for row in bad if not self.select(statement, *self.mine, row_text(row)))
+
     def merge(self, batch: int, parts: Sequence[StagedTable]) -> int:
         """Set aside the rows of staging tables; returns how many."""
         for part in parts:

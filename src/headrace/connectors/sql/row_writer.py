@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from headrace.connectors.sql.dialect import Connection, Dialect, WriteTarget, run
+from headrace.connectors.sql.dialect import ROW_NUMBER, Connection, Dialect, WriteTarget, rows_of, run
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.staging import Content
+from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import rows
 
 _SAVEPOINT = "headrace_rows"
-# A row that waits for its parent, with why it was refused.
-_Refused = tuple[tuple[Any, ...], Exception]
+_NUMBERED = f"{OWN_PREFIX}numbered"
+# A row, as it was given, with why it was refused.
+_Refused = tuple[Any, Exception]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +33,15 @@ class RowWriter:
     awaits: bool
 
     def write(self, content: Content) -> Iterator[BadRow]:
-        """Write all rows that the database takes, and yield each other one with the reason in the server's words.
+        """Write all rows that the database takes, and yield each other one with the reason in the server's words."""
+        yield from self._judge(self._refused_rows(content))
 
-        A row that refers to another one of the batch is tried once more when that one is in.
-        """
+    def _judge(self, refused: Iterator[_Refused]) -> Iterator[BadRow]:
+        """Yield the refused rows; one that refers to another row of the batch is tried again when that one is in."""
         if self.dialect.check_now:
             run(self.connection, self.dialect.check_now)
         orphans: list[_Refused] = []
-        for values, error in self._refused_rows(content):
+        for values, error in refused:
             if self.dialect.lacks_parent(error):
                 orphans.append((values, error))
             else:
@@ -66,8 +69,8 @@ class RowWriter:
                 for block in self.dialect.stream(reader, statement):
                     yield from self._write_blocks(block)
 
-    def _write_blocks(self, given: Sequence[tuple[Any, ...]]) -> Iterator[_Refused]:
-        error = self._try(lambda: self.dialect.write_rows(self.connection, self.target, given)) if given else None
+    def _write_blocks(self, given: Sequence[Any]) -> Iterator[_Refused]:
+        error = self._try(partial(self._write_block, given)) if given else None
         if error is None:
             return
         if len(given) == 1:
@@ -76,6 +79,9 @@ class RowWriter:
         half = len(given) // 2
         yield from self._write_blocks(given[:half])
         yield from self._write_blocks(given[half:])
+
+    def _write_block(self, given: Sequence[Any]) -> None:
+        self.dialect.write_rows(self.connection, self.target, given)
 
     def _try(self, write: Callable[[], None]) -> Exception | None:
         """Write under a savepoint; returns the error of a row that was refused, and then nothing is written."""
@@ -91,6 +97,37 @@ class RowWriter:
         run(self.connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
         return refused
 
-    def _bad_row(self, values: tuple[Any, ...], error: Exception) -> BadRow:
+    def _bad_row(self, given: Any, error: Exception) -> BadRow:
         reason = self.dialect.refusal(error)
-        return BadRow(reason, dict(zip(self.target.names, values, strict=True)))
+        return BadRow(reason, dict(zip(self.target.names, self._values(given), strict=True)))
+
+    def _values(self, given: Any) -> tuple[Any, ...]:
+        return tuple(given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatementWriter(RowWriter):
+    """Applies a statement to the rows of a table of the transaction's own, which it numbers.
+
+    target: the columns that the statement reads. statement: makes it of a SELECT of these columns.
+    """
+
+    statement: Callable[[str], str]
+
+    def apply(self, source: str) -> Iterator[BadRow]:
+        """Apply it to all rows of `source`, as what follows FROM, that the database takes, and yield the others."""
+        names = self.dialect.identifiers(self.target.names)
+        run(self.connection, self.dialect.drop_temporary(_NUMBERED))
+        for statement in self.dialect.create_numbered(_NUMBERED, f"SELECT {names} FROM {source}"):
+            run(self.connection, statement)
+        [(first, last)] = rows_of(self.connection, f"SELECT MIN({ROW_NUMBER}), MAX({ROW_NUMBER}) FROM {_NUMBERED}")
+        yield from self._judge(self._write_blocks(range(first, last + 1) if first is not None else ()))
+
+    def _write_block(self, given: Sequence[int]) -> None:
+        rows = f"{_NUMBERED} WHERE {ROW_NUMBER} BETWEEN {given[0]} AND {given[-1]}"
+        run(self.connection, self.statement(f"SELECT {self.dialect.identifiers(self.target.names)} FROM {rows}"))
+
+    def _values(self, given: int) -> tuple[Any, ...]:
+        shown = ", ".join(map(self.dialect.select_expression, self.target.columns))
+        [values] = rows_of(self.connection, f"SELECT {shown} FROM {_NUMBERED} WHERE {ROW_NUMBER} = {given}")
+        return values

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once import KeptLine, LinesLedger
+from headrace.connectors.exactly_once import KeptLine, LinesLedger, is_applied
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.sql.change_rows import HIDDEN
 from headrace.connectors.sql.dialect import Dialect, run
@@ -36,7 +36,9 @@ class DatabaseLedger(SinkTable, LinesLedger):
     def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
         dialect = self.dialect()
         with open_reader(dialect, f"query '{context.query}'") as connection:
-            return Ledger(connection, dialect, context, self.table).plans(first)
+            ledger = Ledger(connection, dialect, context, self.table)
+            is_applied(context, ledger.mark())
+            return ledger.plans(first)
 
 
 def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSession, context: SinkContext) -> Snapshot:

@@ -16,6 +16,7 @@ from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, SSCursor
 
 from headrace.connectors.sql.dialect import (
+    ROW_NUMBER,
     Connection,
     Dialect,
     PartLost,
@@ -31,7 +32,6 @@ from headrace.connectors.sql.mysql.columns import existing_table, incompatible, 
 from headrace.connectors.sql.mysql.connection import MySqlAddress, WatchedMySqlConnection, lock_holder
 from headrace.connectors.sql.mysql.faults import FAULTS, number_of
 from headrace.connectors.sql.silence import SILENCE_SECONDS
-from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import Forms, Kind, ResultColumn, lines, rows
 from headrace.contract import OptionError
 from headrace.errors import in_one_line
@@ -144,7 +144,11 @@ class MySqlDialect(Dialect):
         yield f"CREATE TABLE {self.quote(table)} ({counter} {self.counter}){suffix} AS {source}"
 
     def create_temporary(self, table: str, source: str) -> str:
-        return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ({OWN_PREFIX}number {self.counter}) AS {source}"
+        return f"CREATE TEMPORARY TABLE IF NOT EXISTS {table} ({ROW_NUMBER} {self.counter}) AS {source}"
+
+    def create_numbered(self, table: str, source: str) -> Iterator[str]:
+        # CREATE INDEX would end the transaction.
+        yield self.create_temporary(table, source)
 
     def create_suffix(self, columns: Sequence[ResultColumn], key: Sequence[str]) -> str:
         return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
@@ -337,7 +341,7 @@ class LoadStager:
         self.file = tempfile.NamedTemporaryFile(prefix="headrace-", suffix=".tsv")  # noqa: SIM115
         self.connection: Any = MySqlAddress.parse(dialect.url).connect(OneFileConnection, local_infile=True)
         self.connection.file = self.file.name
-        keyed = f"{declared}, {OWN_PREFIX}number {dialect.counter}"
+        keyed = f"{declared}, {ROW_NUMBER} {dialect.counter}"
         for choice, parts in ((engine, declared), (engine, keyed), ("InnoDB", keyed)):
             try:
                 self._run(f"CREATE TABLE {self.table} ({parts}) ENGINE={choice} DEFAULT CHARACTER SET utf8mb4")
