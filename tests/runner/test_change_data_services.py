@@ -87,6 +87,7 @@ queries:
 """
 
 
+@pytest.mark.capability("CDC-08")
 def test_the_lag_is_from_the_change_in_the_source_to_the_end_of_its_batch(
     tmp_path: Path, spark: SparkSession, kafka: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.capability("CDC-07")
 def test_closed_orders_leave_the_table_and_verify_knows_it(ran: Path, spark: SparkSession) -> None:
     assert rows(ran / "out.db", OPEN) == OPEN_ROWS
     assert hr.verify(hr.load(ran), "open_orders", spark=spark).state == "equal"
