@@ -219,7 +219,9 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         facts.remove_scratch()
         raise
     return Running(
+        project=request.project,
         query=request.query,
+        code=prepared.code,
         layout=facts.layout,
         sink_run=context,
         handle=handle,
