@@ -348,6 +348,8 @@ class World:
         self.scheduler.sleep(LEASE_SECONDS + 1.0)
         self.input.count = self.may.files
         for work in beside.split(", "):
+            if work == "restore":
+                self.lose_newest_batch("main")
             self.wait_for(self.begin("main", self._work(work), calm=True), 100.0)
         self.scheduler.sleep(400.0)
         self.end()
@@ -1320,6 +1322,7 @@ STOPS = (
     ("rebuild", "discard"),
     ("restore", "start"),
     ("restore", "reset, start"),
+    ("rebuild", "restore"),
 )
 # Of a query into Kafka.
 TOPIC_STOPS = (
