@@ -187,5 +187,5 @@ def test_fuzz_cuts_and_reorders_changes_and_finds_one_table(tmp_path: Path, spar
         check=lambda run: first_batches.add(frozenset(row.id for row in run.steps[0])),
         customers=changes,
     )
-    assert (result.failure, result.unfit, result.compared) == ("", "", True), result.described()
+    assert (result.failure, result.unfit, result.compared) == ("", "", True), result.describe()
     assert len(first_batches) > 1
