@@ -219,7 +219,7 @@ def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connec
 
 
 def _guard(cls: type, name: str, lacking: Sequence[Finding]) -> property:
-    """The property `name` of `cls`, whose abilities refuse as well."""
+    """Return the property `name` of `cls`, whose abilities refuse too."""
 
     def value(self: Any) -> Any:
         given = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
@@ -230,7 +230,7 @@ def _guard(cls: type, name: str, lacking: Sequence[Finding]) -> property:
 
 
 def _refuse_use(given: _Given, lacking: Sequence[Finding], members: Mapping[str, Any]) -> _Given:
-    """A copy of `given`, of a class of its own with `members`, that raises ProjectError where it would ask a system."""
+    """Return a copy of `given`, with `members`, that raises ProjectError where it would ask a system."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ProjectError(lacking)

@@ -42,7 +42,12 @@ WORDS: tuple[Word, ...] = tuple(_TRIGGERS)
 def is_run_under(
     writer: DataStreamWriter, word: Word, *, feed: Callable[[], None], came: Callable[[StreamingQuery], bool]
 ) -> bool:
-    """Whether Spark runs a query under the trigger until `came`; False where it refuses the trigger."""
+    """Whether Spark runs a query under the trigger until `came`; False if it refuses the trigger.
+
+    Raises:
+        AssertionError: Nothing came in time.
+        StreamingQueryException: The query failed for another reason than its trigger.
+    """
     query, (trigger, refused) = None, _TRIGGERS[word]
     try:
         query = writer.trigger(**trigger).start()
@@ -241,7 +246,14 @@ def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
 
 
 def forget_commit(checkpoint: Path) -> int:
-    """Delete the newest commit file, as if after a crash just before it; return its batch."""
+    """Delete the newest commit file, as after a crash just before it was written.
+
+    Returns:
+        The batch of that commit.
+
+    Raises:
+        ValueError: The checkpoint has no commit.
+    """
     last = Checkpoint(checkpoint).last_committed
     if last is None:
         raise ValueError(f"'{checkpoint}' has no commit to forget")
