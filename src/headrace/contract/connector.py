@@ -56,15 +56,15 @@ def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
 
 def path_options(connector: Any) -> tuple[str, ...]:
     """Return the options of `connector` whose type holds a ProjectPath."""
-    return tuple(_marked(connector, "path"))
+    return tuple(_find_marked(connector, "path"))
 
 
 def object_options(connector: Any) -> tuple[str, ...]:
     """Return the options of `connector` whose type is a ProjectObject."""
-    return tuple(_marked(connector, "object"))
+    return tuple(_find_marked(connector, "object"))
 
 
-def _marked(connector: Any, kind: Literal["path", "object"]) -> Iterator[str]:
+def _find_marked(connector: Any, kind: Literal["path", "object"]) -> Iterator[str]:
     cls: Any = type(connector)
     for option in fields(cls):
         marks = _marks(option_type(cls, option.name, marked=True)) if option.init else ()

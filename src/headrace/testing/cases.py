@@ -169,7 +169,7 @@ def fuzz_cases(
                     f"; it needs a case, for generated rows fail: {first_line(result.unfit)}" if result.unfit else ""
                 )
                 name = f"{result.runs} runs with seed {result.seed}{compared}{unfit}"
-                failure = result.described(yaml=True)
+                failure = result.describe(yaml=True)
             except PlatformError:
                 raise
             except HeadraceError as error:

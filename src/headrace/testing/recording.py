@@ -126,9 +126,9 @@ class _Masks:
     def of(self, source: str, row: Sequence[Any]) -> Row:
         """Return the row with its masked columns replaced."""
         pairs = zip(self._columns[source], row, strict=True)
-        return tuple(self._masked(name, value) if name in self._mask else value for name, value in pairs)
+        return tuple(self._mask_value(name, value) if name in self._mask else value for name, value in pairs)
 
-    def _masked(self, name: str, value: Any) -> Any:
+    def _mask_value(self, name: str, value: Any) -> Any:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, str | int):

@@ -47,18 +47,18 @@ class IntervalMerge(ChangeMerge):
         return self._replace(new)
 
     def _remember(self, source: str) -> int:
-        """Remember the changes that are new; returns how many."""
+        """Remember the changes that are new; return how many."""
         memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
         [(before,)] = memory.select(f"SELECT COUNT(*) FROM {source}")
         is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
         orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]
         is_there += f"AND d.{BATCH} >= 0 AND {orders[0]} = {orders[1]})"
-        [(known,)] = memory.select(f"SELECT COUNT(*) FROM {source} AS g WHERE {is_there}")
+        [(remembered,)] = memory.select(f"SELECT COUNT(*) FROM {source} AS g WHERE {is_there}")
         memory.run(
             f"INSERT INTO {memory.quoted} ({names}, {BATCH}) SELECT {names}, ? FROM {source} AS g WHERE NOT {is_there}",
             self.batch,
         )
-        return int(before) - int(known)
+        return int(before) - int(remembered)
 
     def _make_intervals(self) -> None:
         """Make the intervals of the keys that were touched, each with whether the result has it as it is."""

@@ -156,7 +156,7 @@ class SinkTriggers(ABC):
         if frame is None:
             assert not claimed, f"give `unending` a source that the trigger {word} takes"
             return
-        writer, context = self.prepared(sink, frame, tmp_path, mode)
+        writer, context = self.prepare(sink, frame, tmp_path, mode)
 
         def came(query: StreamingQuery) -> bool:
             return Checkpoint(context.checkpoint).last_committed is not None
@@ -170,7 +170,7 @@ class SinkTriggers(ABC):
         # Unlike the rate source, which waits for the next second, it has rows for every batch.
         reader = spark.readStream.name(NAME).format("rate-micro-batch").option("rowsPerBatch", 10)
         frame = reader.load().selectExpr("CAST(value AS STRING) AS name", "value AS total")
-        writer, context = self.prepared(sink, frame, tmp_path, "append")
+        writer, context = self.prepare(sink, frame, tmp_path, "append")
         query = writer.trigger(processingTime="100 milliseconds").start()
         try:
             ends = time.monotonic() + PATIENCE
@@ -182,7 +182,7 @@ class SinkTriggers(ABC):
             query.stop()
         assert (len(numbered_files(context.checkpoint / Part.OFFSETS)) < made) is sink.facts.async_progress
 
-    def prepared(
+    def prepare(
         self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
     ) -> tuple[DataStreamWriter, SinkContext]:
         """Return a writer of `frame` into the sink, of a query that has not run before."""
