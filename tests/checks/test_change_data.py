@@ -78,6 +78,7 @@ FAULTS = {
         6,
         "kafka",
     ),
+    "deletes too": ("    cdc:", "    delete_when: op = 'D'\n    cdc:", "HR104", 9, "cdc and delete_when"),
     "a trigger without batches": ("    cdc:", "    trigger: {continuous: 1 second}\n    cdc:", "HR261", 6, "batch by"),
 }
 
@@ -87,6 +88,40 @@ def test_a_fault_is_reported_at_its_line(tmp_path: Path, old: str, new: str, cod
     assert findings(tmp_path, BASE) == []
     assert old in BASE
     found = findings(tmp_path, BASE.replace(old, new, 1))
+    assert [(given, where) for given, where, what in found if given == code and words in what] == [(code, line)], found
+
+
+ORDINARY = """\
+sources:
+  orders: {files: {path: landing, format: json, schema: "id BIGINT, closed BOOLEAN"}}
+queries:
+  open:
+    select: SELECT id, closed FROM orders
+    mode: update
+    delete_when: closed
+    sink: {sqlite: {path: out.db, table: open, key: [id]}}
+"""
+DELETE_FAULTS = {
+    "append mode": ("mode: update", "mode: append", "HR298", 4, "append mode, in which a row that was written stays"),
+    "complete mode": ("mode: update", "mode: complete", "HR298", 4, "each batch has the whole result"),
+    "an empty condition": ("delete_when: closed", "delete_when: ' '", "HR104", 7, "delete_when is empty"),
+    "a topic": (
+        "{sqlite: {path: out.db, table: open, key: [id]}}",
+        '{kafka: {bootstrap_servers: "b:9092", topic: t}}',
+        "HR298",
+        4,
+        "the sink kafka cannot delete rows by key",
+    ),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "code", "line", "words"), DELETE_FAULTS.values(), ids=DELETE_FAULTS)
+def test_a_fault_of_deletes_is_reported_at_its_line(
+    tmp_path: Path, old: str, new: str, code: str, line: int, words: str
+) -> None:
+    assert findings(tmp_path, ORDINARY) == []
+    assert old in ORDINARY
+    found = findings(tmp_path, ORDINARY.replace(old, new, 1))
     assert [(given, where) for given, where, what in found if given == code and words in what] == [(code, line)], found
 
 

@@ -116,7 +116,7 @@ def check_change_data(project: Project, query: Query) -> Iterator[Finding]:
             "HR298",
             f"applies changes, and the sink {query.sink_kind} cannot replace and delete rows by key in the order of a "
             "sequence",
-            "write to postgres, mysql, sqlite, delta or iceberg",
+            "write to postgres, mysql or sqlite",
         )
     if isinstance(query.trigger, (Continuous, RealTime)):
         fix = "use the trigger every, available-now or none"
@@ -136,6 +136,8 @@ def check_change_data(project: Project, query: Query) -> Iterator[Finding]:
 
 
 def _check_plain(project: Project, query: Query) -> Iterator[Finding]:
+    if query.delete_when is not None:
+        yield from _check_deletes(query)
     for source in project.sources_of(query):
         if source.connector.facts.change_data:
             yield query.finding(
@@ -144,6 +146,22 @@ def _check_plain(project: Project, query: Query) -> Iterator[Finding]:
                 "declare it with @hr.cdc, or `cdc:` in YAML, and read its copy in other queries",
                 severity="warning",
             )
+
+
+def _check_deletes(query: Query) -> Iterator[Finding]:
+    """Report what keeps rows of the result from being deleted."""
+    facts, mode = query.sink.facts, query.mode
+    if mode != "update":
+        why = "a row that was written stays" if mode == "append" else "each batch has the whole result"
+        problem = f"has delete_when, and {mode} mode, in which {why}"
+        yield query.finding("HR298", problem, "set mode to update, or filter such rows out of the result")
+    elif not facts.deletes:
+        problem = (
+            f"has delete_when, and the sink {query.sink_kind} cannot delete rows by key in the batch's transaction"
+        )
+        yield query.finding(
+            "HR298", problem, "write to postgres, mysql or sqlite, or filter the rows where they are read"
+        )
 
 
 def _check_source(query: Query, cdc: ChangeData, source: NamedSource) -> Iterator[Finding]:

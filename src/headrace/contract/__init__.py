@@ -12,6 +12,7 @@ from headrace.contract.batch_record import Leap as Leap
 from headrace.contract.batch_record import OperatorProgress as OperatorProgress
 from headrace.contract.batch_record import SourceProgress as SourceProgress
 from headrace.contract.change_data import CHANGE_COLUMN as CHANGE_COLUMN
+from headrace.contract.change_data import DELETE_COLUMN as DELETE_COLUMN
 from headrace.contract.change_data import ChangeOptions as ChangeOptions
 from headrace.contract.change_data import change_type as change_type
 from headrace.contract.connector import Ability as Ability

@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 # The struct column that says of each row of a change frame what happens to it; the other columns are the table's.
 CHANGE_COLUMN = "__change"
+# The boolean column that says of each row of an ordinary result that it is deleted; other rows are written.
+DELETE_COLUMN = "__delete"
 FIELDS = ("operation", "sequence", "position", "unavailable", "source_time")
 
 Operation: TypeAlias = Literal["upsert", "delete", "truncate", "none"]

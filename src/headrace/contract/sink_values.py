@@ -33,6 +33,7 @@ class SinkFacts:
     begins_anywhere: a query that wrote elsewhere before may begin to write here with its next batch. So where readers
         take rows as they come, as from a topic (guide: "Recovery Semantics after Changes"). A table or a directory is
         read as the whole result, and would lack what the former place has.
+    deletes: in update mode, a row that `DELETE_COLUMN` marks deletes that of its key, in the batch's transaction.
     columns_by_name: the result's columns are taken by their names, so that their order does not count.
     layout_options: those by which readers find and read the rows: a format, directories by columns. Rows that were
         written before a change of one are not what readers then expect.
@@ -49,6 +50,7 @@ class SinkFacts:
     adds_files: bool = False
     readable_back: bool = True
     begins_anywhere: bool = False
+    deletes: bool = False
     columns_by_name: bool = True
     layout_options: tuple[str, ...] = ()
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # What is declared of a source next to its connector, and of a query next to its sink.
 BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
     "source": ("watermark", "renamed_from"),
-    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late"),
+    "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late", "delete_when"),
 }
 
 

@@ -18,6 +18,7 @@ _PAIRS = (
     ("column_list", "except_column_list"),
     ("track_history_column_list", "track_history_except_column_list"),
 )
+DELETE_WHEN_FIX = "write for example delete_when: closed"
 _OF_HISTORY = ("track_history_column_list", "track_history_except_column_list", "start_column", "end_column")
 
 
@@ -71,6 +72,17 @@ def read_change_data(
     for twice in sorted({name for name in values["keys"] if values["keys"].count(name) > 1}):
         report("HR113", f"keys names '{twice}' twice", "name each column once", "keys")
     return ChangeData(**values) if is_sound else None
+
+
+def condition(given: Any) -> str:
+    """Return a condition as one line.
+
+    Raises:
+        ValueError: It is no text, or an empty one.
+    """
+    if not isinstance(given, str) or not given.strip():
+        raise ValueError(f"{given!r} is no condition")
+    return " ".join(given.split())
 
 
 def _read(option: str, value: Any) -> Any:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 from headrace.contract import OUTPUT_MODES, OutputMode
-from headrace.declare.change_data import CDC_KEYS, read_change_data
+from headrace.declare.change_data import CDC_KEYS, DELETE_WHEN_FIX, condition, read_change_data
 from headrace.declare.declarations import (
     DECLARED,
     DeclaredCounter,
@@ -72,6 +72,7 @@ class DeclaresQuery(Protocol):
         restart: RestartPolicy | Literal["never"] | None = None,
         state_budget: str | int | None = None,
         late: DeclaredSink | None = None,
+        delete_when: str | None = None,
     ) -> Callable[[Callable[P, Rows]], DeclaredQuery[P, Rows]]: ...
 
 
@@ -88,6 +89,7 @@ def _query(
     restart: Mapping[str, Any] | str | None = None,
     state_budget: str | int | None = None,
     late: DeclaredSink | None = None,
+    delete_when: str | None = None,
     frame: FrameType | None = None,
 ) -> Any:
     """Declare a function of its inputs to a DataFrame as a query, whose result goes to `sink`.
@@ -104,6 +106,8 @@ def _query(
             `{"limit": 8, "pause": "1 second"}`, or "never".
         state_budget: The memory that its state may take before the application warns of it, as "2g".
         late: The sink of the rows that it drops as late, each exactly once; a query `NAME_late` writes them.
+        delete_when: In update mode, a condition over the result's columns, as "closed": a row that meets it is deleted
+            from the table by its key.
         frame: Where it is declared; by default the caller's.
 
     Returns:
@@ -144,6 +148,7 @@ def _query(
                 "write for example state_budget='2g'",
                 where,
             ),
+            delete_when=_read(delete_when, condition, f"{whose}, delete_when", DELETE_WHEN_FIX, where),
         )
 
     return declare if function is None else declare(function)

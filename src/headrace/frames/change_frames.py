@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.checks.change_data import check_change_columns, no_order, ordered_type, sequence_type
-from headrace.contract import CHANGE_COLUMN
+from headrace.contract import CHANGE_COLUMN, DELETE_COLUMN
 from headrace.contract.change_data import FIELDS
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.plan_builder import Reader, build
@@ -46,7 +46,7 @@ def build_result(
     cdc = query.cdc
     if cdc is None:
         rows = build(project, query.transform, spark, read, given)
-        return QueryResult(frame=rows, rows=rows)
+        return QueryResult(frame=mark_deletes(query, rows), rows=rows)
 
     def read_rows(source: NamedSource) -> DataFrame:
         positioned = source.connector.with_positions()
@@ -67,6 +67,21 @@ def build_result(
         raise CheckFailed(query.finding("HR297", problem, fix).reword(where=query.transform.where)) from None
     _require(_check_keys(query, cdc, changes))
     return QueryResult(frame=changes.frame, rows=rows.select(*[f"`{name}`" for name in cdc.written_columns(columns)]))
+
+
+def mark_deletes(query: Query, rows: DataFrame) -> DataFrame:
+    """Return the rows with whether each is deleted, where the query says when."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    if query.delete_when is None:
+        return rows
+    try:
+        is_deleted = F.when(F.expr(query.delete_when), F.lit(True)).otherwise(F.lit(False))
+        return rows.withColumn(DELETE_COLUMN, is_deleted)
+    except PySparkException as error:
+        subject = f"delete_when of query '{query.name}'"
+        raise CheckFailed(finding_of(error, where=query.where, subject=subject)) from error
 
 
 def _require(findings: Iterable[Finding]) -> None:

@@ -74,6 +74,7 @@ _DOCS: Mapping[str, str] = {
     "on_change": "What a change does that only rows from then on follow: the start is refused, or goes forward.",
     "renamed_from": "The name that it had before, or several, the newest first: what is kept under it stays in use.",
     "state_budget": "The memory that its state may take before the application warns of it, as 2g.",
+    "delete_when": "A condition over the result's columns: in update mode, a row that meets it is deleted by its key.",
     "restart": "When the application starts it again after a failure that passes by itself.",
     "limit": "After so many restarts the next failure is final.",
     "pause": "The time before the first restart, as 1 second; it doubles with each.",
@@ -164,6 +165,7 @@ def _query() -> Schema:
         "on_change": _or_variable(_one_of(ON_CHANGE)),
         "renamed_from": _NAMES,
         "state_budget": _TEXT,
+        "delete_when": _TEXT,
         "restart": {"anyOf": [_one_of([NEVER]), _texts_of(RESTART_KEYS)]},
         "cdc": _change_data(),
     }

@@ -10,7 +10,7 @@ from typing import Any
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
 from headrace.declare.assembly import BESIDE
-from headrace.declare.change_data import CDC_KEYS, read_change_data
+from headrace.declare.change_data import CDC_KEYS, DELETE_WHEN_FIX, condition, read_change_data
 from headrace.declare.declarations import DeclaredSettings, DeclaredSink, DeclaredSource, restart_policy
 from headrace.declare.decorators import TIMED, parse_trigger
 from headrace.declare.faults import display_path
@@ -101,6 +101,7 @@ def _query(name: str, entry: DocumentEntry, reading: DocumentReading, root: Path
         on_change=reading.choose(keys.get("on_change"), f"{whose}, on_change,", ON_CHANGE, f"{whose} has no on_change"),
         renamed_from=former_names(whose, keys.get("renamed_from"), reading),
         restart=_restart(whose, keys.get("restart"), reading),
+        delete_when=reading.parse(keys.get("delete_when"), f"{whose}, delete_when", condition, DELETE_WHEN_FIX),
         state_budget_bytes=reading.parse(
             keys.get("state_budget"), f"{whose}, state_budget", parse_size, "write for example state_budget: 2g"
         ),
@@ -112,7 +113,7 @@ def _change_data(whose: str, keys: dict[str, DocumentEntry], reading: DocumentRe
     entry = keys.get("cdc")
     if entry is None:
         return None
-    for other in ("mode", "late", "state_budget"):
+    for other in ("mode", "late", "state_budget", "delete_when"):
         if other in keys:
             fix = f"leave {other} out: changes are applied in update mode, and none is late or keeps state"
             reading.fault("HR104", f"{whose} has cdc and {other}", fix, keys[other].where)

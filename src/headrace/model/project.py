@@ -185,6 +185,7 @@ class QuerySettings(Declaration):
         and never where its trigger comes to an end.
     state_budget_bytes: the memory that its state may take before the application warns of it.
     cdc: how its rows, which are changes, change the table of its sink; None: they are rows of the result.
+    delete_when: a condition of Spark SQL over the result's columns: a row that meets it is deleted from the table.
     """
 
     _word = "query"
@@ -196,6 +197,7 @@ class QuerySettings(Declaration):
     restart: Restart | None = None
     state_budget_bytes: int | None = None
     cdc: ChangeData | None = None
+    delete_when: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

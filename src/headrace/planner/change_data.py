@@ -24,16 +24,17 @@ EDITS: dict[str, tuple[Kind, str]] = {
     "apply_as_truncates": ("forward", _FROM_NOW_ON),
     "tracked columns": ("forward", _FROM_NOW_ON),
     "ignore_null_updates": ("forward", _FROM_NOW_ON),
+    "delete_when": ("forward", "rows that come from now on follow the new one, and what is stored the former one"),
     "keep_deletes": ("safe", "deletes are remembered for another time from now on"),
 }
 _OF_HISTORY = ("start_column", "end_column", "tracked columns")
 
 
 def change_facts(project: Project, query: Query) -> dict[str, Any]:
-    """Return how the rows of `query` are applied as changes; empty where they are not."""
+    """Return how the rows of `query` are applied as changes, or when one is deleted; empty where neither is so."""
     cdc = query.cdc
     if cdc is None:
-        return {}
+        return {} if query.delete_when is None else {"delete_when": query.delete_when}
     facts: dict[str, Any] = {
         "keys": list(cdc.keys),
         "sequence type": options_of(project, query, cdc).sequence_type,
@@ -56,13 +57,13 @@ def change_facts(project: Project, query: Query) -> dict[str, Any]:
 def compare_changes(before: QueryForm, now: QueryForm) -> Iterator[PlanDifference]:
     """Yield what differs in how changes are applied."""
     old, new = before.changes, now.changes
-    if bool(old) != bool(new):
+    if ("keys" in old) != ("keys" in new):
         yield PlanDifference(
             verdict="rebuild",
             about="cdc",
             part="what the rows are",
-            before="changes of a table" if old else "rows of the result",
-            now="changes of a table" if new else "rows of the result",
+            before="changes of a table" if "keys" in old else "rows of the result",
+            now="changes of a table" if "keys" in new else "rows of the result",
             why=_REBUILT,
         )
         return
@@ -74,8 +75,8 @@ def compare_changes(before: QueryForm, now: QueryForm) -> Iterator[PlanDifferenc
             continue  # Those without a history have none.
         yield PlanDifference(
             verdict=verdict,
-            about=f"cdc {option}",
-            part=f"cdc, {option}",
+            about=option if option == "delete_when" else f"cdc {option}",
+            part=option if option == "delete_when" else f"cdc, {option}",
             before=text_of(old.get(option)),
             now=text_of(new.get(option)),
             why=why,

@@ -54,10 +54,12 @@ _CLOCK_BEGINS = 1_704_067_200_000
 
 
 def _stand_in(project: Project, query: Query, home: Path, key: tuple[str, ...]) -> Sink:
-    """Return a table in memory; one in a file of SQLite, where changes are applied to it."""
-    if query.cdc is None:
+    """Return a table in memory; one in a file of SQLite, where rows are deleted."""
+    if query.cdc is None and query.delete_when is None:
         return Kept(key=key)
-    table: Sink = registry.connector("sink", "sqlite")(path=str(home / "result.db"), table="result")
+    table: Sink = registry.connector("sink", "sqlite")(path=str(home / "result.db"), table="result", key=key)
+    if query.cdc is None:
+        return table
     assert table.changes is not None, "SQLite applies changes"
     return table.changes.bind(options_of(project, query, query.cdc))
 

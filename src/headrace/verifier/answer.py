@@ -217,6 +217,12 @@ class BatchQuery:
         never started, to learn from the plan what Spark does with late rows; and to the prefix, whose plan then gets a
         filter below or above those operators.
         """
+        answer, condition = self._answer(), self.query.delete_when
+        if condition is None:
+            return answer
+        return replace(answer, frame=answer.frame.where(f"NOT coalesce(({condition}), false)"))
+
+    def _answer(self) -> BatchAnswer:
         query, prefix, spark = self.query, self.prefix, self.spark
         if query.cdc is not None:
             frame = build_result(self.project, query, spark, partial(prefix.read, spark, dated=False)).frame

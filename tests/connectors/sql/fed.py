@@ -193,8 +193,7 @@ class LifeWithoutSpark(Life):
                 if staged:
                     store._has_staged = True
                     return stage_partitions(store.stage, frame)
-                table, bad = store.stage.sift(frame.whole)
-                return Content(table=table, bad=tuple(bad))
+                return cast(Content, store.stage.content(frame.whole))
 
         store.compute = compute
         return writer
@@ -210,11 +209,11 @@ def stage_partitions(stage: Stage, frame: Rows) -> Content:
     """Let a task stage each partition, as `Stage.compute_large` has it: rows of one key come to one task, sorted."""
     tables = [frame.whole] if stage.clustered or stage.dialect.most_parts is not None else list(frame.partitions)
     if stage.key and (stage.dialect.wants_sorted or stage.clustered):
-        tables = [table.sort_by([(name, "ascending") for name in stage.sorted_by]) for table in tables]
-    names = [f"c{at}" for at in range(len(stage.columns))]
+        tables = [table.sort_by([(name, "ascending") for name in stage.key]) for table in tables]
+    names = [f"c{at}" for at in range(len(stage.names))]
     batches = [stage.stage(iter(table.rename_columns(names).to_batches())) for table in tables if table.num_rows]
     reports = [line for staged in batches for report in staged for line in report["report"].to_pylist()]
-    return join_reports(reports, frame.whole.slice(0, 0))
+    return join_reports(reports, frame.whole.slice(0, 0).select([column.name for column in stage.columns]))
 
 
 def as_arrow(rows: Sequence[Row]) -> pa.Table:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,8 @@ from headrace.errors import HeadraceError
 from services import MariaDbServer
 from tests.servers import home_of, unavailable
 
-from .databases import Database, database
+from .databases import EVERY_WITHOUT_SPARK, Database, database
+from .fed import LifeWithoutSpark
 
 __all__ = ["database"]
 
@@ -558,3 +559,16 @@ def test_the_directory_of_a_sqlite_file_is_made(tmp_path: Path) -> None:
     database = Database("sqlite", str(tmp_path / "new" / "deep" / "result.db"))
     prepared(database, tmp_path, Claim(database="sqlite", create=()))
     assert Path(database.place).exists()
+
+
+@pytest.mark.parametrize("database", EVERY_WITHOUT_SPARK, indirect=True)
+def test_a_table_whose_columns_take_no_null_can_go_back(database: Database, tmp_path: Path) -> None:
+    """Of a new key it is kept that there was no row."""
+    name = "VARCHAR(60) COLLATE utf8mb4_nopad_bin" if database.kind == "mariadb" else "TEXT"
+    database.query(f"CREATE TABLE result (name {name} PRIMARY KEY, total BIGINT NOT NULL)")
+    life = LifeWithoutSpark(cast(Any, None), tmp_path, database, options={"rewindable": "1 day"})
+    writer = life.begin()
+    for batch, rows in enumerate([[("a", 1)], [("a", 2), ("b", 3)]]):
+        writer(life.frame(rows), batch)
+    life.sink.rewind.go_back(life.run, 0, cast(Any, None))
+    assert life.rows() == [("a", 1)]

@@ -18,7 +18,7 @@ from .changed import Change, ChangeLife, change_options
 from .databases import EVERY_WITHOUT_SPARK, Database, database
 
 __all__ = ["database"]
-pytestmark = pytest.mark.parametrize("database", EVERY_WITHOUT_SPARK, indirect=True)
+DATABASES = pytest.mark.parametrize("database", EVERY_WITHOUT_SPARK, indirect=True)
 TEXT = {"sqlite": "TEXT", "postgres": "TEXT", "mariadb": "VARCHAR(60) COLLATE utf8mb4_nopad_bin"}
 LONG = {**TEXT, "mariadb": "LONGTEXT COLLATE utf8mb4_nopad_bin"}
 NO_DELETE = {
@@ -37,7 +37,7 @@ NO_DELETE = {
 }
 
 
-def life(database: Database, home: Path, *, scd_type: Any = 1, ends: str = "", **options: Any) -> ChangeLife:
+def life(database: Database, home: Path, *, scd_type: Any = 1, more: str = "", **options: Any) -> ChangeLife:
     """A life whose table was made by hand: a city is neither NULL nor 'bad', and a note has three characters."""
     text, long = TEXT[database.kind], LONG[database.kind]
     own = '"__START_AT" BIGINT, "__END_AT" BIGINT, PRIMARY KEY (id, "__START_AT")'
@@ -45,7 +45,7 @@ def life(database: Database, home: Path, *, scd_type: Any = 1, ends: str = "", *
         own = f'"__ORDER" {long}, "__OLDER" {long}, PRIMARY KEY (id)'
     note = "VARCHAR(3)" if database.kind == "postgres" else text
     checks = f"city {text} NOT NULL CHECK (city <> 'bad'), note {note} CHECK (length(note) <= 3)"
-    database.query(f"CREATE TABLE result (id BIGINT NOT NULL, {checks}, {own}){ends}")
+    database.query(f"CREATE TABLE result (id BIGINT NOT NULL, {checks}, {own}{more})")
     return ChangeLife(
         cast(Any, None),
         home,
@@ -148,6 +148,7 @@ BY_PATH = [
 ]
 
 
+@DATABASES
 @pytest.mark.parametrize(("case", "staged"), BY_PATH)
 def test_a_change_that_the_database_refuses_is_named_or_quarantined(
     database: Database, tmp_path: Path, case: Case, staged: bool
@@ -180,6 +181,7 @@ def test_a_change_that_the_database_refuses_is_named_or_quarantined(
     assert refused.rows() == before
 
 
+@DATABASES
 def test_what_is_refused_counts_as_if_it_had_not_come(database: Database, tmp_path: Path) -> None:
     """An older change that comes later is applied, and what is sent again is not quarantined again."""
     refused = life(database, tmp_path, on_bad_row="quarantine")
@@ -193,6 +195,7 @@ def test_what_is_refused_counts_as_if_it_had_not_come(database: Database, tmp_pa
     assert refused.counts[1] == ChangeCounts()
 
 
+@DATABASES
 def test_a_refused_part_of_a_history_is_quarantined_once(database: Database, tmp_path: Path) -> None:
     refused = life(database, tmp_path, scd_type=2, on_bad_row="quarantine")
     for batch, change in enumerate((upsert(1, 1, "x"), upsert(3, 1, "bad"), upsert(5, 1, "y"), upsert(7, 1, "z"))):
@@ -202,18 +205,35 @@ def test_a_refused_part_of_a_history_is_quarantined_once(database: Database, tmp
     assert [bad for _, _, bad in database.batches()] == [0, 1, 1, 0]
 
 
-def test_a_value_that_no_change_has_sent_is_quarantined(database: Database, tmp_path: Path) -> None:
+WHOLE, GAP = upsert(1, 1, "x", "abc"), upsert(3, 1, "y", lacks=("note",))
+CUTS = {
+    "one batch": [[WHOLE, Change("delete", 2, 2, 1), GAP]],
+    "a delete in its batch": [[WHOLE], [Change("delete", 2, 2, 1), GAP]],
+    "a delete before its batch": [[WHOLE, Change("delete", 2, 2, 1)], [GAP]],
+    "a truncate in its batch": [[WHOLE], [Change("truncate", 2, 2), GAP]],
+    "sent again": [[WHOLE, Change("delete", 2, 2, 1), GAP], [Change("delete", 2, 2, 1), GAP]],
+}
+
+
+@DATABASES
+@pytest.mark.parametrize("batches", CUTS.values(), ids=CUTS)
+def test_a_row_of_which_no_change_has_sent_a_value_is_quarantined(
+    database: Database, tmp_path: Path, batches: Sequence[Sequence[Change]]
+) -> None:
+    """However the changes are cut, the copy has no row of the key until a change sends all of it."""
     ordered = life(database, tmp_path, on_bad_row="quarantine")
     ordered.change_options = change_options(refuses_gaps=True)
-    gap = upsert(3, 1, "y", lacks=("note",))
-    ordered.resume(0)(ordered.frame([gap, upsert(2, 2, "whole", "abc")]), 0)
+    for batch, changes in enumerate(batches):
+        ordered.resume(batch)(ordered.frame([*changes, upsert(3, 2, "whole", "abc")]), batch)
     assert ordered.rows() == [(2, "whole", "abc")]
     [(reason, values)] = database.query("SELECT reason, row_values FROM _headrace_quarantine")
     assert (reason, json.loads(values)["id"]) == ("a value that its change leaves out is not in the table", 1)
-    ordered.resume(1)(ordered.frame([upsert(4, 1, "z", "abc"), upsert(5, 1, "w", lacks=("note",))]), 1)
+    after = [upsert(4, 1, "z", "abc"), upsert(5, 1, "w", lacks=("note",))]
+    ordered.resume(len(batches))(ordered.frame(after), len(batches))
     assert ordered.rows() == [(1, "w", "abc"), (2, "whole", "abc")]
 
 
+@DATABASES
 def test_few_refused_changes_among_many_are_found_without_trying_each(database: Database, tmp_path: Path) -> None:
     refused = life(database, tmp_path, on_bad_row="quarantine")
     writer = refused.resume(0)
@@ -234,3 +254,33 @@ def test_few_refused_changes_among_many_are_found_without_trying_each(database: 
     assert len(tried) < 60
     assert database.query("SELECT count(*) FROM result") == [(1_998,)]
     assert database.batches() == [(0, 1_998, 2)]
+
+
+OWN = '"__ORDER" TEXT, "__OLDER" TEXT'
+TABLES = {
+    "no order of the rows": ("id BIGINT PRIMARY KEY, city TEXT, note TEXT", False, "HR406", "no column '__ORDER'"),
+    "no column of the result": (f"id BIGINT PRIMARY KEY, city TEXT, {OWN}", False, "HR406", "no column 'note'"),
+    "no index on the keys": (f"id BIGINT, city TEXT, note TEXT, {OWN}", False, "HR406", "unique index on (id)"),
+    "rows of another program": (
+        f"id BIGINT PRIMARY KEY, city TEXT, note TEXT, {OWN}",
+        True,
+        "HR407",
+        "already holds rows that no query wrote",
+    ),
+}
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.plain
+@pytest.mark.parametrize(("columns", "has_rows", "code", "words"), TABLES.values(), ids=TABLES)
+def test_a_table_that_cannot_take_changes_is_refused_before_the_start(
+    database: Database, tmp_path: Path, columns: str, has_rows: bool, code: str, words: str
+) -> None:
+    database.query(f"CREATE TABLE result ({columns})")
+    if has_rows:
+        database.query("INSERT INTO result (id, city) VALUES (1, 'x')")
+    refused = ChangeLife(cast(Any, None), tmp_path, database)
+    findings = list(refused.sink.check_connection(refused.frame([]), refused.run))
+    assert [finding.code for finding in findings if words in finding.what] == [code], findings
+    with pytest.raises(SinkError, match=code):
+        refused.resume(0)

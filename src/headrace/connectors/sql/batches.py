@@ -106,7 +106,7 @@ class SqlStore(BatchStore[Content]):
             raise
 
     def _commit(self, rows: Content, batch: int, admit: Admission) -> None:
-        self.dialect.attach(self._connect(), (*rows.parts, *rows.bad_parts))
+        self.dialect.attach(self._connect(), rows.all_parts)
         try:
             self._transact(rows, batch, admit)
         except self.dialect.errors as error:
@@ -238,6 +238,7 @@ class SqlStore(BatchStore[Content]):
         if self.stage.quarantines:
             bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
+        self._delete(connection, content)
         if self._is_refused:
             writer = self._writer(connection, awaits=not self._has_waited)
             refused = quarantine.add(batch, writer.write(content))
@@ -247,6 +248,18 @@ class SqlStore(BatchStore[Content]):
         if content.parts:
             self.dialect.merge(connection, self._target, content.parts)
         return content.rows, bad
+
+    def _delete(self, connection: Connection, content: Content) -> None:
+        """Delete the rows whose keys the batch says; those that are not there are no fault."""
+        dialect, sources = self.dialect, []
+        for part in content.deleted_parts:
+            dialect.require_whole(connection, part)
+            sources.append(dialect.part_source(part))
+        if content.deleted is not None and content.deleted.num_rows:
+            sources.append(dialect.hold_keys(connection, self.name, self.table.key_columns, content.deleted))
+        for source in sources:
+            names = dialect.identifiers(self.table.key)
+            run(connection, dialect.delete_from(self.name, self.table.key, f"SELECT {names} FROM {source}"))
 
     def _before(self) -> BeforeImages:
         seconds = self.rewindable_seconds

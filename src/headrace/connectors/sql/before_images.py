@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from headrace.connectors.sql.dialect import WriteTarget
 from headrace.connectors.sql.result_table import ResultTable
 from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import (
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["batch", "correction", "rewind", "repair"]
 STEP, THERE = f"{OWN_PREFIX}step", f"{OWN_PREFIX}there"
-_KEYS = f"{OWN_PREFIX}keys"
 _NUMBER = f"{OWN_PREFIX}number"
 # Steps that are looked at after each batch, whether they are older than what is kept.
 _PURGED_AT_ONCE = 100
@@ -104,20 +102,17 @@ class BeforeImages(OwnLines):
     def keep_content(self, step: int, content: Content, *, is_new: bool = False) -> None:
         """Keep the rows that have the keys of `content`. is_new: none has, or the table will refuse them."""
         self.keep_keys(step, content.table, is_new=is_new)
-        for part in content.parts:
+        if content.deleted is not None:
+            self.keep_keys(step, content.deleted)
+        for part in (*content.parts, *content.deleted_parts):
             self.keep_from(step, self.dialect.part_source(part), is_new=is_new)
 
     def keep_keys(self, step: int, rows: pa.Table, *, is_new: bool = False) -> None:
         """Keep the rows that have the keys of a few `rows`."""
         if not rows.num_rows:
             return
-        keys = WriteTarget(table=_KEYS, columns=self.result.key_columns, key=(), replaces=False)
-        names = self.dialect.identifiers(keys.names)
-        table = self.quote(self.table)
-        self.run(self.dialect.create_temporary(_KEYS, f"SELECT {names} FROM {table} WHERE 1 = 0"))
-        self.run(f"DELETE FROM {_KEYS}")
-        self.dialect.write(self.connection, keys, rows.select(list(keys.names)))
-        self.keep_from(step, _KEYS, is_new=is_new)
+        held = self.dialect.hold_keys(self.connection, self.table, self.result.key_columns, rows)
+        self.keep_from(step, held, is_new=is_new)
 
     def keep_from(self, step: int, source: str, *, is_new: bool = False) -> None:
         """Keep the rows that have the keys of `source`, a table."""

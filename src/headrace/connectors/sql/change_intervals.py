@@ -49,16 +49,13 @@ class IntervalMerge(ChangeMerge):
     def _remember(self, source: str) -> int:
         """Remember the changes that are new; return how many."""
         memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
-        [(before,)] = memory.select(f"SELECT COUNT(*) FROM {source}")
         is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
         orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]
         is_there += f"AND d.{BATCH} >= 0 AND {orders[0]} = {orders[1]})"
-        [(remembered,)] = memory.select(f"SELECT COUNT(*) FROM {source} AS g WHERE {is_there}")
-        memory.run(
+        return memory.run(
             f"INSERT INTO {memory.quoted} ({names}, {BATCH}) SELECT {names}, ? FROM {source} AS g WHERE NOT {is_there}",
             self.batch,
         )
-        return int(before) - int(remembered)
 
     def _make_intervals(self) -> None:
         """Make the intervals of the keys that were touched, each with whether the result has it as it is."""
@@ -94,14 +91,13 @@ class IntervalMerge(ChangeMerge):
         compared = f"SELECT {names}, LAG({OPERATION}) OVER {window} AS former{before} FROM ({last}) AS last_ones"
         begins = f"CASE WHEN former IS NULL OR former <> {OPERATION} OR ({OPERATION} = 'upsert' AND NOT ({same})) "
         begins = f"SELECT {names}, {begins} THEN 1 ELSE 0 END AS begins FROM ({compared}) AS compared"
-        numbered = f"SELECT {names}, SUM(begins) OVER {running} AS turn FROM ({begins}) AS begun"
-        within = f"PARTITION BY {key}, turn {order}"
-        ended = (
-            f"SELECT {names}, turn, ROW_NUMBER() OVER ({within} DESC) AS place, "
-            f"FIRST_VALUE({SEQUENCE}) OVER ({within}) AS begun FROM ({numbered}) AS numbered"
-        )
-        whole = f"SELECT {names}, begun, LEAD(begun) OVER (PARTITION BY {key} ORDER BY turn) AS ended "
-        whole += f"FROM ({ended}) AS ended_ones WHERE place = 1"
+        # One window for all, so that the changes are sorted once. Of an interval the first and the last change stay.
+        followed = f"SELECT {names}, begins, LEAD(begins) OVER {window} AS is_last, LEAD({SEQUENCE}) OVER {window} "
+        followed += f"AS ended FROM ({begins}) AS begun"
+        kept = f"SELECT {names}, begins, COALESCE(is_last, 1) AS is_last, ended, LAG({SEQUENCE}) OVER {window} "
+        kept += f"AS first_one FROM ({followed}) AS followed_ones WHERE begins = 1 OR COALESCE(is_last, 1) = 1"
+        whole = f"SELECT {names}, CASE WHEN begins = 1 THEN {SEQUENCE} ELSE first_one END AS begun, ended "
+        whole += f"FROM ({kept}) AS kept WHERE is_last = 1"
         start, end = map(quote, (self.form.options.start_column, self.form.options.end_column))
         pairs = [(f"n.{name}", f"r.{name}") for name in others] + [("n.ended", f"r.{end}")]
         unchanged = " AND ".join(dialect.same_value(*pair) for pair in pairs)

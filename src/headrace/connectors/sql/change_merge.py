@@ -213,7 +213,7 @@ class RowMerge(ChangeMerge):
         return f"t.{self.dialect.quote(self.form.options.older_column)}"
 
     def _refuse_lacking(self) -> None:
-        """Take out the rows that lack a value, or end the batch."""
+        """Let rows that lack a value be deletes, or end the batch."""
         lacking = f"{_MERGED} WHERE {_LACKS} = 1"
         if self.on_bad is None or not self.form.options.refuses_gaps:
             self.require_values(lacking)
@@ -221,7 +221,8 @@ class RowMerge(ChangeMerge):
         shown = ", ".join(map(self.dialect.select_expression, self.table.columns))
         rows = self.memory.select(f"SELECT {shown} FROM {lacking}")
         self.on_bad(BadRow(_LACKING_REASON, dict(zip(self.table.names, row, strict=True))) for row in rows)
-        self.memory.run(f"DELETE FROM {lacking}")
+        # The row before was deleted, perhaps by a change that is folded into this one.
+        self.memory.run(f"UPDATE {_MERGED} SET {ACTION} = {DELETE} WHERE {_LACKS} = 1")
 
     def _write_merged(self) -> Counter[int]:
         memory, dialect = self.memory, self.dialect

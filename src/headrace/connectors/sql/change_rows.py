@@ -16,7 +16,7 @@ from headrace.connectors.sql.limits import split_invalid
 from headrace.connectors.sql.staging import Content, GivenChanges, RowError, Stage
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, columns, flatten
-from headrace.contract import CHANGE_COLUMN, ChangeOptions
+from headrace.contract import CHANGE_COLUMN, DELETE_COLUMN, ChangeOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,11 +84,13 @@ def text_column(name: str) -> ResultColumn:
     return ResultColumn(name, "text", StringType())
 
 
-def table_schema(options: ChangeOptions, schema: StructType) -> StructType:
-    """Return the columns of the table for a frame with the column `CHANGE_COLUMN`."""
+def table_schema(options: ChangeOptions | None, schema: StructType) -> StructType:
+    """Return the columns of the table for a frame, perhaps with the column `CHANGE_COLUMN` or `DELETE_COLUMN`."""
     from pyspark.sql.types import StructType
 
-    fields = [field for field in schema.fields if field.name != CHANGE_COLUMN]
+    fields = [field for field in schema.fields if field.name not in (CHANGE_COLUMN, DELETE_COLUMN)]
+    if options is None:
+        return StructType(fields)
     if options.scd_type == 2:
         added = [_field(name, options.sequence_type) for name in (options.start_column, options.end_column)]
     else:
@@ -121,10 +123,6 @@ class ChangeStage(Stage):
     form: ChangeForm
 
     @property
-    def sorted_by(self) -> tuple[str, ...]:
-        return (*self.key, ORDER)
-
-    @property
     def keeps_keys_whole(self) -> bool:
         return False
 
@@ -144,9 +142,12 @@ class ChangeStage(Stage):
         added = frame.select(*names, *[own[column.name].alias(column.name) for column in self.form.own])
         return flatten(added, self.columns)
 
+    def arrange(self, frame: DataFrame) -> DataFrame:
+        # The text of an order is longer than what it is made of: it is made behind the shuffle.
+        return self.flat(self.cluster(frame))
+
     def content(self, table: pa.Table) -> Content:
-        ordered = table.sort_by([(name, "ascending") for name in self.sorted_by])
-        content = self._accept(ordered)
+        content = self._accept(table.sort_by([(name, "ascending") for name in self.key]))
         if content.bad and not self.quarantines:
             raise RowError(content.bad[0])
         return replace(content, table=self._fold(content.table))
@@ -184,14 +185,14 @@ class ChangeStage(Stage):
             table = _replace(table, OLDER, lambda values: _without(values, deletes))
         table, bad = split_invalid(table, self.columns, self.limits)
         older = self._gaps(table)
-        has_gaps = any(text is not None for text in older)
-        if has_gaps:
-            table = _replace(table, OLDER, lambda values: pa.chunked_array([pa.array(older, pa.string())]))
-        changes = GivenChanges(given, tuple(zip(orders, sequences, strict=True)), has_gaps)
+        if older:
+            texts = pa.array([older.get(at) for at in range(table.num_rows)], pa.string())
+            table = _replace(table, OLDER, lambda values: pa.chunked_array([texts]))
+        changes = GivenChanges(given, tuple(zip(orders, sequences, strict=True)), bool(older))
         return Content(table=table, bad=tuple(bad), changes=changes)
 
-    def _gaps(self, table: pa.Table) -> list[str | None]:
-        """Return, for each change, the columns without a value."""
+    def _gaps(self, table: pa.Table) -> dict[int, str]:
+        """Return the columns without a value, by the places of the changes that lack them."""
         import pyarrow.compute as pc
 
         gaps: dict[int, dict[str, str]] = {}
@@ -203,7 +204,7 @@ class ChangeStage(Stage):
             for column in self.form.others:
                 for at in pc.indices_nonzero(pc.and_(upserts, pc.is_null(table.column(column.name)))).to_pylist():
                     gaps.setdefault(at, {})[column_mark(column.name)] = ""
-        return [json.dumps(gaps[at]) if at in gaps else None for at in range(table.num_rows)]
+        return {at: json.dumps(marks) for at, marks in gaps.items()}
 
     def _fold(self, table: pa.Table) -> pa.Table:
         """Return one change for each key of a sorted table: the newest, with what older ones say in its gaps."""
@@ -213,16 +214,20 @@ class ChangeStage(Stage):
 
         if self.form.has_intervals or table.num_rows < 2:
             return table
+        table = table.combine_chunks()
         begins = _key_begins(table, self.key)
         starts = np.flatnonzero(begins)
         ends = np.append(starts[1:], table.num_rows) - 1
+        runs = pa.table({"run": np.cumsum(begins), ORDER: table.column(ORDER)})
+        turn = pc.sort_indices(runs, sort_keys=[("run", "ascending"), (ORDER, "ascending")])
+        if table.column(OLDER).null_count == table.num_rows:
+            return table.take(turn.take(pa.array(ends)))
+        table = table.take(turn)
         older = {
             at: json.loads(table.column(OLDER)[at].as_py())
             for at in pc.indices_nonzero(pc.is_valid(table.column(OLDER))).to_pylist()
         }
         folded = table.take(pa.array(ends))
-        if not older:
-            return folded
         newest: list[dict[str, str]] = [{} for _ in ends]
         deletes = pc.equal(folded.column(OPERATION), "delete").to_numpy(zero_copy_only=False)
         deleted = pc.equal(table.column(OPERATION), "delete").to_numpy(zero_copy_only=False)

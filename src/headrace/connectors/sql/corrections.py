@@ -66,7 +66,7 @@ class TableCorrections(SinkTable, SinkCorrections):
                     _transact(ledger, table, content, correction, before, transaction, keeps=self.rewindable)
                 finally:
                     with suppress(*dialect.errors):
-                        dialect.drop_staged(connection, [part.name for part in (*content.parts, *content.bad_parts)])
+                        dialect.drop_staged(connection, [part.name for part in content.all_parts])
         except RowError as error:
             fix = f"{error.fix}; or set on_bad_row to quarantine"
             fix += "" if late is None else "; the late rows can also be exported: --export"
@@ -110,7 +110,7 @@ def _transact(
     gone = rows(deletes, key, dialect.forms)
     same = " AND ".join(f"{dialect.quote(column.name)} = {dialect.placeholder}" for column in key)
     target = table.target(replaces=True)
-    dialect.attach(connection, (*content.parts, *content.bad_parts))
+    dialect.attach(connection, content.all_parts)
     context.on_boundary("before-transaction", batch)
     with transaction.begin(connection, dialect):
         epoch = ledger.epoch(lock=True)

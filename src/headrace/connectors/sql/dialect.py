@@ -96,6 +96,8 @@ class Stager(Protocol):
         """Remove the table, as far as that is possible."""
 
 
+# The temporary table of keys of a batch.
+_KEYS = "_headrace_keys"
 # Rows that are fetched at once when a table is read back.
 FETCHED_ROWS = 50_000
 
@@ -345,6 +347,15 @@ class Dialect(ABC):
 
     # ------------------------------------------------------------------------------------------------------- rows
 
+    def hold_keys(self, connection: Connection, table: str, key: tuple[ResultColumn, ...], given: pa.Table) -> str:
+        """Write the keys of a few rows of a table into a temporary one, and return its name."""
+        held = WriteTarget(table=_KEYS, columns=key, key=(), replaces=False)
+        source = f"SELECT {self.identifiers(held.names)} FROM {self.quote(table)} WHERE 1 = 0"
+        run(connection, self.create_temporary(_KEYS, source))
+        run(connection, f"DELETE FROM {_KEYS}")
+        self.write(connection, held, given.select(list(held.names)))
+        return _KEYS
+
     def write(self, connection: Connection, target: WriteTarget, table: pa.Table) -> None:
         """Write the few rows of `table` in as few round trips as there can be; raises StageError if not all come in."""
         self.write_rows(connection, target, rows(table, target.columns, self.forms))
@@ -450,5 +461,8 @@ def rows_of(connection: Connection, statement: str, values: Sequence[Any] = ()) 
     yield from cursor.fetchall()
 
 
-def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> None:
-    connection.cursor().execute(statement, tuple(values))
+def run(connection: Connection, statement: str, values: Sequence[Any] = ()) -> int:
+    """Run a statement; returns how many rows it has written, where it writes rows."""
+    cursor = connection.cursor()
+    cursor.execute(statement, tuple(values))
+    return int(cursor.rowcount)

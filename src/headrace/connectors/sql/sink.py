@@ -61,7 +61,7 @@ class DatabaseSink(contract.Sink):
     """
 
     facts: ClassVar[contract.SinkFacts] = contract.SinkFacts(
-        modes=frozenset(contract.OUTPUT_MODES), transactional=True, idempotent=True
+        modes=frozenset(contract.OUTPUT_MODES), transactional=True, idempotent=True, deletes=True
     )
     longest_name: ClassVar[tuple[int, str] | None] = None
     table: str
@@ -179,7 +179,7 @@ class DatabaseSink(contract.Sink):
             dialect,
             context,
         )
-        quarantines = self.on_bad_row == "quarantine"
+        quarantines, deletes = self.on_bad_row == "quarantine", contract.DELETE_COLUMN in frame.columns
         stage = Stage(
             dialect=dialect,
             prefix=staging_prefix(context, ready.epoch),
@@ -188,10 +188,11 @@ class DatabaseSink(contract.Sink):
             limits=ready.limits,
             # A plain INSERT is refused by the database if a row has the key of another.
             clustered=bool(ready.table.key)
-            and (quarantines or (context.mode == "update" and not dialect.detects_duplicates)),
+            and (quarantines or deletes or (context.mode == "update" and not dialect.detects_duplicates)),
             quarantines=quarantines,
             driver_rows=dialect.driver_rows,
             widest=ready.widest,
+            deletes=deletes,
         )
         store = SqlStore(
             dialect=dialect,
@@ -210,7 +211,7 @@ class DatabaseSink(contract.Sink):
 
     def _table_schema(self, frame: DataFrame) -> StructType:
         """Return the columns of the table."""
-        return frame.schema if self.applies is None else table_schema(self.applies, frame.schema)
+        return table_schema(self.applies, frame.schema)
 
     @property
     def changes(self) -> TableChanges:

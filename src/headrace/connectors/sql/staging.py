@@ -21,7 +21,7 @@ from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable,
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, mark_shared_keys, split_invalid
 from headrace.connectors.sql.types import ResultColumn, flatten
-from headrace.contract import SinkContext
+from headrace.contract import DELETE_COLUMN, SinkContext
 from headrace.spark.plans.analysed import analysed_plan
 from headrace.spark.plans.plan_text import is_clustered, shuffled_bytes
 
@@ -81,7 +81,8 @@ class Stage:
     not take are quarantined; else the first one ends the batch. driver_rows: up to so many rows a partition come
     through the driver. turn: whose rows these are, where an attempt may outlive its batch: one of two attempts of a
     task, or one on a machine that was not heard of for a while. widest: how many bytes of values one statement may
-    hold, so that a partition with more is staged; None: any number.
+    hold, so that a partition with more is staged; None: any number. deletes: each row says in `DELETE_COLUMN` whether
+    that of its key is deleted.
     """
 
     dialect: Dialect
@@ -94,15 +95,12 @@ class Stage:
     driver_rows: int
     widest: int | None = None
     turn: Turn | None = None
+    deletes: bool = False
 
     @property
     def names(self) -> list[str]:
-        return [column.name for column in self.columns]
-
-    @property
-    def sorted_by(self) -> tuple[str, ...]:
-        """The columns by which a partition is sorted."""
-        return self.key
+        """The columns of a flat frame."""
+        return [*(column.name for column in self.columns), *([DELETE_COLUMN] if self.deletes else [])]
 
     @property
     def keeps_keys_whole(self) -> bool:
@@ -110,8 +108,8 @@ class Stage:
         return self.clustered
 
     def flat(self, frame: DataFrame) -> DataFrame:
-        """Return the frame with `columns` alone, nested values as JSON."""
-        return flatten(frame, self.columns)
+        """Return the frame with nested values as JSON."""
+        return flatten(frame, self.columns, also=self.names[len(self.columns) :])
 
     def reads_little(self, frame: DataFrame) -> bool:
         """Whether a batch is tiny, by the sizes of its files or of the shuffles before it."""
@@ -145,21 +143,29 @@ class Stage:
                 return whole
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        frame = self.flat(frame)
+        frame = self.arrange(frame)
         empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         # Spark's mapInArrow takes no column with a dot in its name.
-        frame = frame.toDF(*[f"c{at}" for at in range(len(self.columns))])
-        key = [f"c{at}" for at, column in enumerate(self.columns) if column.name in self.key]
-        if self.clustered and not is_clustered(frame, key):
+        frame = frame.toDF(*[f"c{at}" for at in range(len(self.names))])
+        # On this machine alone, no attempt outlives its batch.
+        task = replace(self, turn=None) if local else self
+        reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
+        return join_reports(reports, empty.select([column.name for column in self.columns]))
+
+    def arrange(self, frame: DataFrame) -> DataFrame:
+        """Return the flat frame in the partitions and in the order in which its rows are staged."""
+        return self.cluster(self.flat(frame))
+
+    def cluster(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with the rows of one key in one partition, and each partition sorted, where it must be."""
+        key = [f"`{name}`" for name in self.names if name in self.key]
+        if self.clustered and not is_clustered(frame, self.key):
             frame = frame.repartition(*key)
         if self.dialect.most_parts is not None:
             frame = frame.coalesce(self.dialect.most_parts)
         if self.key and (self.dialect.wants_sorted or self.clustered):
-            frame = frame.sortWithinPartitions(*[f"c{self.names.index(name)}" for name in self.sorted_by])
-        # On this machine alone, no attempt outlives its batch.
-        task = replace(self, turn=None) if local else self
-        reports = frame.mapInArrow(task.stage, "report BINARY").toArrow().column("report").to_pylist()
-        return join_reports(reports, empty)
+            frame = frame.sortWithinPartitions(*[f"`{name}`" for name in self.key])
+        return frame
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write one partition and report it: its content, or why it could not be written, pickled."""
@@ -171,8 +177,17 @@ class Stage:
 
     def content(self, table: pa.Table) -> Content:
         """Return what of a whole batch is written by the driver; raises RowError."""
-        table, bad = self.sift(table)
-        return Content(table=table, bad=tuple(bad))
+        return self._content(*self.sift(table))
+
+    def _content(self, table: pa.Table, bad: Sequence[BadRow]) -> Content:
+        """Return rows with the keys of those that are deleted apart."""
+        import pyarrow.compute as pc
+
+        if not self.deletes:
+            return Content(table=table, bad=tuple(bad))
+        is_deleted = table.column(DELETE_COLUMN)
+        rows = table.filter(pc.invert(is_deleted)).drop_columns([DELETE_COLUMN])
+        return Content(table=rows, bad=tuple(bad), deleted=table.filter(is_deleted).select(list(self.key)))
 
     def sift(self, table: pa.Table) -> tuple[pa.Table, list[BadRow]]:
         """Return the rows of a whole batch that the table takes, and those that it does not; raises RowError."""
@@ -217,7 +232,7 @@ class Stage:
             if self.clustered:
                 good, doubled = self._split_doubles(good)
                 bad += doubled
-            yield Content(table=good, bad=tuple(bad))
+            yield self._content(good, bad)
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Yield the partition in tables of bounded size; rows of one key stay together where they must."""
@@ -252,8 +267,9 @@ class _Writing:
     def __init__(self, stage: Stage, name: str) -> None:
         self.stage = stage
         self.name = name
-        self.rows = self.bytes = self.bad_rows = 0
+        self.rows = self.bytes = self.bad_rows = self.deleted_rows = 0
         self.held: list[pa.Table] = []
+        self.held_deleted: list[pa.Table] = []
         self.held_bad: list[BadRow] = []
         self.changes = GivenChanges()
         self.open: dict[str, Stager] = {}
@@ -278,6 +294,14 @@ class _Writing:
             values = {"reason": [row.reason for row in self.held_bad], "row_values": list(map(row_text, self.held_bad))}
             self._stager(f"{self.name}_bad", columns).add(pa.table(values))
             self.held_bad = []
+        if content.deleted is not None:
+            self.deleted_rows += content.deleted.num_rows
+            self.held_deleted.append(content.deleted)
+        if self.deleted_rows > self.stage.driver_rows:
+            key = [column for column in self.stage.columns if column.name in self.stage.key]
+            for table in self.held_deleted:
+                self._stager(f"{self.name}_deleted", key).add(table.select([column.name for column in key]))
+            self.held_deleted = []
 
     def _stager(self, name: str, columns: Sequence[ResultColumn]) -> Stager:
         if name not in self.open:
@@ -294,6 +318,7 @@ class _Writing:
             self._staged_tables(self.name, self.rows),
             self._staged_tables(f"{self.name}_bad", self.bad_rows),
         )
+        deleted_parts = self._staged_tables(f"{self.name}_deleted", self.deleted_rows)
         self.open = {}
         if not self.held:
             return None
@@ -302,6 +327,8 @@ class _Writing:
             parts=parts,
             bad=tuple(self.held_bad),
             bad_parts=bad_parts,
+            deleted=pa.concat_tables(self.held_deleted) if self.held_deleted else None,
+            deleted_parts=deleted_parts,
             changes=self.changes,
         )
 
@@ -357,17 +384,29 @@ class GivenChanges:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """A batch's rows: those that came to the driver, the staging tables of the others, and the rows quarantined."""
+    """A batch's rows: those that came to the driver, the staging tables of the others, and the rows quarantined.
+
+    deleted, deleted_parts: the keys of the rows that are deleted.
+    """
 
     table: pa.Table
     parts: tuple[StagedTable, ...] = ()
     bad: tuple[BadRow, ...] = ()
     bad_parts: tuple[StagedTable, ...] = ()
+    deleted: pa.Table | None = None
+    deleted_parts: tuple[StagedTable, ...] = ()
     changes: GivenChanges = GivenChanges()
 
     @property
     def rows(self) -> int:
-        return int(self.table.num_rows) + sum(part.rows for part in self.parts)
+        """How many rows are written, or deleted."""
+        deleted = 0 if self.deleted is None else int(self.deleted.num_rows)
+        return int(self.table.num_rows) + deleted + sum(part.rows for part in (*self.parts, *self.deleted_parts))
+
+    @property
+    def all_parts(self) -> tuple[StagedTable, ...]:
+        """All staging tables."""
+        return (*self.parts, *self.bad_parts, *self.deleted_parts)
 
 
 class RowError(Exception):
@@ -391,11 +430,14 @@ def join_reports(reports: Iterable[bytes], empty: pa.Table) -> Content:
         if fault := next((content for content in contents if isinstance(content, kind)), None):
             raise fault
     tables = [content.table for content in contents if content.table.num_rows]
+    deleted = [content.deleted for content in contents if content.deleted is not None]
     return Content(
         table=pa.concat_tables(tables) if tables else empty,
         parts=tuple(part for content in contents for part in content.parts),
         bad=tuple(row for content in contents for row in content.bad),
         bad_parts=tuple(part for content in contents for part in content.bad_parts),
+        deleted=pa.concat_tables(deleted) if deleted else None,
+        deleted_parts=tuple(part for content in contents for part in content.deleted_parts),
         changes=sum((content.changes for content in contents), GivenChanges()),
     )
 

@@ -228,9 +228,9 @@ class OwnLines:
     def count_rows(self, table: str) -> int:
         return int(self.select(f"SELECT COUNT(*) FROM {self.quote(table)}")[0][0])
 
-    def run(self, statement: str, *values: object) -> None:
-        """Run a statement; question marks stand for the values."""
-        run(self.connection, self.dialect.own(statement) if values else statement, values)
+    def run(self, statement: str, *values: object) -> int:
+        """Run a statement, whose question marks stand for the values; returns how many rows it has written."""
+        return run(self.connection, self.dialect.own(statement) if values else statement, values)
 
     def enter(self, table: OwnTable, *values: object) -> None:
         self.run(table.insert, *values)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.connectors.exactly_once import Admitted, KeptLine
+from headrace.connectors.sql.change_rows import table_schema
 from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.sink_table import SinkTable
@@ -28,7 +29,7 @@ class TableAdoption(SinkTable, SinkAdoption):
     """A table that another program has written: its rows, and the line by which they are the query's."""
 
     def foreign_rows(self, frame: DataFrame, context: SinkContext) -> tuple[Held, ...]:
-        table = result_table(self.table, self.key, frame.schema, context)
+        table = result_table(self.table, self.key, table_schema(None, frame.schema), context)
         with self.open_ledger(context) as ledger:
             table = table.with_real_name(ledger)
             is_kept = not TABLES.missing_columns(ledger.connection, ledger.dialect)
@@ -37,7 +38,7 @@ class TableAdoption(SinkTable, SinkAdoption):
             return (Held(count=ledger.count_rows(table.name), what=f"rows of table '{table.name}' in {self.system}"),)
 
     def take_over(self, frame: DataFrame, context: SinkContext, batch: int | None) -> None:
-        table = result_table(self.table, self.key, frame.schema, context)
+        table = result_table(self.table, self.key, table_schema(None, frame.schema), context)
         line = watermark = None
         if batch is not None:
             planned = planned_batch(Checkpoint(context.checkpoint), batch)
@@ -52,7 +53,7 @@ class TableAdoption(SinkTable, SinkAdoption):
                 return
             _require_fit(ledger, table, self.system, owner)
             _require_free(ledger)
-            ledger.own(frame.schema.json())
+            ledger.own(table_schema(None, frame.schema).json())
             if line is not None:
                 # Which of the rows that batch has written is not known.
                 ledger.add(Admitted(line, watermark), epoch=ledger.epoch(), rows=0, quarantined=0)

@@ -92,8 +92,8 @@ _UNFIT = {
 }
 
 
-def flatten(frame: DataFrame, result_columns: Sequence[ResultColumn]) -> DataFrame:
-    """`frame` with nested values as JSON text; the same frame where there are none."""
+def flatten(frame: DataFrame, result_columns: Sequence[ResultColumn], also: Sequence[str] = ()) -> DataFrame:
+    """`frame` with nested values as JSON text, and the columns `also`; the same frame where there are none."""
     from pyspark.sql import functions as F
 
     if all(column.kind != "json" for column in result_columns):
@@ -104,7 +104,8 @@ def flatten(frame: DataFrame, result_columns: Sequence[ResultColumn]) -> DataFra
             if column.kind == "json"
             else F.col(f"`{column.name}`")
             for column in result_columns
-        ]
+        ],
+        *also,
     )
 
 
