@@ -19,7 +19,9 @@ def draw(markdown: str) -> str:
 
 
 def _svg(text: str) -> str:
-    return _chart(text) if text.startswith("xychart-beta") else _graph(text)
+    drawn = _chart(text) if text.startswith("xychart-beta") else _graph(text)
+    # Markdown takes <svg> for a part of a paragraph, which a browser ends inside of the drawing.
+    return drawn and f"<div>\n{drawn}</div>\n"
 
 
 def _chart(text: str) -> str:

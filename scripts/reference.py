@@ -42,7 +42,7 @@ _PATHS = ("ProjectPath", "SchemaOrFile")
 # The classes whose members stand below the function that returns them.
 MEMBERS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
     "change": (results.Change, ("plan", "apply", "status", "resume", "undo", "discard")),
-    "running": (results.RunningApplications, ("stop", "pause", "resume", "restart", "follow")),
+    "running": (results.RunningApplications, ("stop", "pause", "resume", "restart", "deploy", "follow")),
 }
 KINDS: tuple[registry.ConnectorKind, ...] = ("source", "sink")
 

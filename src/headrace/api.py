@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace import results
     from headrace.changes.adopt import PlannedIs
     from headrace.contract import Observer
+    from headrace.control.board import Board
     from headrace.generations.changes import Choice
     from headrace.runner.stop import StopRequest
     from headrace.starter.request import Reached
@@ -105,6 +106,7 @@ def run(
     accept_forward: bool = False,
     verify_every: float | None = None,
     verify_parts: int = 1,
+    watch: bool = False,
 ) -> results.RunResult:
     """Run queries until they end or are asked to stop.
 
@@ -119,6 +121,7 @@ def run(
         accept_forward: Whether a query resumes after a change that affects only new rows, as with `on_change: forward`.
         verify_every: Verify the queries that have made batches, each time after so many seconds.
         verify_parts: Verify one of so many parts of the keys each time, in turn.
+        watch: Whether each save of the project's files is deployed to this run.
 
     Returns:
         How each query ended.
@@ -129,11 +132,14 @@ def run(
         PlatformError: Spark or the storage cannot be used.
         CheckpointError: The checkpoint of a query cannot be read or does not fit it.
     """
+    from headrace.control.board import Board
+    from headrace.control.deploys import DeployRequest
     from headrace.runner.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
+    board = Board()
     if verify_every is not None:
-        reporter = _with_verdicts(project, reporter, verify_every, verify_parts)
+        reporter = _with_verdicts(project, board, reporter, verify_every, verify_parts)
 
     if accept_forward:
         accepting = {name: replace(query, on_change="forward") for name, query in project.queries.items()}
@@ -146,11 +152,13 @@ def run(
         reporter=reporter,
         reached=reached,
         stop=stop,
+        board=board,
         write_late=write_late_rows,
+        watch=DeployRequest(accept_forward=accept_forward) if watch else None,
     )
 
 
-def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, parts: int) -> Observer:
+def _with_verdicts(project: Project, board: Board, reporter: Observer | None, seconds: float, parts: int) -> Observer:
     """Add an observer that verifies the queries during their run."""
     from headrace.export.observers import Observers
     from headrace.verifier.periodic import PeriodicVerifier
@@ -159,7 +167,7 @@ def _with_verdicts(project: Project, reporter: Observer | None, seconds: float, 
     observers = Observers(*([] if reporter is None else [reporter]))
 
     def verify(query: str, spark: SparkSession, scope: RowScope) -> results.Verdict:
-        return proved(project, query, spark=spark, scope=scope)
+        return proved(board.projects.get(query, project), query, spark=spark, scope=scope)
 
     observers.add(
         PeriodicVerifier(seconds, verify, partial(_record_and_publish, project), observers.report, parts=parts)
@@ -652,7 +660,7 @@ def start(
 
 @judge_arguments
 def running(project: Project) -> results.RunningApplications:
-    """Find the running applications of a project, in any process, to stop, control and follow them.
+    """Find the running applications of a project, in any process, to stop, control, change and follow them.
 
     Its methods look for applications when they are called, and raise HeadraceError (HR850) if none takes the order.
 
@@ -667,7 +675,7 @@ def running(project: Project) -> results.RunningApplications:
     """
     from headrace.control.client import RunningApplications
 
-    return RunningApplications(project.local_storage)
+    return RunningApplications(project.local_storage, project)
 
 
 @judge_arguments

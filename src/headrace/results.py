@@ -26,6 +26,8 @@ from headrace.contract import QueryState as QueryState
 from headrace.control.board import OrderAnswer as OrderAnswer
 from headrace.control.board import RunResult as RunResult
 from headrace.control.client import RunningApplications as RunningApplications
+from headrace.control.deploys import DeployResult as DeployResult
+from headrace.control.deploys import DeployStep as DeployStep
 from headrace.generations.changes import ChangeStatus as ChangeStatus
 from headrace.generations.inspect_checkpoint import Inspected as Inspected
 from headrace.generations.inspect_checkpoint import StoredStatus as StoredStatus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -549,3 +550,14 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
     assert (
         rows(database, "SELECT name FROM sqlite_master WHERE name LIKE '_headrace_before__%' AND type = 'table'") == []
     )
+
+
+def test_the_ledger_as_the_page_asks_it_has_no_batch_that_was_taken_back(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "write-into-a-database.md"
+    [statement] = re.findall(r"```sql\n(SELECT _headrace_ledger.*?)```", page.read_text(), re.DOTALL)
+    project = made(tmp_path / "p")
+    seen = [sorted(line[1] for line in rows(project.root / "out.db", statement))]
+    for change in (hr.rewind(project, "totals", to_batch=1), hr.reset(project, "totals", result="drop")):
+        change.apply()
+        seen.append(sorted(line[1] for line in rows(project.root / "out.db", statement)))
+    assert seen == [[0, 1, 2], [0, 1], []]

@@ -25,7 +25,7 @@ from headrace.testing.conformance import SourceConformance
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.python_source.tickets import SimpleTickets, Tickets
 from tests.connectors.socket.lines import LineServer
-from tests.connectors.suites import only
+from tests.connectors.suites import further_but, only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +56,7 @@ class TestFiles(SourceConformance):
         land(home, f"step {step} 100%+é%20.json", record(step), record(step + 10))
 
 
+@further_but("fit", "prefix_reads")
 class TestFilesThatSetAside(TestFiles):
     def make(self, home: Path) -> Files:
         return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, on_bad_row="quarantine")
@@ -157,6 +158,7 @@ class TestTickets(SourceConformance):
         land(home, f"{step}.txt", *(f"ticket {step} {number}" for number in range(3)))
 
 
+@further_but("without_commit")
 class TestSimpleTickets(TestTickets):
     def make(self, home: Path) -> Python:
         return Python(source=SimpleTickets, options={"home": str(home)}, replayable=True)

@@ -30,6 +30,7 @@ from headrace.generations.processes import birth
 from headrace.runner.stop import StopRequest
 from headrace.runner.supervise import controlled
 from tests.registered import layout_in
+from tests.waiting import until
 
 pytestmark = pytest.mark.plain
 
@@ -144,9 +145,7 @@ def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
         asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
         for each in asking:
             each.start()
-        until = time.monotonic() + 20
-        while len(told) < len(asking) - 1 and time.monotonic() < until:
-            time.sleep(0.01)
+        until("word to all but the first", lambda: len(told) == len(asking) - 1, pause=0.01)
         assert request
         assert not request.now
         board.close()
@@ -179,14 +178,15 @@ def test_connections_that_ask_nothing_keep_nobody_out(
             elif silent != "idle" and at % 10 == 0:
                 each.sendall(b'{"do": "follow"}\n')
         assert [found.pid for found in applications(tmp_path)[0]] == [os.getpid()]
-        while silent.startswith("follows") and not server.is_followed:
-            time.sleep(0.01)
-        until = time.monotonic() + 30
-        while server.is_followed or any(thread.name == "control of one" for thread in threading.enumerate()):
+        until("follower", lambda: not silent.startswith("follows") or server.is_followed, pause=0.01)
+
+        def are_let_go() -> bool:
             # More than the kernel holds for somebody who does not read.
             server.publish("batch", {"text": "x" * 100_000})
-            assert time.monotonic() < until, "they are let go"
-            time.sleep(0.01)
+            served = any(thread.name == "control of one" for thread in threading.enumerate())
+            return not server.is_followed and not served
+
+        until("end of the connections", are_let_go, pause=0.01)
 
 
 def test_the_socket_outlives_a_process_without_a_file_to_open(tmp_path: Path, board: Board) -> None:
@@ -236,10 +236,8 @@ def test_a_process_is_stopped_once_however_many_stops_there_are(tmp_path: Path) 
         assert running.stdout.readline() == "runs\n"
         logs = [tmp_path / f"{number}.log" for number in range(3)]
         stops = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log.open("wb")) for log in logs]
-        until = time.monotonic() + 60
         # The one that came first waits silently.
-        while sum(bool(log.read_text()) for log in logs) < 2 and time.monotonic() < until:
-            time.sleep(0.1)
+        until("word to two of them", lambda: sum(bool(log.read_text()) for log in logs) == 2)
         already = f"process {running.pid} is already stopping; waiting for its end\n"
         time.sleep(1.0)
         assert sorted(log.read_text() for log in logs) == ["", already, already]
@@ -337,9 +335,7 @@ def test_status_follows_the_application_to_its_end(
     with serving(tmp_path / ".headrace", board, Orders()) as server:
 
         def happen() -> None:
-            until = time.monotonic() + 20
-            while not server.is_followed and time.monotonic() < until:
-                time.sleep(0.01)
+            until("follower", lambda: server.is_followed, pause=0.01)
             server.publish("batch", {"query": "totals", "batch": 7})
             server.publish("note", noted)
             server.close()

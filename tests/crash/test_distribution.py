@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from tests.connectors.sql.databases import Database
 from tests.crash.monitoring import committed_files
 from tests.crash.scenes import ClusterScene
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import land
 from tests.servers import Topics
 from tests.waiting import until
@@ -215,36 +215,58 @@ def scene(
         found.stop_cluster()
 
 
-@pytest.mark.capability("CLUSTER-04")
-def test_whatever_goes_wrong_on_a_cluster_each_sink_is_exact(scene: Scene, sessions: Sessions) -> None:
-    driver = scene.start("submit", "--target", "cluster")
-    # Tasks fail, and are tried again.
+def tasks_fail(scene: Scene) -> None:
+    """They are tried again."""
     scene.land(FAILS)
     scene.wait()
-    # One is slow, which shows beside others that are not the first of their process, and is tried at the other worker.
+
+
+def a_task_is_slow(scene: Scene) -> None:
+    """It shows next to others that are not the first of their process, and is tried at the other worker."""
     scene.land(SLOW)
     scene.happens(QUERIES, SLOW, attempt=1)
     scene.wait()
-    # What is shuffled is lost between map and reduce.
+
+
+def what_is_shuffled_is_lost(scene: Scene) -> None:
+    """An executor is killed between map and reduce."""
     scene.land(HOLDS)
     scene.happens(["totals"], HOLDS)
     (scene.root / "go").touch()
     os.kill(scene.executors()[0], signal.SIGKILL)
     scene.wait()
-    # A machine is cut off, given up, and there again.
+
+
+def a_machine_is_cut_off(scene: Scene) -> None:
+    """It is given up, and there again: its workers of Python live on, and write what is not asked for any more."""
     scene.land(LOST)
     scene.happens(QUERIES, LOST)
-    # Its workers of Python live on, and write what nobody asks for any more.
     before = scene.executors()
     os.kill(before[0], signal.SIGSTOP)
     until("executor in its place", lambda: bool(set(scene.executors()) - set(before)))
     with suppress(ProcessLookupError):
         os.kill(before[0], signal.SIGCONT)
     scene.wait()
+
+
+EVENTS = {
+    "tasks and a shuffle are lost": (tasks_fail, what_is_shuffled_is_lost),
+    "all that may happen": (tasks_fail, a_task_is_slow, what_is_shuffled_is_lost, a_machine_is_cut_off),
+}
+
+
+@pytest.mark.capability("CLUSTER-04")
+@pytest.mark.parametrize("events", rounds(EVENTS))
+def test_whatever_goes_wrong_on_a_cluster_each_sink_is_exact(scene: Scene, sessions: Sessions, events: str) -> None:
+    driver = scene.start("submit", "--target", "cluster")
+    for happens in EVENTS[events]:
+        happens(scene)
     for name in WORKERS:
         # A whole worker is lost in mid-batch.
+        for mark in scene.root.glob(f"*-{SLOW}-*"):
+            mark.unlink()
         scene.land(SLOW)
-        time.sleep(0.5)
+        scene.happens(QUERIES, SLOW)
         scene.kill_daemon(name)
         scene.wait()
         scene.start_cluster()

@@ -12,6 +12,7 @@ import pytest
 from headrace.api import load, run, status, verify
 from tests.crash.drivers import MOMENTS, Driver, KillAt, Moment, moments
 from tests.registered import layout_in
+from tests.waiting import until
 
 from . import monitoring
 
@@ -30,6 +31,16 @@ def assert_prefix(root: Path) -> int:
     files = monitoring.committed_files(root, len(batches) - 1)
     assert monitoring.stored(root) == monitoring.counted(root, files)
     return len(batches)
+
+
+def await_batches(driver: Driver, offsets: Path, count: int) -> None:
+    """Wait until so many batches are planned."""
+
+    def are_planned() -> bool:
+        assert driver.process.poll() is None
+        return len(list(offsets.glob("[0-9]*"))) >= count
+
+    until(f"{count} batches", are_planned, pause=0.01)
 
 
 # The first batch, whose transaction makes the table, and three that follow others.
@@ -51,9 +62,7 @@ def test_kills_at_random_moments_leave_a_prefix_each_time(tmp_path: Path, spark:
     for life in moments(20260301, KILLS, longest=1.5):
         planned = len(list(offsets.glob("[0-9]*")))
         driver = Driver(root)
-        while len(list(offsets.glob("[0-9]*"))) <= planned + 1:
-            assert driver.process.poll() is None
-            time.sleep(0.01)
+        await_batches(driver, offsets, planned + 2)
         time.sleep(life)
         driver.kill()
         assert assert_prefix(root) > 0

@@ -82,12 +82,18 @@ class Family:
 
     def await_word(self, word: str, *, asked_by: Family | None = None) -> None:
         """Wait until it says `word`; `asked_by` waits for that as well, and is not to end before."""
-        ends = time.monotonic() + 120
-        while word not in self.said():
+
+        def is_said() -> bool:
+            if word in self.said():
+                return True
             assert self.process.poll() is None, self.said()
             assert asked_by is None or asked_by.process.poll() is None, asked_by.said()
-            assert time.monotonic() < ends, self.stacks() + ("" if asked_by is None else asked_by.said())
-            time.sleep(0.1)
+            return False
+
+        try:
+            until(f"word {word!r}", is_said)
+        except AssertionError as error:
+            raise AssertionError(self.stacks() + ("" if asked_by is None else asked_by.said())) from error
 
     def gone(self, seconds: float = FEW_SECONDS) -> bool:
         ends = time.monotonic() + seconds
@@ -180,11 +186,8 @@ def test_a_stop_while_the_jvm_starts_leaves_no_process(
     script.write_text(SESSION.format(secret="sesame-4711"))
     started = Family("start", [str(script)], tmp_path)
     family.append(started)
-    ends = time.monotonic() + 120
-    while len(started.members()) < 2:
-        assert started.process.poll() is None, started.said()
-        assert time.monotonic() < ends, started.said()
-        time.sleep(0.01)
+    until("JVM", lambda: len(started.members()) >= 2 or started.process.poll() is not None, pause=0.01)
+    assert started.process.poll() is None, started.said()
     time.sleep(seconds)
     started.process.send_signal(number)
     assert started.gone(), started.stacks()
@@ -250,11 +253,8 @@ def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes_and_its_
     )
     run = Family("hang", ["-m", "headrace", "run", "-C", str(root), "--json"], tmp_path)
     family.append(run)
-    ends = time.monotonic() + 120
-    while not hung.exists():
-        assert run.process.poll() is None, run.said()
-        assert time.monotonic() < ends, run.said()
-        time.sleep(0.1)
+    until("hanging call", lambda: hung.exists() or run.process.poll() is not None)
+    assert run.process.poll() is None, run.said()
     run.process.send_signal(signal.SIGINT)
     run.await_word('"stopping"')
     run.process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def test_the_site_is_built_without_a_warning_and_has_every_page_and_drawing(tmp_
     for page in (ROOT / "docs").rglob("*.md"):
         html = (tmp_path / "site" / page.relative_to(ROOT / "docs")).with_suffix(".html").read_text(encoding="utf-8")
         assert "language-mermaid" not in html
+        assert not re.search(r"<p>\s*<svg", html), "a browser ends the paragraph inside of the drawing"
     assert "<polyline" in (tmp_path / "site" / "how-to" / "operate.html").read_text(encoding="utf-8")
     menu = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert 'href="reference/sinks/postgres.html"' in menu

@@ -78,6 +78,7 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
     home: Path, tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
+    assert_is_sound(home, hr.load(terminal.root), spark)
     typed = commands(home / "README.md")
     looks = {command.text: (home / command.expected).read_text() for command in typed if command.expected}
     terminal.enough = lambda: {text: terminal.type(text) for text in looks} == looks
@@ -91,12 +92,9 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
         assert {text: terminal.type(text) for text in looks} == looks
 
 
-@pytest.mark.parametrize("home", [pytest.param(home, id=home.name, marks=tier(home)) for home in HOMES])
-def test_the_check_finds_no_fault_and_the_guarantee_that_the_readme_tells(
-    home: Path, tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
-    result = hr.check(hr.load(terminal.root), spark=spark)
+def assert_is_sound(home: Path, project: hr.Project, spark: SparkSession) -> None:
+    """The check finds no fault, and the guarantee that the README names."""
+    result = hr.check(project, spark=spark)
     assert [str(finding) for finding in result.errors] == []
     assert all(finding.fix for finding in result.findings if finding.severity != "note")
     readme = (home / "README.md").read_text()

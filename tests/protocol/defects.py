@@ -37,8 +37,9 @@ from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, PlatformError
 from headrace.generations import identity, inspect_checkpoint, layout, lease, log, register
+from headrace.generations.facts import StartFacts
 from headrace.planner import verdict
-from headrace.starter import plan, rename, start
+from headrace.starter import plan, recovery, rename, start
 from headrace.storage import numbered
 from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3
@@ -301,7 +302,7 @@ def _every_create_is_the_first(let: Let) -> None:
 
 
 def _lost_batches_not_made_again(let: Let) -> None:
-    let(start, "plan_lost_batch", lambda facts: None)
+    let(start, "restore_lost_batch", lambda facts: None)
 
 
 def _lost_batches_planned_anew(let: Let) -> None:
@@ -526,7 +527,7 @@ def _plans_before_the_source_log(let: Let) -> None:
             log(*facts)
 
     let(restore, "restore_log", lambda *facts: waiting.append(facts))
-    let(start, "restore", ordered)
+    let(recovery, "restore", ordered)
 
 
 def _restored_over_its_commits(let: Let) -> None:
@@ -696,7 +697,53 @@ def _discard_of_the_result_in_use(let: Let) -> None:
 
 def _restored_over_half_a_change(let: Let) -> None:
     """A start makes lost batches again in a directory of which a change that was cut off has moved a part away."""
-    let(start, "cut_off", lambda *_: iter(()))
+    let(recovery, "cut_off", lambda *_: iter(()))
+
+
+def _restored_in_place(let: Let) -> None:
+    """The live directory itself is brought to the lost batch, and no record says so."""
+
+    def in_place(facts: StartFacts) -> Any:
+        try:
+            lost, _ = recovery._find_lost(facts)
+        except HeadraceError:
+            return None
+        if lost is not None:
+            restore.restore(facts.checkpoint, lost)
+        return lost
+
+    let(start, "restore_lost_batch", in_place)
+
+
+def _restored_directory_live_before_it_is_made(let: Let) -> None:
+    append = log.append
+
+    def early(folder: Any, query: str, record: log.LogRecord) -> log.LogRecord:
+        made = append(folder, query, record)
+        return append(folder, query, made.with_restored(made.live)) if record.restoring is not None else made
+
+    let(recovery, "append", early)
+
+
+def _restored_with_the_next_free_number(let: Let) -> None:
+    append = log.append
+
+    def free(folder: Any, query: str, record: log.LogRecord) -> log.LogRecord:
+        newest = log.read_log(folder)
+        return append(folder, query, record if newest is None else replace(record, number=newest.number))
+
+    let(recovery, "append", free)
+
+
+def _restored_without_the_live_one(let: Let) -> None:
+    """The record that a directory is restored leaves the one with the loss as the live one."""
+    let(log.LogRecord, "with_restored", lambda self, lost: replace(self, restoring=None))
+
+
+def _register_looks_for_the_new_name_alone(let: Let) -> None:
+    known = register.require_known
+    let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
+    let(layout, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
 
 
 # -------------------------------------------------------------------------------------------- the log and the mark
@@ -1054,6 +1101,11 @@ DEFECTS = (
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, None, "stops"),
     Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None, "stops"),
     Defect("lost batches are made again over half a change", _restored_over_half_a_change, None, "stops"),
+    Defect("lost batches are made again in the live directory", _restored_in_place, None, "losses"),
+    Defect("a directory is live before it is restored", _restored_directory_live_before_it_is_made, None, "losses"),
+    Defect("who restores takes the next free number", _restored_with_the_next_free_number, None, "stops"),
+    Defect("a restored directory is not the live one", _restored_without_the_live_one, 9, "losses"),
+    Defect("a lost register looks for the new name alone", _register_looks_for_the_new_name_alone, None, "registers"),
     Defect("a record of the register is overwritten", _register_overwritten, None, "registers"),
     Defect("the next free number of the register is taken", _next_free_number, None, "registers"),
     Defect("an unreadable record of the register is passed over", _unreadable_record_passed_over, None, "registers"),

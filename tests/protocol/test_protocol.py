@@ -22,7 +22,7 @@ from .__main__ import first_fault, main, world_of
 from .bucket import Bucket, FileSystem, Object, copied
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
-from .world import ABOUT, STOPS, Broken, Chances, Work, World
+from .world import ABOUT, STOPS, Chances, Work, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,7 +227,6 @@ def test_the_world_that_shows_a_defect_can_be_told(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.splitlines() == World(3).run().scheduler.trace
 
 
-@pytest.mark.xfail(strict=True, raises=Broken, reason="a directory that a crash left is taken before one that was used")
 def test_a_query_that_the_register_has_lost_gets_no_id_where_a_crash_has_left_a_directory() -> None:
     def leave(world: World) -> None:
         facts = json.dumps({"id": "0" * 32, "query": "q", "application": "a", "project": "model"})
@@ -237,7 +236,6 @@ def test_a_query_that_the_register_has_lost_gets_no_id_where_a_crash_has_left_a_
     start_without_its_entry(World(1, Chances(), kind=FileSystem), leave)
 
 
-@pytest.mark.xfail(strict=True, raises=Broken, reason="only a directory of the new name is looked for")
 def test_a_query_that_the_register_has_lost_gets_no_id_by_a_new_name() -> None:
     start_without_its_entry(World(1, Chances(), kind=FileSystem), lambda world: world.names["main"].append("qr"))
 

@@ -348,6 +348,8 @@ class World:
         self.scheduler.sleep(LEASE_SECONDS + 1.0)
         self.input.count = self.may.files
         for work in beside.split(", "):
+            if work == "restore":
+                self.lose_newest_batch("main")
             self.wait_for(self.begin("main", self._work(work), calm=True), 100.0)
         self.scheduler.sleep(400.0)
         self.end()
@@ -806,11 +808,10 @@ class World:
         try:
             running = starting.start_query(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         except HeadraceError as error:
-            is_cut_off = error.findings[0].code == "HR581"
-            if is_cut_off and is_alone and len(self.drivers) == begun and self._inside_data(bucket) != before:
-                self._broken(
-                    f"{process.name} was refused for a change that was cut off, and has changed the checkpoint"
-                )
+            after = self._inside_data(bucket)
+            is_changed = {key: after.get(key) for key in before} != before
+            if is_changed and is_alone and len(self.drivers) == begun and not self._has_restored(bucket):
+                self._broken(f"{process.name} was refused ({error.findings[0].code}), and has changed the checkpoint")
             raise
         if self._lacks is not None and bucket == "main":
             self._broken(f"{process.name} has begun though {self._lacks[0]} was lost")
@@ -832,6 +833,13 @@ class World:
         running.clean_up()
         if process is self.last:
             self._require_archived(bucket, running.layout)
+
+    def _has_restored(self, bucket: str) -> bool:
+        """Whether the live directory was made by a start, so that the one before it is gone."""
+        with self.scheduler.aside():
+            layout = layout_of(*self.declared(bucket))
+            record = log_of(layout)
+        return record is not None and record.live.made != 1 and layout.made_by.exists()
 
     def _session(self) -> Session:
         session, random = Session(self.scheduler, self.input), self.random
@@ -1314,6 +1322,7 @@ STOPS = (
     ("rebuild", "discard"),
     ("restore", "start"),
     ("restore", "reset, start"),
+    ("rebuild", "restore"),
 )
 # Of a query into Kafka.
 TOPIC_STOPS = (

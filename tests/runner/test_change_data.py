@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import headrace as hr
 from headrace.generations.layout import history_file
 from headrace.history import History
-from headrace.testing import Crash, evaluate, timeline
+from headrace.testing import Crash, evaluate, fuzz, timeline
 
 from .projects import land, rows
 
@@ -170,3 +170,22 @@ def test_a_timeline_of_changes_runs_through_a_crash(tmp_path: Path, spark: Spark
     assert sorted((row.id, row.name, row.city) for row in run_over.final) == [(1, "Ada", "Lyon"), (3, "Cy", "Bonn")]
     whole = evaluate(read, "copy", spark=spark, customers=[change for batch in BATCHES for change in batch])
     assert sorted((row.id, row.name, row.city) for row in whole) == [(1, "Ada", "Lyon"), (3, "Cy", "Bonn")]
+
+
+@pytest.mark.capability("CDC-06")
+def test_fuzz_cuts_and_reorders_changes_and_finds_one_table(tmp_path: Path, spark: SparkSession) -> None:
+    changes: list[Change] = [(key, "name", "Rome", "U", key) for key in range(1, 6)]
+    changes += [(1, None, None, "D", 7), (1, "older", "Oslo", "U", 6), (2, "newer", "Bern", "U", 8)]
+    first_batches: set[frozenset[int]] = set()
+    result = fuzz(
+        hr.load(project(tmp_path / "shop", [])),
+        "copy",
+        runs=2,
+        seed=7,
+        seconds=600,
+        spark=spark,
+        check=lambda run: first_batches.add(frozenset(row.id for row in run.steps[0])),
+        customers=changes,
+    )
+    assert (result.failure, result.unfit, result.compared) == ("", "", True), result.described()
+    assert len(first_batches) > 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from headrace.starter.running import Running
 from headrace.starter.start import start
 from tests.registered import layout_in
 from tests.servers import Topics
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +62,11 @@ def running(root: Path, query: str, spark: SparkSession) -> Iterator[Running]:
 
 
 def await_true(said: Callable[[], bool], running: Running) -> None:
-    ends = time.monotonic() + 60
-    while not said():
+    def is_so() -> bool:
         assert running.handle.exception() is None
-        assert time.monotonic() < ends, "nothing came"
-        time.sleep(0.05)
+        return said()
+
+    until("rows", is_so, pause=0.05)
 
 
 @pytest.mark.spark

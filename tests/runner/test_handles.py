@@ -16,11 +16,13 @@ from headrace.api import events, load, start_query, status, verify
 from headrace.cli import main
 from headrace.control.board import Order, Orders
 from headrace.errors import CheckFailed, Finding, HeadraceError, QueryFailed
+from headrace.generations.layout import log_of
+from headrace.generations.log import Directory, append
 from headrace.model.trigger import Restart
 from headrace.runner.supervise import run
 from tests.export.test_hooks import Receiver, receiving
 from tests.registered import layout_in
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 from .projects import land, rows, write_project
 from .test_run import FRUIT, TOTALS, Told
@@ -284,3 +286,20 @@ def test_a_session_with_another_clock_is_refused_before_the_start_and_one_of_ano
             assert application.wait().exit_code == 0
     finally:
         spark.conf.set(ZONE, zone)
+
+
+def test_a_driver_with_nothing_to_do_ends_once_another_process_has_changed_its_query(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    root = write_project(tmp_path / "p", RUNS_ON, batches=FRUIT)
+    project = load(root)
+    with hr.start(project, spark=spark) as application:
+        totals = application.get("totals")
+        eventually(lambda: [each["batchId"] for each in totals.recentProgress][:2] == [0, 1])
+        layout = layout_in(root / ".headrace", "totals")
+        record = log_of(layout)
+        assert record is not None
+        # As a start or a command does in another process while this one is stopped for longer than its lease.
+        append(layout.folder, "totals", replace(record, live=Directory(generation=2, made=2), following=3))
+        with pytest.raises(HeadraceError, match="HR409: another process has changed query 'totals'"):
+            totals.awaitTermination(PATIENCE_SECONDS)

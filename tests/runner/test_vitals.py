@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import headrace as hr
 from headrace.errors import Finding
 from headrace.runner import batch_records, vitals
+from tests.waiting import until
 
 from .projects import write_project
 
@@ -51,8 +51,6 @@ def test_a_first_batch_whose_tasks_end_one_after_another_is_not_silent(
     monkeypatch.setattr(batch_records, "LOOK_SECONDS", 0.1)
     root = write_project(tmp_path / "p", SLOW, batches=[[{"name": "apple", "amount": at} for at in range(12)]])
     with hr.start(hr.load(root), spark=spark) as application:
-        until = time.monotonic() + 120
-        while not application.get("names").lastProgress and time.monotonic() < until:
-            time.sleep(0.1)
+        until("first batch", lambda: bool(application.get("names").lastProgress))
     # Each time that a task has ended it begins again; once it does as Spark tells of the start.
     assert sum(after < before for before, after in pairwise(seen)) > 1, seen

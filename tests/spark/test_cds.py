@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from headrace.spark.jvm import cds, hadoop_files
 from headrace.spark.jvm.preconditions import Java, require_java
 from tests.servers import unavailable
+from tests.waiting import until
 
 MAKE = """
 import sys
@@ -248,7 +248,5 @@ def test_a_real_jvm_maps_the_archive_that_the_installation_made() -> None:
 
 
 def _appears(path: Path) -> Path:
-    end = time.monotonic() + 60
-    while not path.exists() and time.monotonic() < end:
-        time.sleep(0.02)
+    until(f"file {path.name}", path.exists, pause=0.02)
     return path

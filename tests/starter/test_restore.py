@@ -101,6 +101,9 @@ def test_lost_batches_are_planned_again(root: Path) -> None:
     project, query, layout = project_at(root)
     before = planned_batch(Checkpoint(layout.checkpoint), 2)
     lose(layout, 1, 2)
+    layout.manifest.write_text("{}\n")
+    (layout.quarantine / "in").mkdir(parents=True)
+    (layout.quarantine / "in" / "1.jsonl").write_text("{}\n")
     lost = restore_lost_batch(StartFacts.read(project, query))
     assert lost is not None
     [told] = recovery_findings(query, layout, [lost])
@@ -110,6 +113,7 @@ def test_lost_batches_are_planned_again(root: Path) -> None:
     assert "up to 2; the batches 1 to 2 are planned again" in told.what
     assert list(recovery_findings(query, layout, [])) == []
     restored = newest_of(layout)
+    assert (restored.manifest.read_text(), (restored.quarantine / "in" / "1.jsonl").read_text()) == ("{}\n", "{}\n")
     assert planned_batch(Checkpoint(restored.checkpoint), 2) == before
     assert not layout.home.exists()
     assert restore_lost_batch(StartFacts.read(project, query)) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import io
 import os
-import time
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from headrace.storage.store import forget, keep, silent
 from services import HdfsServer, S3Server
 from services.proxy import Proxy
 from tests.storage.stores import MemoryStore, memory_store, new_bucket
+from tests.waiting import until
 
 KINDS = [
     pytest.param("memory", marks=pytest.mark.plain),
@@ -336,10 +336,7 @@ def test_a_lease_is_renewed_while_its_process_lives(
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
     held = lease.take(root / "lease", "now")
     made.now_ms += int(lease.LEASE_SECONDS * 2000)
-    for _ in range(500):
-        if "/lease/000001.alive" in made.files:
-            break
-        time.sleep(0.01)
+    until("sign of life", lambda: "/lease/000001.alive" in made.files, pause=0.01)
     with pytest.raises(lease.LeaseHeld):
         lease.take(root / "lease", "other")
     held.release()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -28,6 +27,7 @@ from headrace.ui.server import ServedAddress
 from headrace.ui.verifying import Verifying
 from tests.registered import layout_in
 from tests.ui import made
+from tests.waiting import until
 
 pytestmark = pytest.mark.plain
 HERE = "http://127.0.0.1:8470"
@@ -273,11 +273,8 @@ def test_senders_are_counted_without_filling_the_memory(monkeypatch: pytest.Monk
 
 
 def eventually(look: Callable[[], dict[str, Any]], state: str) -> dict[str, Any]:
-    until = time.monotonic() + 20
-    while (found := look())["state"] != state:
-        assert time.monotonic() < until, found
-        time.sleep(0.02)
-    return found
+    until(f"look that is {state}", lambda: look()["state"] == state, pause=0.02)
+    return look()
 
 
 FAKE = """

@@ -25,16 +25,10 @@ from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
 from tests.runner.projects import land, write_project
 from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def wait_for(is_so: Callable[[], Any]) -> None:
-    ends = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
 
 
 @pytest.mark.spark
@@ -53,14 +47,14 @@ def test_the_verdict_is_in_the_history_while_the_query_runs_on(tmp_path: Path, s
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        wait_for(lambda: told.all(BatchRecord))
-        wait_for(lambda: verdict() == "equal")
+        eventually(lambda: told.all(BatchRecord))
+        eventually(lambda: verdict() == "equal")
         with sqlite3.connect(root / "out.db", timeout=30) as database:
             database.execute("UPDATE totals SET amount = 9 WHERE name = 'pear'")
         land(root, 2, [{"name": "apple", "amount": 5}])
-        wait_for(lambda: verdict() == "mismatch")
+        eventually(lambda: verdict() == "mismatch")
         land(root, 3, [{"name": "apple", "amount": 5}])
-        wait_for(lambda: any(finding.code == "HR712" for finding in told.all(Finding)))
+        eventually(lambda: any(finding.code == "HR712" for finding in told.all(Finding)))
     finally:
         stop.ask()
         thread.join()
@@ -112,7 +106,7 @@ def test_a_failure_of_verify_is_a_finding_and_the_next_one_is_tried(monkeypatch:
     verifying = verifier_of(monkeypatch, verify, findings)
     for count in (1, 2):
         verifying.progressed(RECORD)
-        wait_for(lambda count=count: len(findings) == count)  # type: ignore[misc]
+        eventually(lambda count=count: len(findings) == count)  # type: ignore[misc]
     verifying.close()
     assert tried == [RECORD.query] * 2
     assert {(finding.code, finding.severity) for finding in findings} == {("HR717", "warning")}
@@ -130,7 +124,7 @@ def test_each_look_takes_the_next_part_and_after_a_mismatch_all_rows(monkeypatch
     verifying = verifier_of(monkeypatch, verify, [], parts=3)
     for count in range(1, 11):
         verifying.progressed(RECORD)
-        wait_for(lambda count=count: len(looked) == count)  # type: ignore[misc]
+        eventually(lambda count=count: len(looked) == count)  # type: ignore[misc]
     verifying.close()
     first = looked[0].part
     assert first is not None

@@ -292,6 +292,7 @@ def test_sql_with_a_clause_and_a_bounded_table_is_verified(spark: SparkSession, 
     assert (verdict.state, verdict.rows_late, verdict.rows_actual) == ("late", 2, 4)
 
 
+@pytest.mark.long
 def test_rows_behind_a_python_function_over_partitions_are_proved_by_another_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

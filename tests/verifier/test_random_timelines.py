@@ -88,6 +88,7 @@ def test_late_rows_are_counted_as_a_simulation_counts_them(
     assert (verdict.state, verdict.rows_late) == ("late" if expected else "equal", expected)
 
 
+@pytest.mark.long
 @given(
     left=EMPTY_OR_FULL,
     right=EMPTY_OR_FULL,

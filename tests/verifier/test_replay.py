@@ -208,6 +208,7 @@ def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, root:
     assert late(project, "updated", spark=spark).count == 2
 
 
+@pytest.mark.long
 def test_a_batch_that_comes_between_stops_it(spark: SparkSession, root: Path) -> None:
     project = load(root)
     more = [[("13:05", "a")]]

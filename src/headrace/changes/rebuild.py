@@ -24,7 +24,7 @@ from headrace.generations.blame import commanded, reset_command
 from headrace.generations.changes import require_ended
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import QueryLayout, history_file
+from headrace.generations.layout import QueryLayout, history_file, log_of
 from headrace.generations.location import former_location, table_before, waiting_renames
 from headrace.generations.log import Directory, Kind, as_facts
 from headrace.history import History
@@ -225,11 +225,11 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             return replace(self._result("compared", self.record.live.generation), report=report)
         with self._stopped(self._wait):
             # What came while the query was still running.
-            made = Checkpoint(self._rebuilt.checkpoint)
-            verified = made.last_committed
+            verified = Checkpoint(self._rebuilt.checkpoint).last_committed
             if not catch_up(beside, self.query, spark, self._reporter):
                 return self._result("stopped", self.record.live.generation)
-            if made.last_committed != verified:
+            self._follow_restored()
+            if Checkpoint(self._rebuilt.checkpoint).last_committed != verified:
                 report = self._compared(beside, spark)
                 self._require_right(report)
             return replace(self._swapped(reached), report=report)
@@ -412,7 +412,14 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
     def _stopped(self, wait: bool) -> Iterator[None]:
         """Hold the right to run the query, so that nobody else does."""
         with self._locked(self._lock(wait)):
+            self._follow_restored()
             yield
+
+    def _follow_restored(self) -> None:
+        """Take over the record of a start that has restored a directory while the query ran."""
+        newest, record = log_of(self.live), self.record
+        if newest is not None and (newest.kind, newest.of) == (record.kind, record.of):
+            self.record, self.live = newest, replace(self.live.at(newest.live), head=newest.mark("start"))
 
     def _lock(self, wait: bool) -> DriverLock | None:
         while True:
@@ -471,7 +478,9 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _compared(self, beside: Project, spark: SparkSession) -> RebuildReport:
         """What is found of the rebuilt result, which the log keeps."""
+        self._follow_restored()
         report = self._report(beside, spark)
+        self._follow_restored()
         self._enter("building", facts={**self.record.facts, "report": report.as_dict()})
         return report
 

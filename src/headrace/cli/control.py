@@ -70,7 +70,7 @@ def restart(query: str, options: ProjectOptions) -> int:
     """Stop QUERY, and start it from its checkpoint.
 
     Its running batch finishes; a query that has failed is started too. The application keeps the files that it was
-    started with: to apply a change of the project, stop it and run it again.
+    read last: `headrace deploy` brings a change of the project to it.
     """
     return _order(lambda there: there.restart(query), query, options)
 

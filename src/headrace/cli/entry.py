@@ -25,6 +25,7 @@ from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
 from headrace.cli.control import pause, restart, resume, stop
+from headrace.cli.deploy import deploy
 from headrace.cli.doctor import doctor
 from headrace.cli.explain import completion, explain
 from headrace.cli.init import demo, init, schema
@@ -63,6 +64,7 @@ COMMANDS: tuple[click.Command, ...] = (
     plan,
     apply,
     run,
+    deploy,
     status,
     ui,
     stop,

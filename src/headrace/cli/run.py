@@ -51,6 +51,7 @@ def trigger_options(command: Callable[..., int]) -> Callable[..., int]:
     "--ui-port", type=click.IntRange(0, 65535), metavar="PORT", help="Its port, in place of 8470; 0: a free one."
 )
 @click.option("--verify-every", metavar="INTERVAL", help='Verify the results while they are written, as "1 hour".')
+@click.option("--watch", is_flag=True, help="Deploy each save of the project's files to this run, for development.")
 @click.option("--verify-parts", type=click.IntRange(1), metavar="N", help="Of their keys one of N parts each time.")
 @reads_project
 def run(
@@ -63,6 +64,7 @@ def run(
     ui_port: int | None,
     verify_every: str | None,
     verify_parts: int | None,
+    watch: bool,
     options: ProjectOptions,
 ) -> int:
     """Run the queries named, or all; 1 when one fails.
@@ -101,6 +103,7 @@ def run(
             accept_forward=accept_forward,
             verify_every=every,
             verify_parts=verify_parts or 1,
+            watch=watch,
         )
     view.summary(result)
     return result.exit_code

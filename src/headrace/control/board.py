@@ -16,7 +16,9 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from headrace.contract import Outcome
 from headrace.contract.observer import QueryState
+from headrace.control.deploys import DeployRequest, DeployResult
 from headrace.errors import EXIT_FENCED, EXIT_REFUSED, Finding, PlainData
+from headrace.model import Project
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class LiveStart:
 class Board:
     """The states of an application's queries; written by the thread that supervises them.
 
+    projects: by query, the one that it is declared in, as it runs.
     refreshed_at: by query, when each of its tables was computed last. due_at: by query that runs on, until when Spark
     should have reported a batch, or nothing to do. retries, retrying: how often the sink of each has tried a
     batch again in this application, and which ones do so now. beat_at: when the supervisor last came by.
@@ -43,6 +46,7 @@ class Board:
         self._states: dict[str, QueryState] = {}
         self._live: dict[str, LiveStart] = {}
         self._changed = threading.Condition()
+        self.projects: dict[str, Project] = {}
         self.refreshed_at: dict[str, Mapping[str, float]] = {}
         self.due_at: Mapping[str, float] = {}
         self.retries: dict[str, int] = {}
@@ -96,17 +100,20 @@ class Board:
         self.due_at, self.beat_at = due_at, time.monotonic()
 
 
-Verb: TypeAlias = Literal["stop", "pause", "resume", "restart"]
-VERBS: tuple[Verb, ...] = get_args(Verb)
+QueryVerb: TypeAlias = Literal["stop", "pause", "resume", "restart"]
+Verb: TypeAlias = Literal["stop", "pause", "resume", "restart", "deploy"]
+VERBS: tuple[QueryVerb, ...] = get_args(QueryVerb)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrderAnswer(PlainData):
-    """What became of an order: a sentence, and the finding where it was not done."""
+    """What became of an order: a sentence, and the finding where it was not done; of a deploy, its result."""
 
     derived: ClassVar[tuple[str, ...]] = ("done",)
+    optional: ClassVar[tuple[str, ...]] = ("deploy",)
     said: str = ""
     finding: Finding | None = None
+    deploy: DeployResult | None = None
 
     @property
     def done(self) -> bool:
@@ -115,11 +122,17 @@ class OrderAnswer(PlainData):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Order:
-    """What is to be done with a query, and who wants it; `answer` is there once it is done or cannot be."""
+    """What is to be done with a query, and who wants it; `answer` is there once it is done or cannot be.
+
+    project: the one whose code a query is to be started with; None: as it runs. deploy: of an order to deploy, which is
+    of no single query.
+    """
 
     verb: Verb
-    query: str
+    query: str = ""
     by: str = ""
+    project: Project | None = None
+    deploy: DeployRequest | None = None
     answer: Future[OrderAnswer] = field(default_factory=Future)
 
     def done(self, said: str) -> None:
@@ -131,6 +144,11 @@ class Order:
         """Answer why it is not done."""
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(finding=finding))
+
+    def deployed(self, result: DeployResult) -> None:
+        """Answer what a deploy has done."""
+        if not self.answer.done():
+            self.answer.set_result(OrderAnswer(deploy=result))
 
 
 class Orders:
@@ -170,7 +188,7 @@ def application_ended(query: str) -> Finding:
     """Return the finding that the application ended before the order."""
     return Finding(
         code="HR851",
-        what=f"the application has ended, and query '{query}' with it",
+        what="the application has ended" + (f", and query '{query}' with it" if query else ""),
         fix="see how it ended: headrace status",
     )
 

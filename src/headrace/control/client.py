@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.control.board import OrderAnswer, Verb, who
+from headrace.control.board import OrderAnswer, QueryVerb, who
+from headrace.control.deploys import DeployRequest, DeployResult, digest_value
 from headrace.control.server import ALREADY_STOPPING, clear, is_own, sockets
 from headrace.errors import Finding, HeadraceError
 from headrace.generations.processes import birth
 from headrace.generations.register import read_register
+from headrace.model import Project
 
 # A process that is gone refuses at once; one on a machine that is overloaded may take this long to answer.
 HELLO_SECONDS = 30.0
@@ -49,10 +52,19 @@ class RunningApplication:
     def alive(self) -> bool:
         return birth(self.pid) == self.birth
 
-    def order(self, verb: Verb, query: str) -> OrderAnswer:
+    def order(self, verb: QueryVerb, query: str) -> OrderAnswer:
         """Have an order carried out, however long that takes."""
-        lines = self._ask({"do": verb, "query": query, "by": who()})
-        plain = next(lines, None)
+        return self._order({"do": verb, "query": query, "by": who()})
+
+    def deploy(self, request: DeployRequest) -> DeployResult:
+        """Have a changed project brought to its queries, however long that takes."""
+        answer = self._order({"do": "deploy", "by": who(), **request.as_dict()})
+        if answer.finding is not None:
+            return DeployResult(findings=(answer.finding,), pid=self.pid)
+        return answer.deploy or DeployResult(pid=self.pid)
+
+    def _order(self, request: Mapping[str, Any]) -> OrderAnswer:
+        plain = next(self._ask(request), None)
         return OrderAnswer(finding=_gone(self.pid)) if plain is None else OrderAnswer.from_dict(plain)
 
     def stop(self, *, now: bool = False, notify: Callable[[str], None] | None = None) -> OrderAnswer:
@@ -90,8 +102,8 @@ class RunningApplications:
     What is done to one query is done in the application that runs it, which raises HeadraceError (HR850) if none does.
     """
 
-    def __init__(self, storage: Path) -> None:
-        self._storage = storage
+    def __init__(self, storage: Path, project: Project | None = None) -> None:
+        self._storage, self._project = storage, project
 
     def stop(
         self, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
@@ -119,9 +131,47 @@ class RunningApplications:
         """Stop `query` after its running batch and start it again as it was loaded: no change is read."""
         return find_running(self._storage, query)[0].order("restart", query)
 
+    def deploy(self, *, dry_run: bool = False, accept_forward: bool = False) -> list[DeployResult]:
+        """Bring the project's files, as they are now, to each application; queries that have not changed run on.
+
+        If one application refuses it, or cannot take it, no query stops, and the results say why.
+
+        Args:
+            dry_run: Whether to say only what a deploy would do.
+            accept_forward: Whether to accept changes that affect only new rows.
+
+        Returns:
+            What was done in each application.
+
+        Raises:
+            HeadraceError: None runs (HR850).
+        """
+        there, silent = _require_applications(self._storage)
+        results = [DeployResult(findings=(_no_answer(pid),), pid=pid) for pid in silent]
+        planned = _deploy_request(self._project, dry_run=True, accept_forward=accept_forward)
+        if dry_run or results or len(there) > 1:
+            results += [application.deploy(planned) for application in there]
+            if dry_run or not all(result.done for result in results):
+                return results
+        request = replace(planned, dry_run=False)
+        return [application.deploy(request) for application in there]
+
     def follow(self) -> Iterator[dict[str, Any]]:
         """Yield every event of the application that was started last, until it ends."""
         yield from find_running(self._storage)[-1].follow()
+
+
+def _deploy_request(project: Project | None, *, dry_run: bool, accept_forward: bool) -> DeployRequest:
+    """Return what is asked of an application, with digests of the variables as they are in this process."""
+    salt, loaded = secrets.token_hex(8), None if project is None else project.loaded
+    values = {} if loaded is None else loaded.variables
+    return DeployRequest(
+        dry_run=dry_run,
+        accept_forward=accept_forward,
+        target="" if project is None else project.target.name,
+        salt=salt,
+        variables={name: digest_value(salt, value) for name, value in values.items()},
+    )
 
 
 def _require_applications(storage: Path) -> tuple[list[RunningApplication], list[int]]:

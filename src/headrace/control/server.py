@@ -2,8 +2,8 @@
 
 One request for each connection, a line of JSON; each answer is a line of JSON. A client that asks nothing, or does not
 read, keeps no other client out. `hello` names the process and its queries,
-`stop` without a query stops the application, the other verbs are orders for a query, and `follow` gives every event
-until the end.
+`stop` without a query stops the application, `deploy` brings a changed project to it, the other verbs are orders for a
+query, and `follow` gives every event until the end.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.control.board import VERBS, Board, Order, OrderAnswer, Orders
+from headrace.control.deploys import DeployRequest
 from headrace.errors import Finding
 from headrace.generations.processes import birth
 from headrace.redaction import redacted
@@ -139,6 +140,14 @@ class ControlServer:
             _answer(connection, OrderAnswer(said=ALREADY_STOPPING if already else "stopping").as_dict())
             self._board.wait(lambda _: False)
             _answer(connection, OrderAnswer(said="the application has stopped").as_dict())
+        elif verb == "deploy":
+            try:
+                deploy = DeployRequest.from_dict(request)
+            except (TypeError, ValueError) as error:
+                _answer(connection, OrderAnswer(finding=_not_understood(str(error))).as_dict())
+                return
+            order = self._orders.give(Order(verb="deploy", by=by, deploy=deploy))
+            _answer(connection, order.answer.result().as_dict())
         elif verb in VERBS and isinstance(query, str):
             order = self._orders.give(Order(verb=verb, query=query, by=by))
             _answer(connection, order.answer.result().as_dict())

@@ -34,6 +34,7 @@ class Variables:
     secret_files: the files that some of them came from, as the project names them.
     may_lack: whether the project may lack variables of what works on data: sources, sinks, settings of Spark, hooks.
     lacking: what is wrong with settings and hooks, if they may lack theirs.
+    asked: the values of the variables that texts have named.
     """
 
     environ: Mapping[str, str]
@@ -46,6 +47,7 @@ class Variables:
     secret_files: dict[str, None] = field(default_factory=dict)
     may_lack: bool = False
     lacking: list[Finding] = field(default_factory=list)
+    asked: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, root: Path, environ: Mapping[str, str] | None = None, *, may_lack: bool = False) -> Variables:
@@ -100,6 +102,8 @@ class Variables:
             findings.append(Finding(code="HR104", what=message, fix=fix, where=where))
             return reference
         value = self.get(name)
+        if value is not None:
+            self.asked[name] = value
         if not value and has_default:
             return default
         if value is None:

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import threading
 import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -36,6 +38,19 @@ def send_code(project: Project, spark: SparkSession) -> None:
         return
     with _one_at_a_time:
         _send(contents, spark)
+
+
+def forget_code(modules: Iterable[ModuleType]) -> None:
+    """Forget modules that no query uses any more: their code, and that it is sent by value."""
+    from pyspark import cloudpickle
+
+    _files_imported_in_calls.cache_clear()
+    for module in modules:
+        # A module of the same name may have come in its place, whose name stays.
+        if sys.modules.get(module.__name__, module) is module:
+            sys.modules.pop(module.__name__, None)
+            with suppress(ValueError):  # It was never sent.
+                cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _send(contents: dict[str, bytes], spark: SparkSession) -> None:

@@ -54,7 +54,7 @@ def register_query(project: Project, query: Query) -> Entry:
         register, stands = _due_register(project)
         entry = find_entry(project.storage, register, query.name, query.renamed_from)
         if entry is None:
-            drawn, stands = with_new_query(project.storage, register, query.name), False
+            drawn, stands = with_new_query(project.storage, register, query.name, query.renamed_from), False
             if drawn is None:
                 continue
             register, entry = drawn, drawn.queries[query.name]

@@ -179,7 +179,7 @@ def layout_in(storage: Path, register: Register | None, query: str, former: Sequ
     """Return what `layout_named` does, by a register that was read."""
     entry = None if register is None else find_entry(storage, register, query, former)
     if entry is None and register is not None:
-        require_known(storage, register, query)
+        require_known(storage, register, query, former)
     return layout_of_entry(storage, query, entry)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,16 @@ def append(storage: Path, register: Register) -> bool:
         return numbered.create(storage / FOLDER, register.number + 1, facts)
 
 
-def with_new_query(storage: Path, register: Register, query: str) -> Register | None:
+def with_new_query(storage: Path, register: Register, query: str, former: Sequence[str] = ()) -> Register | None:
     """The register with a query that it does not know, whose directory is made; None: another process has done so.
 
     A directory that a crash has left before it was registered is taken. Raises CheckpointError where one of the query's
-    name was used and is not registered, and PlatformError.
+    name, or of a `former` one, was used and is not registered, and PlatformError.
     """
+    require_known(storage, register, query, former)
     for folder in _unregistered(storage, register, query):
-        if _is_used(folder):
-            if (read_register(storage) or register).number != register.number:
-                return None
-            raise _not_known(storage, folder, query)
+        if _is_used(folder):  # By now.
+            return None
         if (folder / QUERY_FILE).exists():
             _, entry, facts = _facts_in(folder)
             application = register.application if register.number else str(facts["application"])
@@ -105,9 +105,9 @@ def with_new_query(storage: Path, register: Register, query: str) -> Register | 
     return replace(register, queries={**register.queries, query: entry})
 
 
-def require_known(storage: Path, register: Register, query: str) -> None:
-    """Raise CheckpointError where a directory of the query's name was used that the register does not know."""
-    for folder in _unregistered(storage, register, query):
+def require_known(storage: Path, register: Register, query: str, former: Sequence[str] = ()) -> None:
+    """Raise CheckpointError where a directory of one of the query's names was used that the register does not know."""
+    for folder in chain.from_iterable(_unregistered(storage, register, name) for name in (query, *former)):
         if _is_used(folder) and (read_register(storage) or register).number == register.number:
             raise _not_known(storage, folder, query)
 

@@ -29,10 +29,12 @@ class SourceLags:
 
     Each query is asked in a thread of its own, so that a broker or a store that does not answer delays no other: then
     the last known answer is given, with its time, and a question that hangs is not asked again.
+
+    projects: by query, another one that it is declared in now.
     """
 
-    def __init__(self, project: Project) -> None:
-        self._project = project
+    def __init__(self, project: Project, projects: Mapping[str, Project] | None = None) -> None:
+        self._project, self._projects = project, {} if projects is None else projects
         self._file = history_file(project.local_storage)
         self._asked: dict[str, _Question] = {}
         self._guard = threading.Lock()
@@ -49,7 +51,9 @@ class SourceLags:
         counted = {**self._recorded_batches(), **(counted or {})}
         with self._guard:
             questions = {
-                name: self._question(name, counted.get(name)) for name in queries if name in self._project.queries
+                name: self._question(name, counted.get(name))
+                for name in queries
+                if name in self._projects.get(name, self._project).queries
             }
         for question in questions.values():
             if not question.late:
@@ -82,7 +86,10 @@ class SourceLags:
         return current
 
     def _question(self, name: str, counted: int | None) -> _Question:
-        question = self._asked.setdefault(name, _Question(project=self._project, query=self._project.queries[name]))
+        project = self._projects.get(name, self._project)
+        question = self._asked.get(name)
+        if question is None or question.project is not project:
+            question = self._asked[name] = _Question(project=project, query=project.queries[name])
         is_old = time.monotonic() >= question.fresh_until or question.counted != counted
         if question.answered.is_set() and is_old:
             question.late, question.counted = False, counted

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec
@@ -26,13 +26,14 @@ from headrace.errors import Finding, HeadraceError, ProjectError, Where, nearest
 from headrace.spark.ddl import SchemaError
 from headrace.spark.plans.deferred import defer
 from headrace.units import Duration
-from headrace.user_code import FreshLoader, add_root, forget_imports, innermost, is_installed
+from headrace.user_code import FreshLoader, add_root, forget_imports, innermost, is_installed, root_of
 from headrace.user_source import parse as parse_python
 
 LIMIT_VARIABLE = "HEADRACE_LOAD_TIMEOUT"
 LIMIT = Duration.parse("60 seconds")
 # After so many it is said which file is being loaded.
 QUIET_SECONDS = 5.0
+_OWN_NAMES = "headrace_project_"
 _load_number = itertools.count(1)
 _borrowed: dict[str, ModuleType] = {}
 DOCUMENTS = ("headrace.yml", "headrace.yaml")
@@ -113,7 +114,7 @@ class _Runner:
     """Runs the project's files, also when one of them imports another by its plain name, so that each runs once."""
 
     def __init__(self, root: Path, files: Sequence[Path], number: int) -> None:
-        self.prefix = f"headrace_project_{number}_"
+        self.prefix = f"{_OWN_NAMES}{number}_"
         self.by_name = {file.stem: file for file in files if file.parent == root}
         self.modules: dict[Path, ModuleType] = {}
 
@@ -170,13 +171,30 @@ def _import_by_plain_names(root: Path, runner: _Runner, before: dict[str, Module
         )
 
 
+def remember_modules() -> Callable[[], None]:
+    """Return a function that gives Python the modules of projects as they are now, whatever is loaded until then."""
+    borrowed, before = dict(_borrowed), dict(sys.modules)
+
+    def put_back() -> None:
+        for name, module in list(sys.modules.items()):
+            is_own = name.startswith(_OWN_NAMES) or root_of(str(getattr(module, "__file__", None))) is not None
+            if is_own and before.get(name) is not module:
+                del sys.modules[name]
+        for name, module in before.items():
+            sys.modules.setdefault(name, module)
+        _borrowed.clear()
+        _borrowed.update(borrowed)
+
+    return put_back
+
+
 def _below(root: Path, before: Mapping[str, ModuleType]) -> tuple[ModuleType, ...]:
     """Modules imported since `before` whose files lie below `root`, but for installed packages."""
     # Thousands of modules are loaded, few of them by the project: only those are asked for their file.
     new = {name: module for name, module in list(sys.modules.items()) if name not in before}
     result = []
     for name, module in new.items():
-        file = None if name.startswith("headrace_project_") else getattr(module, "__file__", None)
+        file = None if name.startswith(_OWN_NAMES) else getattr(module, "__file__", None)
         if file is not None and Path(file).is_relative_to(root) and not is_installed(file):
             result.append(module)
     return tuple(dict.fromkeys(result))

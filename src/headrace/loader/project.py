@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 from headrace import model, registry
 from headrace.checks import structure
 from headrace.declare.assembly import Assembly, transform
 from headrace.declare.declarations import Declared, DeclaredQuery, DeclaredSettings, DeclaredSource
 from headrace.declare.faults import display_path, is_collecting, where_of_frame
-from headrace.declare.variables import NoText, Variables, read_text
+from headrace.declare.variables import NoText, Variables, expand_home, read_text
 from headrace.errors import Finding, ProjectError, Where
 from headrace.generations.late_rows import late_names, with_late_query
 from headrace.loader import document, modules, sql, targets, yaml_queries
@@ -31,6 +33,8 @@ KEYS = (
     targets.DURABILITY,
     *targets.OPERATION_KEYS,
 )
+# Where a Python file asks for a variable of the environment by a name that stands in it.
+_ENVIRONMENT = re.compile(r"""\b(?:environ\s*\[|environ\.get\(|getenv\()\s*["'](\w+)["']""")
 
 
 def load(
@@ -95,7 +99,18 @@ def _load(path: str | Path, target: str | None, environ: Mapping[str, str] | Non
             incomplete=parts.incomplete,
         )
         raise ProjectError.of_all([*findings, *(finding for finding in besides if finding.severity == "error")])
-    return project
+    # The working directory may be another one by then.
+    again = partial(load, expand_home(path).resolve(), target=chosen.name, environ=environ)
+    asked = {name: value for module in own for name in _environment_names(module) if (value := variables.get(name))}
+    return replace(project, loaded=model.Loaded(again=again, target=chosen, variables={**asked, **variables.asked}))
+
+
+def _environment_names(module: ModuleType) -> Iterable[str]:
+    """Return the variables of the environment that a Python file of the project names."""
+    try:
+        return _ENVIRONMENT.findall(read_text(Path(module.__file__ or "")))
+    except NoText:
+        return ()
 
 
 def _mapping(section: DocumentEntry | None) -> Mapping[str, DocumentEntry]:

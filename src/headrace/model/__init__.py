@@ -1,6 +1,7 @@
 """What was declared: frozen values that know their file and line, without I/O."""
 
 from headrace.model.project import Counter as Counter
+from headrace.model.project import Loaded as Loaded
 from headrace.model.project import NamedSource as NamedSource
 from headrace.model.project import Project as Project
 from headrace.model.project import PythonTransform as PythonTransform

@@ -261,6 +261,18 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """How a project was read from its files.
+
+    again: reads it again, in the same way. target: as it is declared. variables: the values of those that it names.
+    """
+
+    again: Callable[[], Project] = field(repr=False)
+    target: Target
+    variables: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Project:
     """Everything declared in one directory, seen from one target.
 
@@ -268,6 +280,7 @@ class Project:
     secret_files: the files that some of them came from, as the project names them.
     modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
     rebuilds: the query whose rebuild sees the project so. local: the `local_storage` of that rebuild.
+    loaded: how it was read; None: it was made by a program.
     """
 
     name: str
@@ -283,6 +296,7 @@ class Project:
     modules: tuple[ModuleType, ...] = field(default=(), repr=False, compare=False)
     rebuilds: str = ""
     local: Path | None = field(default=None, repr=False, compare=False)
+    loaded: Loaded | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<project '{self.name}': sources {', '.join(self.sources)}; queries {', '.join(self.queries)}>"

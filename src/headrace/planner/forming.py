@@ -9,8 +9,8 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from types import ModuleType
@@ -80,7 +80,7 @@ def form_of(
     code = _Code(project, plan, salt, tree)
     static = _Inputs(project, query, code, frame.sparkSession).text
     form = normalise(tree, complete=query.mode == "complete", python=code.named, static=static)
-    pieces = code.pieces(query)
+    pieces = _digest_pieces(project, query, salt=salt)
     return replace(
         form,
         python=code.found,
@@ -120,24 +120,12 @@ class _Code:
 
     def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
         """Record the meaning of `function`, with the content of the `files` that it opens, and return a name for it."""
-        record = read_meaning(function, owned=self._owned, salt=self._salt, keywords=self._keywords, files=files)
+        record = read_meaning(
+            function, owned=partial(_is_owned, self._project), salt=self._salt, keywords=self._keywords, files=files
+        )
         digest = hashlib.sha256(f"{record['digest']} {further}".encode()).hexdigest()[:12]
         self.found[f"python {digest}"] = record
         return f"python {digest}"
-
-    def pieces(self, query: Query) -> dict[str, str]:
-        """Return digests of the code of the query, under no name, and of the views and tables that feed it."""
-        upstream = self._project.upstream(query.transform)
-        things = {thing.name: thing for thing in upstream if hasattr(thing, "transform")}
-        return {name: self._piece(thing) for name, thing in {"": query, **things}.items()}
-
-    def _piece(self, thing: Any) -> str:
-        transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
-        if isinstance(transform, PythonTransform):
-            record = read_meaning(transform.function, owned=self._owned, salt=self._salt, files=not refreshed)
-            return str(record["digest"])[:16]
-        bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
-        return hashlib.sha256(bare.encode()).hexdigest()[:16]
 
     def packages(self) -> dict[str, str]:
         """Return the versions of the installed packages that the functions use."""
@@ -146,9 +134,38 @@ class _Code:
         names = {name for top in tops for name in _distributions().get(top, ())}
         return {name: version(name) for name in sorted(names)}
 
-    def _owned(self, module: ModuleType) -> bool:
-        """Whether the code of a module is followed: the project's, and that of helpers that are not installed."""
-        return module in self._project.modules or _is_followed(getattr(module, "__file__", None), module.__name__)
+
+@dataclass(frozen=True, kw_only=True)
+class DeclaredCode:
+    """Digests of the code of a query, under no name, and of what feeds it, and what they are salted with."""
+
+    salt: str
+    pieces: Mapping[str, str]
+
+    @classmethod
+    def of(cls, project: Project, query: Query, *, salt: str = "") -> DeclaredCode:
+        """Return the digests of the code as it is written now."""
+        return cls(salt=salt, pieces=_digest_pieces(project, query, salt=salt))
+
+
+def _digest_pieces(project: Project, query: Query, *, salt: str) -> dict[str, str]:
+    things = {thing.name: thing for thing in project.upstream(query.transform) if hasattr(thing, "transform")}
+    return {name: _digest_piece(project, thing, salt) for name, thing in {"": query, **things}.items()}
+
+
+def _digest_piece(project: Project, thing: Any, salt: str) -> str:
+    transform, refreshed = thing.transform, isinstance(thing, Table) and bool(thing.refresh)
+    if isinstance(transform, PythonTransform):
+        owned = partial(_is_owned, project)
+        record = read_meaning(transform.function, owned=owned, salt=salt, files=not refreshed)
+        return str(record["digest"])[:16]
+    bare = " ".join(re.sub(r"--[^\n]*|/\*.*?\*/", " ", transform.sql, flags=re.DOTALL).split())
+    return hashlib.sha256(bare.encode()).hexdigest()[:16]
+
+
+def _is_owned(project: Project, module: ModuleType) -> bool:
+    """Whether the code of a module is followed: the project's, and that of helpers that are not installed."""
+    return module in project.modules or _is_followed(getattr(module, "__file__", None), module.__name__)
 
 
 @cache

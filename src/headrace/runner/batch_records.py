@@ -120,7 +120,7 @@ class Account:
             return  # An idle query repeats its last progress.
         self.archive(watched)
         if watched.archive is not None:
-            record = rightly_counted(self.project, watched.running, record, self.spark)
+            record = rightly_counted(watched.running, record, self.spark)
         else:
             record = take_observed(record, 1)
         record = self._with_times(watched, record)
@@ -130,7 +130,7 @@ class Account:
         watched.batches += 1
         watched.rows += record.rows
         watched.last_batch = record.batch
-        record = watched.with_lag(self.project, replace(record, query=watched.query.name))
+        record = watched.with_lag(replace(record, query=watched.query.name))
         record = self._follow_on(watched, self._with_counters(watched, record))
         if watched.history_run is not None:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
@@ -153,7 +153,8 @@ class Account:
         leap = record.leap
         if leap is not None and leap.source is not None and leap.batch is not None and before and not before.leap:
             with suppress(HeadraceError, StopIteration):
-                source = next(source for source in self.project.sources_of(watched.query) if source.name == leap.source)
+                sources = watched.running.project.sources_of(watched.query)
+                source = next(source for source in sources if source.name == leap.source)
                 shares = _shares(watched.running, leap.batch, leap.batch)
                 record = replace(
                     record, leap=replace(leap, place=place_of(leap, source, shares[source.name], self.spark))
@@ -214,7 +215,7 @@ class Account:
                 history.unreported_batches(running.query.name, running.layout.generation, committed)
             )
         )
-        for found in missed_records(self.project, running, missed, self.spark):
+        for found in missed_records(running, missed, self.spark):
             record = self._follow_on(watched, self._with_counters(watched, found))
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
         watched.before = None  # The next batch follows on the newest one that is kept.
@@ -227,7 +228,7 @@ class Account:
         unreported = range(told + 1, told + 1 if last is None else last + 1)
         if not unreported:
             return
-        records = {each.batch: each for each in missed_records(self.project, running, unreported, self.spark)}
+        records = {each.batch: each for each in missed_records(running, unreported, self.spark)}
         for batch in unreported:
             watched.batches, watched.last_batch = watched.batches + 1, batch
             if batch not in records:
@@ -294,7 +295,7 @@ MOST = 100
 _BATCH = "__headrace_batch"
 
 
-def rightly_counted(project: Project, running: Running, record: BatchRecord, spark: SparkSession) -> BatchRecord:
+def rightly_counted(running: Running, record: BatchRecord, spark: SparkSession) -> BatchRecord:
     """The record with the rows that the batch's offsets hold, however often and however far they were computed."""
     computed = running.reports.computed
     whole = [each for batch in sorted(computed) if batch <= record.batch for each in computed.pop(batch)]
@@ -317,7 +318,7 @@ def rightly_counted(project: Project, running: Running, record: BatchRecord, spa
     if not is_whole or len(whole) > 1:
         record = _with_bad_rows(record, None)
     record = take_observed(record, None)
-    found = _rows_of(project, running, [record.batch], spark)
+    found = _rows_of(running, [record.batch], spark)
     return _corrected(record, found[record.batch]) if found else record
 
 
@@ -331,11 +332,9 @@ def _with_bad_rows(record: BatchRecord, times: int | None) -> BatchRecord:
     return replace(record, observed=observed)
 
 
-def missed_records(
-    project: Project, running: Running, batches: Sequence[int], spark: SparkSession
-) -> Iterator[BatchRecord]:
+def missed_records(running: Running, batches: Sequence[int], spark: SparkSession) -> Iterator[BatchRecord]:
     """What is known of committed batches that nobody told of; how long they took is not."""
-    found = _rows_of(project, running, batches[-MOST:], spark)
+    found = _rows_of(running, batches[-MOST:], spark)
     if not found:
         return
     entries = Archive(running.layout.archive).entries(min(found))
@@ -375,11 +374,11 @@ class Counted(NamedTuple):
 Counts: TypeAlias = Mapping[str, Counted]
 
 
-def _rows_of(project: Project, running: Running, batches: Sequence[int], spark: SparkSession) -> dict[int, Counts]:
+def _rows_of(running: Running, batches: Sequence[int], spark: SparkSession) -> dict[int, Counts]:
     """The rows that each use of a source gave to each of `batches`; empty where they can no longer be had."""
     from pyspark.sql import functions as F
 
-    sources = {source.name: source for source in project.sources_of(running.query)}
+    sources = {source.name: source for source in running.project.sources_of(running.query)}
     if not batches or not all(source.connector.readable_as_batch for source in sources.values()):
         return {}
     try:

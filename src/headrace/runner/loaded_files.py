@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from headrace.model import Project
+
+# What changes with each save of a file; None: there is none.
+Mark: TypeAlias = tuple[int, int] | None
 
 
 class LoadedFiles:
     """The files that declare a project, as they are when this is made."""
 
     def __init__(self, project: Project) -> None:
-        self._marks = {file: _mark(file) for file in _files(project)}
+        self._marks = {file: mark_of(file) for file in _files(project)}
+
+    @property
+    def paths(self) -> Collection[Path]:
+        """The files, by their absolute paths."""
+        return self._marks.keys()
 
     def note(self) -> str:
         """A sentence that names the files that have changed since; empty where none has."""
-        changed = sorted({file.name for file, mark in self._marks.items() if _mark(file) != mark})
+        changed = sorted({file.name for file, mark in self._marks.items() if mark_of(file) != mark})
         if not changed:
             return ""
         has = "have" if len(changed) > 1 else "has"
         return (
-            f"{', '.join(changed)} {has} changed since the application was started, which reads no change: "
-            "headrace stop, then headrace run"
+            f"{', '.join(changed)} {has} changed since the application read them, and this order reads no change: "
+            "headrace deploy"
         )
 
 
@@ -36,7 +45,8 @@ def _files(project: Project) -> Iterator[Path]:
     yield from (Path(module.__file__).resolve() for module in project.modules if module.__file__)
 
 
-def _mark(file: Path) -> tuple[int, int] | None:
+def mark_of(file: Path) -> Mark:
+    """Return the mark of a file as it is now."""
     try:
         facts = file.stat()
     except OSError:

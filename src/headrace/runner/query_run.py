@@ -16,7 +16,7 @@ from headrace.control.board import Order
 from headrace.errors import Finding
 from headrace.history.health import NULL_TIMES, find_wrong_times, health
 from headrace.history.lag import lags, read_reported_lags, total
-from headrace.model import Every, Project, Query, Trigger
+from headrace.model import Every, Query, Trigger
 from headrace.runner.late_output import LateOutput
 from headrace.runner.source_health import QuarantineFiles, SourceHealth
 from headrace.spark.stream.foreach_batch import Halt
@@ -122,9 +122,9 @@ class QueryRun:
         """Until when Spark should tell of a batch, or of having nothing to do; between two triggers it is silent."""
         return self.moved_at + (self.trigger.interval.seconds if isinstance(self.trigger, Every) else 0.0)
 
-    def with_lag(self, project: Project, record: BatchRecord) -> BatchRecord:
+    def with_lag(self, record: BatchRecord) -> BatchRecord:
         """`record` with what its sources still hold; where many batches end in a moment, as it was a moment before."""
-        begun = time.monotonic()
+        project, begun = self.running.project, time.monotonic()
         if self.archive is not None and begun >= self.lag_at:
             self.lags = lags(project, self.query, self.running.layout, counted=record.batch, cheap=True)
             ended = time.monotonic()

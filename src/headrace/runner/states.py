@@ -15,6 +15,8 @@ from headrace.errors import Fenced, Finding, HeadraceError
 from headrace.generations.blame import with_command
 from headrace.model import Project, Query
 from headrace.model.trigger import Restart
+from headrace.planner.deployment import Declared
+from headrace.planner.forming import DeclaredCode
 from headrace.runner.batch_records import Account, Notes
 from headrace.runner.fresh_tables import FreshTables
 from headrace.runner.query_run import QueryRun, Watching
@@ -25,16 +27,36 @@ RESTARTS_OF_ENDING = 3
 
 
 @dataclass(kw_only=True)
+class Trial:
+    """New code of a query that has not yet shown that it works: by a batch, or by finding nothing to do.
+
+    order: what brought it, which is answered then. former: what it has replaced; None: there was nothing to return to.
+    batch: the first one of the new code.
+    """
+
+    order: Order
+    former: Declared | None
+    batch: int = 0
+
+
+@dataclass(kw_only=True)
 class Supervised:
     """A query of a run. turn: the lower, the sooner it is started.
 
+    project: the one that it is declared in. code: digests of its code, once it has started. is_removed: a deploy has
+    stopped it, as it is declared no more.
+    trial: its new code, as long as its former code would be started again if that fails.
     due: of one that waits for its restart, when that is, by the clock of the process. run: its newest in the history.
     order: by which it is to be started again. batches, rows: of its starts that have ended. has_run: one has succeeded.
     """
 
+    project: Project
     query: Query
     state: QueryState
     turn: int
+    is_removed: bool = False
+    trial: Trial | None = None
+    code: DeclaredCode | None = None
     due: float = 0.0
     run: int | None = None
     order: Order | None = None
@@ -61,13 +83,30 @@ class States:
         """The query of this name, if the run has it."""
         return self._all.get(query)
 
-    def add(self, queries: Sequence[Query]) -> None:
-        """Let queries wait for their first start, in this order."""
-        for turn, query in enumerate(queries):
-            self._all[query.name] = Supervised(query=query, state=QueryState(query=query.name), turn=turn)
-        self._board.begin(each.state for each in self)
-        for supervised in self:
+    def add(self, project: Project, queries: Sequence[Query], order: Order | None = None) -> None:
+        """Let queries wait for their first start, in this order, behind those that there are; order: wants them."""
+        added = [
+            Supervised(project=project, query=query, state=QueryState(query=query.name), turn=turn, order=order)
+            for turn, query in enumerate(queries, start=len(self._all))
+        ]
+        for supervised in added:
+            self._all[supervised.query.name] = supervised
+            self._board.projects[supervised.query.name] = project
+            if order is not None:
+                supervised.trial = Trial(order=order, former=None)
+        self._board.begin(supervised.state for supervised in added)
+        for supervised in added:
             self._told(supervised)
+
+    def declare_again(self, query: str, project: Project) -> None:
+        """Let a query be the one that `project` declares from its next start on."""
+        supervised = self._all[query]
+        supervised.project, supervised.query, supervised.is_removed = project, project.queries[query], False
+        self._board.projects[query] = project
+
+    def remove(self, query: str) -> None:
+        """Let a query that has stopped count no more: it is declared no longer."""
+        self._all[query].is_removed = True
 
     @property
     def all_ended(self) -> bool:
@@ -101,6 +140,8 @@ class States:
         if before.state not in ("running", *WAITING_FOR) or (before.state, before.waits) == (state, waits):
             return
         self.change(query, state, waits=waits)
+        if waits is not None and supervised.trial is not None:
+            supervised.trial.order.done(f"runs the new code from batch {supervised.trial.batch:,} on, and is {state}")
         if before.state != state:
             finding = supervised.state.finding()
             detail = {} if waits is None or finding is None else {"finding": finding.as_dict()}
@@ -112,6 +153,8 @@ class States:
         if not supervised.state.healthy:
             if supervised.state.cause is not None:
                 self._notes.event("recovered", query, supervised.run, {"restarts": supervised.state.attempt})
+            if supervised.trial is not None:
+                self._end_trial(supervised, f"runs the new code from batch {supervised.trial.batch:,} on")
             supervised.state = supervised.state.worked()
             self._told(supervised)
 
@@ -129,6 +172,7 @@ class States:
 
     def pause(self, query: str, order: Order) -> None:
         """Keep a query, which has stopped, until somebody resumes it."""
+        self._end_trial(self._all[query], "is paused")
         self._notes.event("paused", query, self._all[query].run, {"by": order.by})
         self.change(query, "paused", by=order.by)
         order.done(f"query '{query}' is paused; its checkpoint stays: headrace resume {query}")
@@ -136,10 +180,40 @@ class States:
     def start_again(self, query: str, order: Order) -> None:
         """Start a query by order as soon as nothing else is being started; its failures are counted again."""
         supervised = self._all[query]
+        self._end_trial(supervised, "is started again")
+        if order.project is not None:
+            former = Declared(supervised.project, supervised.query, supervised.code)
+            supervised.trial = Trial(order=order, former=None if supervised.state.has_ended else former)
+            supervised.code = None
+            self.declare_again(query, order.project)
         supervised.order, supervised.outcome = order, None
         supervised.turn = min(each.turn for each in self) - 1
         self._end_run(supervised, "stopped")
         self.change(query, "waiting", attempt=0)
+
+    def fall_back(self, query: str, finding: Finding) -> bool:
+        """Start the former code of a query whose new code has failed before it did anything; False if there is none."""
+        supervised = self._all[query]
+        trial = supervised.trial
+        if trial is None or trial.former is None:
+            return False
+        finding = self._project.redacted_finding(finding)
+        failed = Finding(
+            code="HR865",
+            what=f"the new code of query '{query}' did not start, and its former code starts again: "
+            f"{finding.code}: {finding.what}",
+            fix=finding.fix or "correct the new code; then deploy it again: headrace deploy",
+            where=finding.where,
+        )
+        trial.order.failed(failed)
+        supervised.trial = supervised.order = None
+        supervised.project, supervised.query, supervised.code = trial.former
+        self._board.projects[query] = supervised.project
+        self._end_run(supervised, "failed", finding)
+        supervised.due = time.monotonic()
+        self.change(query, "restarting", attempt=0, cause=finding)
+        self._notes.tell(failed, query)
+        return True
 
     def restart_later(self, query: Query, finding: Finding, *, ends: bool, ran_seconds: float) -> bool:
         """Start a query again after a pause, if its failure may pass and its policy allows it; False if not.
@@ -155,6 +229,9 @@ class States:
         if not finding.passes or (limit is not None and before >= limit):
             return False
         finding = self._project.redacted_finding(finding)
+        if supervised.trial is not None:
+            supervised.trial.order.failed(finding)
+            supervised.trial = None
         seconds = policy.pause_before(before + 1)
         self._end_run(supervised, "failed", finding)
         supervised.due = time.monotonic() + seconds
@@ -176,12 +253,21 @@ class States:
     def end(self, outcome: Outcome) -> None:
         """Note and tell how a query has ended."""
         supervised = self._all[outcome.query]
+        if supervised.trial is not None and outcome.finding is not None:
+            supervised.trial.order.failed(outcome.finding)
+        self._end_trial(supervised, f"has {outcome.state}")
         supervised.outcome = outcome
         self._end_run(supervised, outcome.state, outcome.finding, fenced=outcome.fenced)
         detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
         self._notes.event(outcome.state, outcome.query, supervised.run, detail)
         self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
         self._reporter.ended(outcome)
+
+    def _end_trial(self, supervised: Supervised, said: str) -> None:
+        """Keep the new code of a query, whatever comes of it."""
+        trial, supervised.trial = supervised.trial, None
+        if trial is not None:
+            trial.order.done(said)
 
     def _end_run(
         self, supervised: Supervised, state: State, finding: Finding | None = None, *, fenced: bool = False
@@ -273,8 +359,9 @@ class Outcomes:
         self._states.end(replace(outcome, batches=supervised.batches, rows=supervised.rows))
 
     def result(self, queries: Iterable[Query]) -> RunResult:
-        """The outcomes of `queries`, of those that have one."""
-        found = (self._states.find(query.name) for query in queries)
+        """The outcomes of `queries`, of those that have one, and of those that a deploy has brought."""
+        names = dict.fromkeys([*(query.name for query in queries), *(state.query.name for state in self._states)])
+        found = (self._states.find(name) for name in names)
         return RunResult(outcomes=tuple(each.outcome for each in found if each is not None and each.outcome))
 
 

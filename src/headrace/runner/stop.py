@@ -229,7 +229,8 @@ class OrderDesk:
     """Takes orders to the queries of a run.
 
     stopped: called with one that is not started any more. edited: says which files have changed since they were loaded.
-    An order to start is answered by `started` or `not_started`.
+    deploy: begins a deploy; False where that has to wait.
+    An order to start is answered by `started` or `not_started`; one that brings new code, once that has worked.
     """
 
     def __init__(
@@ -240,14 +241,18 @@ class OrderDesk:
         *,
         stopped: Callable[[Query], None],
         edited: Callable[[], str],
+        deploy: Callable[[Order], bool],
     ) -> None:
         self._orders, self._watching, self._states, self._stopped = orders, watching, states, stopped
-        self._edited = edited
+        self._edited, self._deploy = edited, deploy
         self._deferred: list[Order] = []
 
     def started(self, query: str, batch: int) -> None:
         """A query has started, with this batch next."""
-        if (order := self._taken(query)) is not None:
+        order, trial = self._taken(query), self._states[query].trial
+        if trial is not None:
+            trial.batch = batch
+        elif order is not None:
             order.done(
                 "; ".join(filter(None, (f"query '{query}' runs again, from batch {batch:,} on", self._edited())))
             )
@@ -263,7 +268,12 @@ class OrderDesk:
             given.append(taken)
         for order in given:
             supervised = self._states.find(order.query)
-            if supervised is None:
+            if order.deploy is not None:
+                if not self._deploy(order):
+                    self._deferred.append(order)
+            elif supervised is None and order.project is not None:
+                self._states.add(order.project, [order.project.queries[order.query]], order)
+            elif supervised is None or (supervised.is_removed and order.project is None):
                 order.failed(_not_run(order.query))
             elif supervised.order is not None or supervised.state.state == "starting":
                 self._deferred.append(order)
@@ -286,7 +296,12 @@ class OrderDesk:
     def _order_other(self, supervised: Supervised, order: Order) -> None:
         """Carry out what is asked of a query that is paused, waits for its start or restart, or has ended."""
         name, state = order.query, supervised.state
-        if state.has_ended:
+        if order.project is not None and (
+            state.state in ("paused", "stopped", "finished") and not supervised.is_removed
+        ):
+            self._states.declare_again(name, order.project)
+            order.done(f"is {state.state}; its next start runs the new code")
+        elif state.has_ended:
             self._order_ended(name, str(state.state), order)
         elif order.verb == "pause" and state.state == "paused":
             order.done(f"query '{name}' is already paused, since {state.since:%Y-%m-%d %H:%M:%S} UTC by {state.by}")

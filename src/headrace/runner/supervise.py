@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.checks.structure import check_structure, check_structure_of, no_query
 from headrace.contract import Observer
 from headrace.control.board import Board, Orders, RunResult
+from headrace.control.deploys import DeployRequest
 from headrace.control.server import ControlServer
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError
 from headrace.export.hooks import Hooks
@@ -32,8 +33,10 @@ from headrace.model import Project, Query, Trigger
 from headrace.model.operations import Log
 from headrace.planner.saved import SavedPlan
 from headrace.runner.late_output import WriteLate
+from headrace.runner.loaded_files import LoadedFiles
 from headrace.runner.stop import StopRequest, end_jvm, end_process, stop_on_signals
 from headrace.runner.supervision import Supervision
+from headrace.runner.watch import Watcher
 from headrace.spark.jvm.stderr_filter import taps
 from headrace.starter.plan import plan
 from headrace.starter.request import Reached
@@ -56,17 +59,21 @@ def run(
     board: Board | None = None,
     orders: Orders | None = None,
     write_late: WriteLate | None = None,
+    watch: DeployRequest | None = None,
 ) -> RunResult:
     """Run queries of `project` until they end or are asked to stop; a query that fails does not stop the others.
 
     write_late: by which late rows are kept for the queries that take them, which then run too. Without it they wait.
+
+    watch: the deploy that each save of the project's files asks for.
 
     `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
     second one stops now. board, orders: by which other threads see and control it. Raises ProjectError or CheckFailed
     when nothing could be started for a fault of the project, and CheckpointError when `saved`, a plan, is not what
     would be found now.
     """
-    chosen = _chosen(project, queries)
+    chosen, files = _chosen(project, queries), LoadedFiles(project)
+    watcher = None if watch is None else Watcher(project.root, files, watch)
     if write_late is not None and saved is None:
         names = {query.name for query in chosen}
         chosen += tuple(project.queries[each.late] for each in chosen if each.late and each.late not in names)
@@ -106,9 +113,15 @@ def run(
                     orders=orders,
                     owns_process=own,
                     write_late=write_late,
+                    only=queries or None,
+                    files=files,
                 )
+                if watcher is not None:
+                    watcher.start(supervision.deployer, orders)
                 return supervision.run(chosen, trigger)
             finally:
+                if watcher is not None:
+                    watcher.close()
                 if supervision is not None and supervision.left_behind:
                     end_jvm()  # Spark would wait for what hangs.
                 elif own:
@@ -194,7 +207,8 @@ def _serve_metrics(project: Project, board: Board, observers: Observers, stack: 
     settings = operations.metrics
     if settings is None and not operations.telemetry.otlp:
         return
-    metrics = MetricsObserver(project.name, board, lambda: _verdicts(project), SourceLags(project).of)
+    lags = SourceLags(project, board.projects)
+    metrics = MetricsObserver(project.name, board, lambda: _verdicts(project), lags.of)
     observers.add(metrics)
     if operations.telemetry.otlp:
         observers.add(Otlp(metrics, observers.report))

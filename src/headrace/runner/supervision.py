@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ from headrace.history.lag import find_left_out
 from headrace.model import Once, Project, Query, Trigger
 from headrace.registry import known_failures
 from headrace.runner.batch_records import Account, Notes
+from headrace.runner.deploy import Deployer
 from headrace.runner.fresh_tables import FreshTables
 from headrace.runner.late_output import LateOutput, WriteLate
 from headrace.runner.loaded_files import LoadedFiles
@@ -56,7 +57,8 @@ class Supervision:
     """One run: `run` starts its queries, several at once, and watches them to their ends.
 
     owns_process: what hangs when it is to stop now is left behind, as the process ends with it; `left_behind` says so.
-    write_late: by which late rows are kept, where queries ask for that.
+    write_late: by which late rows are kept, where queries ask for that. only: the queries that it is bound to, whatever
+    a deploy brings; None: all of the project. files: those of the project, as they were when it was read.
     """
 
     def __init__(
@@ -71,9 +73,10 @@ class Supervision:
         orders: Orders | None = None,
         owns_process: bool = False,
         write_late: WriteLate | None = None,
+        only: Collection[str] | None = None,
+        files: LoadedFiles | None = None,
     ) -> None:
         self.owns_process, self.left_behind = owns_process, False
-        self.project = project
         self.spark = spark
         self.reporter = reporter
         self.request = request
@@ -93,14 +96,29 @@ class Supervision:
         self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
         orders = orders or Orders()
         orders.on_order(self.listener.wake)
+        self.deployer = Deployer(
+            project,
+            spark,
+            self.states,
+            orders,
+            self.notes,
+            files=files or LoadedFiles(project),
+            queries=only,
+            report=self.said.put,
+        )
         self.desk = OrderDesk(
-            orders, self.watching, self.states, stopped=self.outcomes.given_up, edited=LoadedFiles(project).note
+            orders,
+            self.watching,
+            self.states,
+            stopped=self.outcomes.given_up,
+            edited=lambda: self.deployer.files.note(),
+            deploy=self._begin_deploy,
         )
 
     def run(self, queries: Sequence[Query], trigger: Trigger | None) -> RunResult:
         """Run `queries`; `trigger` overrides what they declare."""
         try:
-            self.states.add(topological_order(self.project, queries))
+            self.states.add(self.project, topological_order(self.project, queries))
             while not self.states.all_ended:
                 self._start_more(trigger)
                 self._step()
@@ -130,7 +148,8 @@ class Supervision:
     def _start_more(self, trigger: Trigger | None) -> None:
         """Start all that wait for no other, as many at once as there are cores; those that wait in a sink do not count.
 
-        A query waits for the start of those whose tables it reads, and if it reads these to their ends, for theirs.
+        A query waits for the start of those whose tables it reads, and if it reads these to their ends, for theirs; a
+        renamed one for the end of what runs under its former name.
         """
         if self.request:
             self.outcomes.end_held()
@@ -140,23 +159,26 @@ class Supervision:
         for query in self.states.to_start:
             wanted = trigger or query.trigger
             writers = {writer.name for writer in self.project.writers_for(query)}
+            former = filter(None, map(self.states.find, query.renamed_from))
             at_work = sum(not start.attempt.makes_ready for start in self.starts)
             if at_work >= max(LEAST_STARTS, default_partitions()) or self.request:
                 return
-            if writers.isdisjoint(awaited) and not (wanted.ends and writers & ending):
+            is_held = bool(wanted.ends and writers & ending) or any(not one.state.has_ended for one in former)
+            if writers.isdisjoint(awaited) and not is_held:
                 self._start(query, wanted)
             awaited.add(query.name)
 
     def _start(self, query: Query, trigger: Trigger) -> None:
+        project = self.states[query.name].project
         try:
-            lock = driver_lock.take(self.project, query)
+            lock = driver_lock.take(project, query)
         except HeadraceError as error:
             # No run of this query began, and the history continues to tell of the one that there is.
             self.states[query.name].run = None
             self._failed(query, error, ends=trigger.ends)
             return
         attempt = Attempt()
-        layout = layout_of(self.project, query)
+        layout = layout_of(project, query)
         run_id = self.notes.record(
             lambda history: history.begin_run(
                 query.name,
@@ -180,7 +202,7 @@ class Supervision:
                 attempt=attempt,
                 begun=in_thread(
                     self.spark,
-                    lambda: self._bring_up(query, None, trigger, attempt=attempt),
+                    lambda: self._bring_up(project, query, None, trigger, attempt=attempt),
                     self.listener.wake,
                     name="headrace-start",
                 ),
@@ -212,7 +234,7 @@ class Supervision:
             return
         watched = self._watched(start, running, finishing=finishing)
         self.watching.add(watched)
-        self.states[query.name].has_run = True
+        self.states[query.name].has_run, self.states[query.name].code = True, running.code
         page = self.spark.sparkContext.uiWebUrl
         detail = {"trigger": str(start.trigger), **({"spark_page": page} if page else {})}
         self.notes.event("started", query.name, run_id, detail)
@@ -239,13 +261,14 @@ class Supervision:
             sink=query.sink_kind,
             checkpoint=running.layout.checkpoint,
             description=query.description,
-            reads={source.name: source.connector.identity() for source in self.project.sources_of(query)},
+            reads={source.name: source.connector.identity() for source in running.project.sources_of(query)},
             writes=query.sink.identity(),
             columns=running.columns,
         )
 
     def _watched(self, start: StartingQuery, running: Running, *, finishing: bool) -> QueryRun:
-        query, layout, sources = start.query, running.layout, self.project.sources_of(start.query)
+        project, query, layout = running.project, start.query, running.layout
+        sources = project.sources_of(query)
         lasting, write = running.scratch is None, self.write_late if query.late else None
         return QueryRun(
             running=running,
@@ -258,7 +281,7 @@ class Supervision:
             if lasting
             else None,
             late=LateOutput(
-                project=self.project,
+                project=project,
                 query=query,
                 layout=layout,
                 spark=self.spark,
@@ -270,13 +293,14 @@ class Supervision:
             source_health=SourceHealth(
                 sources,
                 self.spark,
-                (lambda: find_left_out(self.project, query, layout)) if lasting else tuple,
-                (lambda: find_outside_change(self.project, query, layout, self.spark)) if lasting else None,
+                (lambda: find_left_out(project, query, layout)) if lasting else tuple,
+                (lambda: find_outside_change(project, query, layout, self.spark)) if lasting else None,
             ),
         )
 
     def _bring_up(
         self,
+        project: Project,
         query: Query,
         tables: Tables | None,
         trigger: Trigger,
@@ -284,7 +308,7 @@ class Supervision:
         attempt: Attempt | None = None,
     ) -> Begun:
         request = Request(
-            project=self.project,
+            project=project,
             query=replace(query, trigger=trigger),
             spark=self.spark,
             versions=versions,
@@ -301,7 +325,18 @@ class Supervision:
         self.reporter.preparing(step, query)
         self.states.begin_step(query, step)
 
+    @property
+    def project(self) -> Project:
+        """The newest that was deployed, or the one that the run began with."""
+        return self.deployer.project
+
+    def _begin_deploy(self, order: Order) -> bool:
+        is_planning = any(not start.attempt.makes_ready for start in self.starts)
+        return not is_planning and not self.request and self.deployer.begin(order)
+
     def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
+        if not (self.request or isinstance(error, Fenced)) and self.states.fall_back(query.name, error.findings[0]):
+            return
         self.outcomes.failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
         self.desk.not_started(query.name, self.project.redacted_finding(error.findings[0]))
         if self.project.target.operations.exit_on_failure or isinstance(error, Fenced):
@@ -399,7 +434,8 @@ class Supervision:
             self.states.start_again(watched.query.name, order)
 
     def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
-        return self._bring_up(watched.query, watched.running.tables, watched.trigger, versions)
+        state = self.states[watched.query.name]
+        return self._bring_up(state.project, state.query, watched.running.tables, watched.trigger, versions)
 
     def _has_successor(self, watched: QueryRun) -> bool:
         """Whether a newer driver has started the query, as the history tells."""

@@ -32,7 +32,7 @@ from headrace.generations.source_names import list_source_renames
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger
 from headrace.planner.difference import worst
 from headrace.planner.ends import compare_settings
-from headrace.planner.forming import form_of, read_settings
+from headrace.planner.forming import DeclaredCode, form_of, read_settings
 from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import finding_of
@@ -116,18 +116,34 @@ def _compare_with_last_run(facts: StartFacts, spark: SparkSession) -> tuple[Judg
 def _judge_revision(facts: StartFacts, now: QueryRevision) -> Judgement:
     """Compare what is to run with the last form that ran.
 
-    A batch that was planned and not committed is made again by the query as it is now.
+    A batch that was planned and not committed is made again by the query as it is now, so that a form that has made no
+    other batch has left nothing behind.
     """
+    revisions = facts.revisions
+    while len(revisions) > 1 and not _has_made_batch(facts, revisions[-1]):
+        revisions = revisions[:-1]
     return judge(
         facts.project,
         facts.query,
-        facts.revisions,
+        revisions,
         now,
         begun=facts.last_committed is not None,
         names=facts.names,
         checkpoint=facts.checkpoint.root,
         versions=facts.layout.versions,
     )
+
+
+def _has_made_batch(facts: StartFacts, revision: QueryRevision) -> bool:
+    """Whether a form of the query has made a batch that is committed, or that its sink has or may have."""
+    if revision.from_batch < facts.next_batch:
+        return True
+    try:
+        ledger = facts.query.sink.ledger
+        last = None if ledger is None else ledger.last_batch(facts.sink_context())
+    except HeadraceError:
+        return True
+    return last is not None and last >= revision.from_batch
 
 
 def _judge(facts: StartFacts, spark: SparkSession, connect: bool) -> Judgement:
@@ -248,12 +264,14 @@ class PreparedQuery:
 
     rows: what its function gives; another DataFrame than what its sink takes where it applies changes.
     fingerprint: changes with what the query means. revision: what the manifest is to say of it; None: it has none.
+    code: digests of its code.
     """
 
     frame: DataFrame
     rows: DataFrame
     fingerprint: str
     revision: QueryRevision | None
+    code: DeclaredCode
     plan: PlanFacts
     tables: Tables
     versions: Mapping[str, int]
@@ -314,6 +332,7 @@ def prepare(request: Request, facts: StartFacts, versions: StoredVersions) -> Pr
         rows=result.rows,
         fingerprint=fingerprint(frame, query) if revision is None else revision.fingerprint,
         revision=revision,
+        code=_code_of(facts, revision),
         plan=plan,
         tables=versions.tables,
         versions=versions.numbers,
@@ -321,6 +340,17 @@ def prepare(request: Request, facts: StartFacts, versions: StoredVersions) -> Pr
         streams=streams,
         notes=(*beginnings, *versions.notes, *analysed, *changes, *counters.missing(facts.last_committed)),
     )
+
+
+def _code_of(facts: StartFacts, revision: QueryRevision | None) -> DeclaredCode:
+    """Return the digests of a query's code, which a revision has already."""
+    if revision is None or revision.form is None:
+        return DeclaredCode.of(facts.project, facts.query)
+    return DeclaredCode(salt=_salt(facts), pieces=revision.form["pieces"])
+
+
+def _salt(facts: StartFacts) -> str:
+    return "" if facts.register is None else facts.register.application
 
 
 def current_revision(
@@ -331,9 +361,8 @@ def current_revision(
     streams: what the connectors gave for its sources. as_it_ran: whether its table has the name of the last run.
     """
     query = facts.as_it_ran if as_it_ran else facts.query
-    salt = "" if facts.register is None else facts.register.application
     try:
-        form = form_of(facts.project, query, frame, salt=salt, streams=streams, names=facts.names)
+        form = form_of(facts.project, query, frame, salt=_salt(facts), streams=streams, names=facts.names)
     except HeadraceError:
         raise
     except Exception as error:

@@ -17,7 +17,8 @@ from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
 from headrace.frames.tables import Tables
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.layout import QueryLayout
-from headrace.model import Query
+from headrace.model import Project, Query
+from headrace.planner.forming import DeclaredCode
 from headrace.registry import known_failures
 from headrace.spark.messages.failures import failure_of, is_of_another_driver
 from headrace.starter.counters import Counters
@@ -68,6 +69,7 @@ class Reports:
 class Running:
     """A started query: Spark's handle, where it keeps things, and what its sink reports.
 
+    project: the one that it is declared in. code: digests of its code.
     uses: Spark's name of each use of a source, in the plan's order. names: of its sources.
     last_job: the newest of Spark's jobs that its tasks' times were looked at of.
     disturbances: how many tasks had failed and executors were lost at the last batch. reads_all: whether its plan reads
@@ -79,7 +81,9 @@ class Running:
     tables, versions: those that are recomputed while it runs, and which versions it was started over.
     """
 
+    project: Project
     query: Query
+    code: DeclaredCode
     layout: QueryLayout
     sink_run: SinkContext
     handle: StreamingQuery

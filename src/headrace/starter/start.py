@@ -112,9 +112,9 @@ def _start_recovering_batches(request: Request, facts: StartFacts) -> Running:
     """Start the query; before that, batches that the checkpoint has lost and the sink holds are made one by one."""
     recovered: list[Restorable] = []
     notes: list[Finding] = []
-    gave_up = False
+    gave_up, behind = False, None
     while True:
-        lost = _recover_batch(facts)
+        lost, behind = behind or _recover_batch(facts), None
         if lost is not None and lost.batches in [batch.batches for batch in recovered]:
             # Made again, the batch left no state behind: what is wrong is reported by the look at the checkpoint.
             lost, gave_up = None, True
@@ -125,7 +125,8 @@ def _start_recovering_batches(request: Request, facts: StartFacts) -> Running:
         except CheckpointBehind:
             # An older driver has committed a batch while this start waited for it.
             facts = StartFacts.read(request.project, request.query)
-            if gave_up or lost is not None or _recover_batch(facts) is None:
+            behind = None if gave_up or lost is not None else _recover_batch(facts)
+            if behind is None:
                 raise
             continue
         recovered += [] if lost is None else [lost]
@@ -219,7 +220,9 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         facts.remove_scratch()
         raise
     return Running(
+        project=request.project,
         query=request.query,
+        code=prepared.code,
         layout=facts.layout,
         sink_run=context,
         handle=handle,

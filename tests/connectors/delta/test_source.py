@@ -224,6 +224,7 @@ def test_a_project_with_a_delta_table_gets_deltas_jars_and_settings(tmp_path: Pa
     assert set(connector.settings) >= {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}
 
 
+@pytest.mark.long
 @pytest.mark.services
 @pytest.mark.connectors
 @pytest.mark.capability("SINK-LAKE-01")

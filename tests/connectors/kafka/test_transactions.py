@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.connectors.suites import UpdateSinkConformance, further_but
 from tests.registered import layout_in
 from tests.runner.projects import land, write_project
 from tests.servers import Topics
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -221,8 +220,7 @@ def test_a_result_topic_that_was_deleted_and_made_again_is_refused_until_a_reset
     life.give(writer, 1)  # The newest batch has no rows.
     life.begin()
     life.kafka.server.delete_topic(life.topic)
-    while life.topic in life.kafka.server.admin().list_topics(timeout=10).topics:
-        time.sleep(0.05)
+    until("end of the topic", lambda: life.topic not in life.kafka.server.admin().list_topics(timeout=10).topics)
     life.kafka.server.create_topic(life.topic, partitions=2)
     for look in (life.begin, lambda: topic_ledger.lines(sink(life.kafka, life.topic), life.context)):
         with pytest.raises(CheckpointError, match=r"partition \d, ends at offset 0, and ended at \d when") as told:

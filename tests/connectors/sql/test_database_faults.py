@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +14,7 @@ import pytest
 from headrace.connectors.sql.dialect import run
 from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
+from tests.waiting import until
 
 from .databases import Database, Life, database
 from .fed import LifeWithoutSpark
@@ -141,6 +141,13 @@ def test_a_lock_of_another_transaction_is_waited_for(context: Life) -> None:
     assert context.rows() == [("a", 2)]
 
 
+# The transactions that wait for a row which another one holds.
+WAITS = {
+    "postgres": "SELECT pid FROM pg_locks WHERE NOT granted",
+    "mariadb": "SELECT trx_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
 def test_a_deadlock_is_tried_again(context: Life) -> None:
     writer = context.begin()
     writer(context.frame([("a", 1), ("b", 1)]), 0)
@@ -162,7 +169,9 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
 
             wants.append(threading.Thread(target=ask, daemon=True))
             wants[0].start()
-            time.sleep(0.3)
+            until(
+                "transaction that waits for a row", lambda: context.database.query(WAITS[context.database.kind]) != []
+            )
 
         dialect_write = writer.store.dialect.__class__.write
 

@@ -256,6 +256,29 @@ def test_few_refused_changes_among_many_are_found_without_trying_each(database: 
     assert database.batches() == [(0, 1_998, 2)]
 
 
+@pytest.mark.services
+@pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+def test_a_row_without_its_parent_and_a_parent_that_is_deleted_are_refused_when_they_have_waited(
+    database: Database, tmp_path: Path
+) -> None:
+    database.query(f"CREATE TABLE cities (city {TEXT[database.kind]} PRIMARY KEY)")
+    database.query("INSERT INTO cities VALUES ('x')")
+    reference = ", FOREIGN KEY (city) REFERENCES cities (city)"
+    refused = life(database, tmp_path, more=reference, retry_seconds=0.5)
+    refused.resume(0)(refused.frame([upsert(1, 1, "x"), upsert(2, 9, "x")]), 0)
+    database.query("CREATE TABLE child (id BIGINT, FOREIGN KEY (id) REFERENCES result (id))")
+    database.query("INSERT INTO child VALUES (9)")
+    batch = [upsert(4, 2, "y"), Change("delete", 5, 5, 9), upsert(6, 3, "x")]
+    with pytest.raises(SinkError, match=r"HR408: .*refuses the row \(id=(2|9).*foreign key"):
+        refused.resume(1)(refused.frame(batch), 1)
+    assert {entry.code for entry in refused.noted} == {"HR411"}
+    refused.options |= {"on_bad_row": "quarantine"}
+    refused.resume(1)(refused.frame(batch), 1)
+    assert [row[0] for row in refused.rows()] == [1, 3, 9]
+    lines = database.query("SELECT row_values FROM _headrace_quarantine")
+    assert sorted(json.loads(values)["id"] for (values,) in lines) == [2, 9]
+
+
 OWN = '"__ORDER" TEXT, "__OLDER" TEXT'
 TABLES = {
     "no order of the rows": ("id BIGINT PRIMARY KEY, city TEXT, note TEXT", False, "HR406", "no column '__ORDER'"),

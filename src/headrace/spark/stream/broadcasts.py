@@ -83,11 +83,13 @@ def send_by_value(modules: Iterable[ModuleType]) -> None:
     """Let Spark's Python workers have what `modules` define.
 
     Spark pickles a user's function with the copy of cloudpickle inside PySpark, which keeps its own record of such
-    modules: a call of the package of that name does not reach it.
+    modules: a call of the package of that name does not reach it. It takes only modules that Python knows, and may be
+    given those of a former load again.
     """
     from pyspark import cloudpickle
 
     for module in modules:
+        sys.modules.setdefault(module.__name__, module)
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 

@@ -1,0 +1,66 @@
+"""What a deploy does to each query follows from what is declared, and not from how it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.api import load
+from headrace.planner.deployment import Declared, plan_steps
+from headrace.planner.forming import DeclaredCode
+from headrace.planner.verdict import Judgement
+
+pytestmark = pytest.mark.plain
+
+PIPELINE = """
+import headrace as hr
+
+events = hr.source.rate(rows_per_second=5)
+FACTOR = 2
+
+def scaled(value):
+    return value * FACTOR
+
+@hr.view
+def scaled_events(events):
+    return events.select(scaled(events.value))
+
+@hr.query(sink=hr.sink.console(), trigger=hr.every("5 seconds"))
+def shown(scaled_events):
+    return scaled_events
+"""
+EDITS = {
+    "a comment": ("FACTOR = 2", "# Twice.\n\n\nFACTOR = 2", "keep", ()),
+    "another name of a local": ("def scaled(value):\n    return value", "def scaled(of):\n    return of", "keep", ()),
+    "a constant that a view uses": ("FACTOR = 2", "FACTOR = 3", "restart", ("its code",)),
+    "the trigger": ("5 seconds", "6 seconds", "restart", ("trigger of 'shown'",)),
+    "a rate": ("rows_per_second=5", "rows_per_second=6", "restart", ("connector of 'events'",)),
+    "what is accepted": ("trigger=hr", 'on_change="forward", trigger=hr', "keep", ()),
+}
+
+
+def declared(root: Path, text: str) -> Declared:
+    root.mkdir(exist_ok=True)
+    (root / "pipeline.py").write_text(text)
+    project = load(root)
+    query = project.queries["shown"]
+    return Declared(project, query, DeclaredCode.of(project, query, salt="s"))
+
+
+@pytest.mark.parametrize(("old", "new", "action", "changes"), EDITS.values(), ids=EDITS)
+def test_a_query_runs_on_as_long_as_what_runs_is_what_is_declared(
+    tmp_path: Path, old: str, new: str, action: str, changes: tuple[str, ...]
+) -> None:
+    assert old in PIPELINE
+    before = declared(tmp_path / "p", PIPELINE)
+    now = declared(tmp_path / "p", PIPELINE.replace(old, new))
+    same = Judgement(query="shown", verdict="same", from_batch=0)
+    (step,) = plan_steps({"shown": before}, now.project, [same])
+    assert (step.action, step.changes) == (action, changes)
+
+
+def test_new_and_removed_queries_start_and_stop(tmp_path: Path) -> None:
+    before = declared(tmp_path / "p", PIPELINE)
+    steps = plan_steps({"former": before}, before.project, [Judgement(query="shown", verdict="same", from_batch=0)])
+    assert [(step.query, step.action) for step in steps] == [("shown", "start"), ("former", "stop")]

@@ -1,0 +1,250 @@
+"""A changed project is brought to a running application, which stops nothing that has not changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+from headrace.api import events, load, verify
+from headrace.cli import main
+from headrace.runner.stop import StopRequest
+from tests.waiting import until
+
+from .projects import land, ledger, rows, write_project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+STEADY = """
+@hr.query(sink=hr.sink.sqlite("steady.db", table="totals", key=["name"]), mode="update")
+def steady(events):
+    return events.groupBy("name").agg(F.sum("amount").alias("amount"))
+"""
+EDITED = """
+@F.udf("int")
+def version(amount):
+    return {version}
+
+@hr.query(sink=hr.sink.sqlite("edited.db", table="copied"), on_change="forward")
+def edited(events):
+    return events.select("name", "amount", version("amount").alias("version"))
+"""
+OTHER = """
+@hr.query(sink=hr.sink.sqlite("{name}.db", table="copied"){more})
+def {name}(events):
+    return events
+"""
+
+
+def row(number: int) -> list[dict[str, Any]]:
+    return [{"name": f"n{number}", "amount": number}]
+
+
+def write(root: Path, *parts: str) -> None:
+    write_project(root, "".join(parts))
+
+
+@contextmanager
+def running(root: Path, spark: SparkSession) -> Iterator[hr.results.ApplicationHandle]:
+    with hr.start(load(root), spark=spark) as application:
+        names = [query.name for query in application.queries]
+        until("start", lambda: all(application.get(name).lastProgress for name in names))
+        yield application
+
+
+def versions(root: Path) -> dict[int, int]:
+    """The version of the code that has written each amount; a row that is there twice fails."""
+    found = rows(root / "edited.db", "SELECT amount, version FROM copied")
+    assert len({amount for amount, _ in found}) == len(found)
+    return dict(found)
+
+
+def test_what_has_changed_runs_the_new_code_and_what_has_not_never_stops(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "p"
+    write(root, STEADY, EDITED.format(version=1), OTHER.format(name="removed", more=""))
+    land(root, 0, row(0))
+    with running(root, spark) as application:
+        steady, edited = application.get("steady"), application.get("edited")
+        first, before = steady.runId, edited.runId
+        old = next(name for name in sys.modules if name.startswith("headrace_project_") and "pipeline" in name)
+        write(
+            root,
+            "# A comment moves every line.\n",
+            STEADY,
+            EDITED.format(version=2),
+            OTHER.format(name="added", more=""),
+        )
+        land(root, 1, row(1))
+        until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
+
+        assert main(["deploy", "-C", str(root), "--dry-run"]) == 0
+        planned = capsys.readouterr().out
+        assert "= steady: runs on" in planned
+        assert "~ edited: stops after its batch, and starts with the new code" in planned
+        assert ("+ added: starts" in planned, "- removed: stops after its batch" in planned) == (True, True)
+        assert (edited.runId, application.get("removed").isActive) == (before, True)
+
+        assert main(["deploy", "-C", str(root), "--json"]) == 0
+        (result,) = json.loads(capsys.readouterr().out)["applications"]
+        assert {step["query"]: step["action"] for step in result["steps"]} == {
+            "steady": "keep",
+            "edited": "restart",
+            "added": "start",
+            "removed": "stop",
+        }
+        assert result["done"]
+        land(root, 2, row(2))
+        until("next batch", lambda: 2 in ledger(root / "edited.db") and 2 in ledger(root / "steady.db"))
+        assert (steady.runId, edited.runId == before, application.get("removed").state) == (first, False, "stopped")
+        until("all rows", lambda: len(rows(root / "added.db", "SELECT * FROM copied")) == 3)
+        assert old not in sys.modules
+        assert main(["restart", "removed", "-C", str(root)]) == 2
+    assert versions(root) == {0: 1, 1: 1, 2: 2}
+    assert ledger(root / "steady.db") == [0, 1, 2]
+    assert sorted(rows(root / "steady.db", "SELECT name, amount FROM totals")) == [("n0", 0), ("n1", 1), ("n2", 2)]
+    assert verify(load(root), "steady", spark=spark).state == "equal"
+    assert [event.kind for event in events(load(root)) if event.kind == "deployed"] == ["deployed"]
+
+
+REFUSED = {
+    "a change that would mix meanings": (STEADY.replace("F.sum", "F.max"), "HR535"),
+    "a change for new rows alone": (STEADY + EDITED.format(version=2).replace(', on_change="forward"', ""), "HR537"),
+    "a file that cannot be loaded": ("raise ValueError('no')\n", "HR114"),
+    "a query that Spark refuses": (STEADY + OTHER.format(name="wrong", more=', mode="complete"'), "HR"),
+}
+
+
+FORWARD = ', on_change="forward"'
+REFUSED = {
+    "a change that would mix meanings": (STEADY.replace("F.sum", "F.max"), "HR535"),
+    "a change for new rows alone": (STEADY + EDITED.format(version=2).replace(FORWARD, ""), "HR537"),
+    "a file that cannot be loaded": ("raise ValueError('no')\n", "HR114"),
+}
+
+
+def test_if_one_query_is_refused_nothing_stops(tmp_path: Path, spark: SparkSession) -> None:
+    root = tmp_path / "p"
+    write(root, STEADY, EDITED.format(version=1))
+    land(root, 0, row(0))
+    project = load(root)
+    with running(root, spark) as application:
+        before, modules = {query.name: query.runId for query in application.queries}, dict(sys.modules)
+        for what, (body, code) in REFUSED.items():
+            write(root, body)
+            (result,) = hr.running(project).deploy()
+            assert result.errors, what
+            assert result.errors[0].code == code, (what, result)
+            assert (result.carried_out, result.needs_restart) == (False, False)
+        assert {query.name: query.runId for query in application.active} == before
+        assert [name for name in modules if sys.modules.get(name) is not modules[name]] == []
+        write(root, STEADY, EDITED.format(version=2).replace(FORWARD, ""))
+        (result,) = hr.running(project).deploy(accept_forward=True)
+        assert {step.query: step.action for step in result.steps} == {"steady": "keep", "edited": "restart"}
+        land(root, 1, row(1))
+        until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
+    assert versions(root) == {0: 1, 1: 2}
+
+
+FAILS = """
+    if amount == 1:
+        raise ValueError("no amount of one")
+"""
+
+
+def test_where_new_code_does_not_start_the_former_code_starts_again(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "p"
+    # The next batch is that of the next start.
+    edited = EDITED.replace(FORWARD, FORWARD + ', trigger=hr.every("1 hour")')
+    write(root, STEADY, edited.format(version=1))
+    land(root, 0, row(0))
+    with running(root, spark) as application:
+        first = application.get("steady").runId
+        land(root, 1, row(1))
+        write(root, STEADY, edited.format(version=2).replace("(amount):\n", "(amount):" + FAILS))
+        assert main(["deploy", "-C", str(root)]) == 1
+        told = capsys.readouterr()
+        assert "edited: the former code runs again" in told.out
+        assert ("HR865" in told.err, "no amount of one" in told.err) == (True, True)
+        until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
+        write(root, STEADY, edited.format(version=3))
+        land(root, 2, row(2))
+        assert main(["deploy", "-C", str(root)]) == 0
+        until("third batch", lambda: ledger(root / "edited.db") == [0, 1, 2])
+        assert application.get("steady").runId == first
+    assert versions(root) == {0: 1, 1: 1, 2: 3}
+
+
+LIMITS = {
+    "a setting of Spark": ("spark: {spark.sql.shuffle.partitions: 7}", "'spark.sql.shuffle.partitions'"),
+    "the place of the metrics": ("metrics: {port: 0}", "'metrics'"),
+    "jars": ("sources: {more: {kafka: {bootstrap_servers: 'b:9092', subscribe: t}}}", "no jars of kafka"),
+}
+
+
+@pytest.mark.parametrize(("line", "named"), LIMITS.values(), ids=LIMITS)
+def test_what_a_running_python_cannot_take_is_named_before_anything_stops(
+    tmp_path: Path, spark: SparkSession, line: str, named: str
+) -> None:
+    root = tmp_path / "p"
+    write(root, STEADY)
+    with running(root, spark) as application:
+        first = application.get("steady").runId
+        (root / "headrace.yml").write_text(f"name: p\n{line}\n")
+        (result,) = hr.running(load(root)).deploy()
+        assert (result.needs_restart, [finding.code for finding in result.findings]) == (True, ["HR854"])
+        assert named in result.findings[0].what
+        assert application.get("steady").runId == first
+
+
+def test_a_variable_and_a_module_outside_of_the_project_count_as_well(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "p"
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "shared_by_projects.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    monkeypatch.setenv("PLACE", "out.db")
+    write(root, STEADY.replace("steady.db", "${PLACE}"), "import shared_by_projects\n")
+    with running(root, spark):
+        (tmp_path / "lib" / "shared_by_projects.py").write_text("VALUE = 22\n")
+        project = load(root, environ={"PLACE": "another.db"})
+        (result,) = hr.running(project).deploy(dry_run=True)
+        told = "\n".join(finding.what for finding in result.findings)
+    monkeypatch.delitem(sys.modules, "shared_by_projects", raising=False)
+    assert "the files of 'shared_by_projects'" in told
+    assert "the variable 'PLACE' has another value" in told
+
+
+def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, spark: SparkSession) -> None:
+    root = tmp_path / "p"
+    write(root, EDITED.format(version=1))
+    land(root, 0, row(0))
+    project, request = load(root), StopRequest()
+    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True))
+    runs.start()
+    try:
+        until("first batch", lambda: ledger(root / "edited.db") == [0])
+        write(root, EDITED.format(version=2), "this is no Python")
+        until("refusal", lambda: any(event.kind == "finding" for event in events(project)))
+        write(root, EDITED.format(version=3))
+        until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))
+        land(root, 1, row(1))
+        until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
+    finally:
+        request.ask()
+        runs.join(60)
+    assert versions(root) == {0: 1, 1: 3}
