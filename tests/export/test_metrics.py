@@ -102,7 +102,8 @@ def has_ipv6() -> bool:
 def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> None:
     with serving(board, Settings(port=0)) as (metrics, url):
         metrics.progressed(BATCH)
-        metrics.progressed(replace(BATCH, batch=1, at=NOW - timedelta(seconds=90)))
+        changed = NOW - timedelta(seconds=101)
+        metrics.progressed(replace(BATCH, batch=1, at=NOW - timedelta(seconds=90), changed=changed))
         _, text = get(f"{url}/metrics")
     found = {
         (sample.name, *(value for name, value in sorted(sample.labels.items()) if name not in ("app", "query"))): sample
@@ -147,6 +148,8 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
         ("headrace_state_commit_seconds", "stateStoreSave"): 0.04,
         ("headrace_untimed_rows_total", "sales"): 6,
         ("headrace_verify_mismatched_rows", "batch"): 6,
+        # From the change to the end of its batch, which took half a second.
+        ("headrace_change_lag_seconds",): 11.5,
     }
     assert values["headrace_watermark_lag_seconds",] == pytest.approx(7200, abs=1000)
     assert values["headrace_refresh_age_seconds", "prices"] == pytest.approx(60, abs=30)

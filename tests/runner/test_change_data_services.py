@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from headrace.cli import main
 from tests.servers import Topics
 
 from .test_change_data import Change, run, verdict
@@ -69,3 +71,37 @@ def test_a_topic_of_changes_becomes_a_table_that_can_go_back(
     assert run(root, spark) == []
     assert table() == held[2]
     assert verdict(root, spark) == "equal"
+
+
+FOLLOWED = """
+name: shop
+sources:
+  customers:
+    kafka: {bootstrap_servers: "%s", subscribe: %s, value: debezium, schema: "id BIGINT, name STRING"}
+queries:
+  copy:
+    select: SELECT id, name FROM customers
+    trigger: available-now
+    sink: {sqlite: {path: out.db, table: customers}}
+    cdc: {keys: [id]}
+"""
+
+
+@pytest.mark.capability("CDC-08")
+def test_the_lag_is_from_the_change_in_the_source_to_the_end_of_its_batch(
+    tmp_path: Path, spark: SparkSession, kafka: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, topic = time.time() - 3600, kafka.make()
+    for number, seconds in enumerate((made - 60, made)):
+        row = {"id": number, "name": "Ada"}
+        source = {"connector": "postgresql", "lsn": number, "ts_ms": int(seconds * 1000)}
+        kafka.send(
+            topic, json.dumps({"before": None, "after": row, "source": source, "op": "c"}), key=f'{{"id": {number}}}'
+        )
+    (tmp_path / "headrace.yml").write_text(FOLLOWED % (kafka.url, topic))
+    assert [outcome.finding for outcome in hr.run(hr.load(tmp_path), spark=spark).outcomes] == [None]
+    (status,) = hr.status(hr.load(tmp_path))
+    assert status.change_lag_seconds is not None
+    assert 3600 < status.change_lag_seconds < time.time() - made + 1
+    assert main(["status", "-C", str(tmp_path)]) == 0
+    assert f"2 inserts, {status.change_lag_seconds:.1f} s after the source" in capsys.readouterr().out

@@ -121,7 +121,8 @@ def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOpt
             )
             click.echo(f"{entry.query}: counted {', '.join(values)}")
         if entry.changes is not None:
-            click.echo(f"{entry.query}: batch {entry.batch}: {change_counts(entry.changes)}")
+            counts = change_counts(entry.changes, entry.change_lag_seconds)
+            click.echo(f"{entry.query}: batch {entry.batch}: {counts}")
         if entry.error:
             whose = "" if entry.error_pid == entry.pid else f" (process {entry.error_pid}, which has ended)"
             click.echo(f"{entry.query}{whose}: {entry.now.finding() or entry.error}")

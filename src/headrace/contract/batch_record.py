@@ -99,6 +99,7 @@ class BatchRecord(PlainData):
     counters: the totals of the query's counters with this batch, by name.
     leap: what moved its watermark past the clock, as long as it is there.
     changes: what its changes did to the result; None where rows are not applied as changes, or it is not known.
+    changed: when the source made the newest of its changes, by the source's clock; None where it does not say.
     """
 
     query: str
@@ -128,6 +129,12 @@ class BatchRecord(PlainData):
     counters: Mapping[str, Any] = field(default_factory=dict)
     leap: Leap | None = None
     changes: ChangeCounts | None = None
+    changed: datetime | None = None
+
+    @property
+    def change_lag_seconds(self) -> float | None:
+        """How long after its newest change was made the batch was in; None where the source does not say when."""
+        return None if self.changed is None else (self.at - self.changed).total_seconds() + self.duration_ms / 1000
 
     @property
     def quarantined(self) -> int:
@@ -190,7 +197,7 @@ class BatchRecord(PlainData):
         plain = super().as_dict()
         for source in plain["sources"]:
             del source["latest"]
-        return plain
+        return {**plain, "change_lag_seconds": self.change_lag_seconds}
 
 
 def _operators(operators: Iterable[Mapping[str, Any]], *, rows_tracked: bool) -> Iterator[OperatorProgress]:

@@ -180,6 +180,11 @@ class MetricsObserver(Observer):
             batches.append(([query], record.at.timestamp() + record.duration_ms / 1000))
             if (watermark := record.watermark) is not None:
                 lags.append(([query], (now - watermark).total_seconds()))
+        help_text = (
+            "How long after the source made the newest change of the last batch it was in, by the source's clock."
+        )
+        changed = [([query], lag) for query, record in last.items() if (lag := record.change_lag_seconds) is not None]
+        yield self._gauge("headrace_change_lag_seconds", help_text, (), changed)
         yield self._gauge("headrace_watermark_lag_seconds", "The clock minus the watermark.", (), lags)
         yield self._gauge("headrace_last_batch_timestamp_seconds", "When the last batch was committed.", (), batches)
         overdue = [([query], max(0.0, time.monotonic() - due)) for query, due in self._board.due_at.items()]

@@ -39,6 +39,7 @@ class QueryStatus(PlainData):
     last_seen: the newest sign of life.
     counters: what the query's counters come to with the newest batch, by name.
     changes: what the newest batch did to the result, of a query that applies changes.
+    change_lag_seconds: how long after its newest change was made, by the source's clock, that batch was in.
     wrong_times: what is wrong with the event times of its rows up to the newest batch.
     """
 
@@ -72,6 +73,7 @@ class QueryStatus(PlainData):
     last_seen: datetime
     counters: Mapping[str, Any] = field(default_factory=dict)
     changes: ChangeCounts | None = None
+    change_lag_seconds: float | None = None
     wrong_times: tuple[Finding, ...] = ()
 
     @property
@@ -171,6 +173,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
         last_seen=instant(max(run["seen"], kept["seen"] if kept else 0.0)),
         counters=last.counters if last else {},
         changes=last.changes if last else None,
+        change_lag_seconds=last.change_lag_seconds if last else None,
         null_times=_null_times(last) if last else {},
         wrong_times=tuple(find_wrong_times([last])) if last else (),
     )

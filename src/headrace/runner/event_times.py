@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.contract import BatchRecord, Leap, bad_rows_metric
 from headrace.spark.plans.plan_rewrite import BATCH
-from headrace.spark.stream.event_times import METRIC
+from headrace.spark.stream.event_times import METRIC, SOURCE_TIME
 from headrace.units import instant
 
 if TYPE_CHECKING:
@@ -33,11 +33,13 @@ def name_sources(record: BatchRecord, names: SourceNames) -> BatchRecord:
 
 
 def take_observed(record: BatchRecord, times: int | None) -> BatchRecord:
-    """Return the record with what its plan observed of event times, its rows having been computed `times` times.
+    """Return the record with what its plan observed of times, its rows having been computed `times` times.
 
     None: it is not known how often, and so neither is the number of NULL times.
     """
     observed, sources = dict(record.observed), []
+    if (changes := observed.pop(SOURCE_TIME, None)) is not None and changes["newest"] is not None:
+        record = replace(record, changed=instant(changes["newest"] / 1000))
     for source in record.sources:
         counts = observed.pop(METRIC + source.name, None)
         if counts is not None:

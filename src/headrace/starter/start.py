@@ -51,7 +51,7 @@ from headrace.spark.jvm.session_conf import (
     share_settings,
 )
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.spark.stream.event_times import observe_event_times
+from headrace.spark.stream.event_times import observe_event_times, observe_source_times
 from headrace.starter.moved_project import rewrite_paths
 from headrace.starter.plan import (
     PreparedQuery,
@@ -204,7 +204,7 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         notes = [*renamed, *prepared.notes, *differences, *notes, *_prepare_checkpoint(facts, prepared, ids)]
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
         plain = isinstance(request.trigger, (Continuous, RealTime))
-        frame = prepared.frame if plain else observe_event_times(prepared.frame)
+        frame = prepared.frame if plain else observe_source_times(observe_event_times(prepared.frame))
         kept_in = {READ_FILES: str(facts.layout.home) if facts.lasting else ""}
         with share_settings(spark, request.settings), ONE_AT_A_TIME, restore_settings(spark, (PARTITIONS, POLICY)):
             _set_policy(spark, facts, prepared.plan)

@@ -37,6 +37,7 @@ def write(orders: LifeWithoutSpark, batch: int, rows: Sequence[Row], *, staged: 
     orders.begin(staged=staged)(orders.frame(rows), batch)
 
 
+@pytest.mark.capability("CDC-07")
 @pytest.mark.parametrize("staged", [False, True])
 def test_marked_rows_leave_the_table_and_a_rewind_brings_them_back(
     database: Database, tmp_path: Path, staged: bool

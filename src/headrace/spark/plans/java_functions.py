@@ -67,7 +67,8 @@ def _compile(spark: SparkSession, sources: Sequence[str]) -> Path:
     jvm, home = jvm_of(spark), Path(tempfile.mkdtemp(prefix="headrace-classes-"))
     jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(jvm.java.io.File(str(home)))
     write_classes(gateway_of(spark), str(home), *(str(files("headrace.spark") / source) for source in sources))
-    jar = home / "headrace-functions.jar"
+    # Of two jars with one name, Spark gives executors the first alone.
+    jar = home / f"{home.name}.jar"
     with zipfile.ZipFile(jar, "w") as packed:
         for made in sorted(home.rglob("*.class")):
             packed.write(made, os.path.relpath(made, home))

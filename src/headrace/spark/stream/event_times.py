@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from headrace.contract import CHANGE_COLUMN
 from headrace.spark.plans.analysed import analysed_plan, nodes, sequence
 from headrace.spark.plans.plan_rewrite import column_of, frame_of, over, stream_tree
 from headrace.spark.plans.source_uses import stream_name
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 # The metrics' names begin so, and end in the source's name in the plan; the columns are `nulls`, `oldest`, `newest`.
 METRIC = "headrace_event_times_of_"
+# The metric of change data: `newest`, in milliseconds, is when the source made the newest change.
+SOURCE_TIME = "headrace_source_time"
 
 
 def observe_event_times(frame: DataFrame) -> DataFrame:
@@ -29,6 +32,15 @@ def observe_event_times(frame: DataFrame) -> DataFrame:
     if any(map(_joins_streams, nodes(plan))):
         return frame
     return frame_of(frame.sparkSession, _observe(frame.sparkSession, plan, Counter()))
+
+
+def observe_source_times(frame: DataFrame) -> DataFrame:
+    """Let each batch of change data observe when the source made the newest of its changes."""
+    from pyspark.sql import functions as F
+
+    if CHANGE_COLUMN not in frame.columns:
+        return frame
+    return frame.observe(SOURCE_TIME, F.max(F.unix_millis(F.col(CHANGE_COLUMN)["source_time"])).alias("newest"))
 
 
 def _joins_streams(node: Any) -> bool:

@@ -1,7 +1,7 @@
 // The batches as a table: the newest first, searched on the server, more on request.
 import { get, paced } from "./api.js";
 import { h, scrolling, show } from "./dom.js";
-import { bytes, compact, counted, instant, lag, ms, skewed, whole } from "./format.js";
+import { bytes, compact, counted, instant, lag, ms, seconds, skewed, whole } from "./format.js";
 
 const COLUMNS = [["", ""], ["Batch", "num"], ["Triggered", ""], ["Rows", "num"], ["Rows/s in", "num"], ["Duration", "num"], ["Watermark", ""], ["Late", "num"], ["State rows", "num"], ["Lag", "num"], ["Ledger", "ledger"]];
 
@@ -10,7 +10,7 @@ const code = (words) => h("code", {}, words ?? "the beginning");
 const detail = (each) => h("div", { class: "detail" },
   pairs("Offsets", each.sources.map((one) => [one.name, counted(one.rows, "rows"), h("span", {}, code(one.start), " to ", code(one.end))])),
   pairs("Durations", Object.entries(each.durations).flatMap(([part, value]) => [[part, ms(value)], part === "addBatch" && each.write_ms !== null && ["of it, the sink by itself", ms(each.write_ms)]]).filter(Boolean)),
-  pairs("Changes", each.changes ? Object.entries(each.changes).map(([effect, count]) => [effect, whole(count)]) : []),
+  pairs("Changes", each.changes ? [...Object.entries(each.changes).map(([effect, count]) => [effect, whole(count)]), ["behind the source", seconds(each.change_lag_seconds)]] : []),
   pairs("Tasks", each.skew ? [["skew", skewed(each.skew)]] : []),
   pairs("State", each.operators.map((one) => [one.name, counted(one.rows, "rows", compact), bytes(one.bytes), `${whole(one.updated)} updated`, `commit ${ms(one.commit_ms)}`])),
   pairs("Event time", [["oldest", instant(each.event_min)], ["mean", instant(each.event_mean)], ["newest", instant(each.event_max)]].filter(([, at]) => each.event_max && at)),
