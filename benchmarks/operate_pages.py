@@ -97,7 +97,7 @@ def _open_page(events: int) -> list[Figure]:
         hurried = _HURRIED.replace("FASTER", str(FASTER))
         browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": hurried})
         with (
-            patch.multiple(live, LOOK_SECONDS=live.LOOK_SECONDS / FASTER, ANEW_SECONDS=live.ANEW_SECONDS / FASTER),
+            patch.multiple(live, LOOK_SECONDS=live.LOOK_SECONDS / FASTER, REREAD_SECONDS=live.REREAD_SECONDS / FASTER),
             serve_in_background(project, ServedAddress(port=0)) as link,
             History.open(history_file(project.storage)) as history,
         ):

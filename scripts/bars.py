@@ -32,6 +32,18 @@ PRIVATE = re.compile(r"(?<!\bself)\._(?:j[a-z]\w*|sc|gateway|to_java\w*|ssql_ctx
 EMPTY_NAMES = frozenset({"each", "found", "known", "told", "what", "said"})
 # Words of prose that a reader stumbles over; `beside` where "next to" is meant.
 UNPLAIN = re.compile(r"\b(?:told|tells?|telling|anew|nobody|whoever|beside)\b", re.IGNORECASE)
+# What users and authors of connectors call.
+PUBLIC = {
+    "__init__.py",
+    "api.py",
+    "sampling.py",
+    "inspect.py",
+    "errors.py",
+    "results.py",
+    "contract",
+    "declare",
+    "testing",
+}
 # A participle does not say whether a function writes; before a noun it may stand. Verbs that only look like one, and
 # the events of an observer, are left out.
 PARTICIPLE = re.compile(
@@ -68,6 +80,7 @@ BARS = (
     Bar("locals that say nothing", 140, 0),
     Bar("unplain words in prose", 140, 0),
     Bar("functions named by a participle", 70, 0),
+    Bar("public functions that raise without saying so", 0, 0),
     Bar("files of a start", 45, 28),  # Two more: the facts that are handed on, and the restoring of lost batches.
     Bar("stops of a start", 301, 110),
 )
@@ -100,6 +113,11 @@ def figures() -> dict[str, float]:
             len(UNPLAIN.findall(text)) for path, tree in trees.items() for text in _prose(path, tree)
         ),
         "functions named by a participle": sum(len(list(_participles(tree))) for tree in trees.values()),
+        "public functions that raise without saying so": sum(
+            len(list(_silent_raisers(tree)))
+            for path, tree in trees.items()
+            if path.relative_to(SOURCE).parts[0] in PUBLIC
+        ),
         "files of a start": start.files,
         "stops of a start": start.stops,
     }
@@ -199,6 +217,27 @@ def _participles(tree: ast.Module) -> Iterator[ast.FunctionDef]:
             decorators = {getattr(item, "id", getattr(item, "attr", "")) for item in node.decorator_list}
             if not decorators & {"property", "cached_property", "setter"}:
                 yield node
+
+
+def _silent_raisers(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """Public functions and methods that raise an error of their own, and whose docstring has no section `Raises:`."""
+    public = [node for node in tree.body if not getattr(node, "name", "_").startswith("_")]
+    members = [member for node in public if isinstance(node, ast.ClassDef) for member in node.body]
+    for node in (*public, *members):
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        if "Raises:" not in (ast.get_docstring(node) or "") and any(map(_raises, node.body)):
+            yield node
+
+
+def _raises(node: ast.AST) -> bool:
+    """Whether a statement raises an error that leaves the function: not in an inner one, nor under handlers."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+        return False
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Try) and node.handlers:
+        children = [child for child in children if child not in node.body]
+    return (isinstance(node, ast.Raise) and node.exc is not None) or any(map(_raises, children))
 
 
 def main() -> int:

@@ -196,13 +196,13 @@ def test_a_damaged_history_is_a_sentence(tmp_path: Path) -> None:
     history_file(project.storage).write_text("no database, but long enough to be looked at as one" * 20)
     answer = with_token(project).get("/api/project")
     assert (answer.status_code, answer.json()["findings"][0]["code"]) == (503, "HR531")
-    assert Answers(project).look(anew=True) == {"findings": [answer.json()["findings"][0]]}
+    assert Answers(project).look(again=True) == {"findings": [answer.json()["findings"][0]]}
 
 
 def test_no_answer_holds_a_secret(ask: TestClient, project: Project) -> None:
     for path in ("/api/project", "/api/queries/counts", "/api/events", "/api/queries/counts/batches"):
         assert made.PASSWORD not in ask.get(path).text
-    assert made.PASSWORD not in json.dumps(Answers(project).look(anew=True))
+    assert made.PASSWORD not in json.dumps(Answers(project).look(again=True))
 
 
 @pytest.mark.parametrize("path", PATHS)

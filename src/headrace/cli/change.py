@@ -469,12 +469,12 @@ def change_register(options: ProjectOptions) -> int:
     project = options.project(may_lack_variables=True)
     from headrace.generations.register import rebuild_register
 
-    found = rebuild_register(project.storage)
+    register = rebuild_register(project.storage)
 
     def show() -> None:
-        click.echo(f"the register of {project.storage} is there again: {', '.join(sorted(found.queries))}")
+        click.echo(f"the register of {project.storage} is there again: {', '.join(sorted(register.queries))}")
 
-    options.say({"application": found.application, "queries": sorted(found.queries)}, show)
+    options.say({"application": register.application, "queries": sorted(register.queries)}, show)
     return 0
 
 

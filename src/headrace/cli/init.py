@@ -41,11 +41,11 @@ def commands(directory: Path, *words: str) -> list[str]:
 
 def _program() -> str:
     """Return how to call headrace from any directory of this shell: by its name when it is on the path."""
-    beside = Path(sys.executable).parent / "headrace"
+    program_here = Path(sys.executable).parent / "headrace"
     program = shutil.which("headrace")
-    if program and Path(program).resolve() == beside.resolve():
+    if program and Path(program).resolve() == program_here.resolve():
         return "headrace"
-    return shlex.quote(str(beside)) if beside.exists() else f"{shlex.quote(sys.executable)} -m headrace"
+    return shlex.quote(str(program_here)) if program_here.exists() else f"{shlex.quote(sys.executable)} -m headrace"
 
 
 @click.command()

@@ -255,19 +255,19 @@ def _loads(operator: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:
-    """The sum; None of nothing, or where one of them is not known."""
+    """Return the sum; None if there are no numbers or one of them is not known."""
     values = list(numbers)
     return sum(value for value in values if value is not None) if values and None not in values else None
 
 
 def _rate(value: Any) -> float:
-    """A rate; Spark writes none, NaN or Infinity where it divides by no time."""
+    """Return a rate; 0 for none, NaN and Infinity, which Spark writes where it divides by no time."""
     number = float(value) if value is not None else 0.0
     return number if math.isfinite(number) else 0.0
 
 
 def _offset(value: Any) -> str | None:
-    """The offset's text as the checkpoint has it; the JSON that a report nests in itself is written out again."""
+    """Return the offset's text as the checkpoint has it; JSON that is nested in a report becomes text again."""
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

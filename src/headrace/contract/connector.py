@@ -56,15 +56,15 @@ def option_type(cls: Any, name: str, *, marked: bool = False) -> Any:
 
 def path_options(connector: Any) -> tuple[str, ...]:
     """Return the options of `connector` whose type holds a ProjectPath."""
-    return tuple(_marked(connector, "path"))
+    return tuple(_find_marked(connector, "path"))
 
 
 def object_options(connector: Any) -> tuple[str, ...]:
     """Return the options of `connector` whose type is a ProjectObject."""
-    return tuple(_marked(connector, "object"))
+    return tuple(_find_marked(connector, "object"))
 
 
-def _marked(connector: Any, kind: Literal["path", "object"]) -> Iterator[str]:
+def _find_marked(connector: Any, kind: Literal["path", "object"]) -> Iterator[str]:
     cls: Any = type(connector)
     for option in fields(cls):
         marks = _marks(option_type(cls, option.name, marked=True)) if option.init else ()
@@ -219,7 +219,7 @@ def without_values(connector: _Connector, lacking: Sequence[Finding]) -> _Connec
 
 
 def _guard(cls: type, name: str, lacking: Sequence[Finding]) -> property:
-    """The property `name` of `cls`, whose abilities refuse as well."""
+    """Return the property `name` of `cls`, whose abilities refuse too."""
 
     def value(self: Any) -> Any:
         given = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
@@ -230,7 +230,7 @@ def _guard(cls: type, name: str, lacking: Sequence[Finding]) -> property:
 
 
 def _refuse_use(given: _Given, lacking: Sequence[Finding], members: Mapping[str, Any]) -> _Given:
-    """A copy of `given`, of a class of its own with `members`, that raises ProjectError where it would ask a system."""
+    """Return a copy of `given`, with `members`, that raises ProjectError where it would ask a system."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ProjectError(lacking)

@@ -261,34 +261,34 @@ class Observer:
         return cls()
 
     def preparing(self, step: str, query: str | None) -> None:
-        """A step of the start of this query begins; None: of Spark."""
+        """Observe that a step of the start of this query begins; None: of the start of Spark."""
 
     def starting(self, query: str) -> None:
-        """A query is being started; before the first one, Spark was."""
+        """Observe that a query is being started; Spark was started before the first one."""
 
     def started(self, start: QueryStart) -> None:
-        """A query has started; again after each restart."""
+        """Observe that a query has started; called again after each restart."""
 
     def working(self, query: str, work: BatchWork) -> None:
-        """A batch of a query takes longer than a second; called about once a second with how far it is."""
+        """Observe a batch that takes longer than a second; called about once a second with its progress."""
 
     def progressed(self, record: BatchRecord) -> None:
-        """A batch has been committed; one whose commit a crash has hidden is left out."""
+        """Observe that a batch was committed; a commit that a crash has hidden is left out."""
 
     def stopping(self, *, now: bool) -> None:
-        """The run was asked to stop: after the running batches, or at once."""
+        """Observe that the run was asked to stop: at once with `now`, else after the running batches."""
 
     def changed(self, state: QueryState) -> None:
-        """A query has entered another state, or has worked for the first time since its start."""
+        """Observe that a query has entered another state, or has worked for the first time since its start."""
 
     def ended(self, outcome: Outcome) -> None:
-        """A query has ended."""
+        """Observe that a query has ended."""
 
     def note(self, finding: Finding) -> None:
-        """Something worth knowing that stops nothing."""
+        """Observe a finding that stops nothing."""
 
     def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
-        """A verify has this verdict; it waits for the observer."""
+        """Observe the verdict of a verify, which waits for this call."""
 
     def close(self) -> None:
-        """The run, or the verify, is over."""
+        """Release what the observer holds; the run or the verify is over."""

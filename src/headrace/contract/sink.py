@@ -225,7 +225,7 @@ class SinkLedger(Ability):
         return {}
 
     def checkpoint_id(self, context: SinkContext) -> str | None:
-        """The id of the checkpoint that the newest batch came from; None: it is not known."""
+        """Return the id of the checkpoint that the newest batch came from; None if it is not known."""
         return None
 
 
@@ -361,8 +361,11 @@ class SinkReset(Ability):
         """Move the result and its ledger out of the way, so that the next generation finds nothing there.
 
         What is not this query's stays where it is.
+
+        Raises:
+            NotImplementedError: The sink does not implement it.
         """
-        raise NotImplementedError("this sink sets no result aside")
+        raise NotImplementedError("this sink archives no result")
 
     def restore(self, context: SinkContext, session: Session) -> None:
         """Return what `archive` has moved to its place.
@@ -470,6 +473,8 @@ class SinkAdoption(Ability):
         """Make what is there the result of `context`; called again after a crash, it finds what it has done.
 
         Args:
+            frame: The query's result as a stream, not started; its schema is that of the table.
+            context: The generation that takes the result over.
             batch: The last batch that the result has; None: it has none.
 
         Raises:

@@ -315,6 +315,7 @@ class Source(Connector):
         Called by `verify` and the like, in a session of their own.
 
         Args:
+            spark: The session to read in.
             prefix: The batches.
             batch_column: The name of one more column (LONG), the last: the batch in which each row came.
 

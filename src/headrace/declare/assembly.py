@@ -256,22 +256,22 @@ def unknown_options(
 
     lines: of a file in which keys that are not the connector's stand next to it.
     """
-    known = registry.option_names(kind, name)
+    names = registry.option_names(kind, name)
     # Without lines it is Python, where they are arguments of the same call, or of the query's decorator.
     if kind == "source":
         how = "write {0} one level higher, next to {1}:" if lines else "did you mean '{0}'?"
     else:
         how = "write {0} next to sink:" if lines else "give {0} to @hr.query: @hr.query(sink=..., {0}=...)"
-    beside = {key: how.format(key, name) for key in BESIDE[kind]}
+    elsewhere = {key: how.format(key, name) for key in BESIDE[kind]}
     return [
         Finding(
             code="HR103",
             what=f"the {kind} '{name}' has no option '{option}'",
-            fix=nearest(option, known, elsewhere=beside),
+            fix=nearest(option, names, elsewhere=elsewhere),
             where=lines.get(option, where),
         )
         for option in options
-        if option not in known
+        if option not in names
     ]
 
 

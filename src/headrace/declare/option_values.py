@@ -100,14 +100,14 @@ def _fits(hint: Any, value: Any) -> bool:
 
 
 def _text(value: Any) -> Any:
-    """A number or a switch among Spark's own options, which are texts, as one."""
+    """Return a number or a switch as a text, as Spark's own options are."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, (int, float)) else value
 
 
 def _describe_expected(hint: Any, value: Any) -> tuple[str, str]:
-    """What an option of the type `hint` takes, and what to write in place of `value`."""
+    """Return what an option of the type `hint` takes, and what to write in place of `value`."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         expected = [_describe_expected(part, value) for part in parts if part is not type(None)]

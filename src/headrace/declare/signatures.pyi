@@ -26,7 +26,7 @@ class Sources:
         name: str | None = None,
         renamed_from: str | Sequence[str] = (),
     ) -> DeclaredSource:
-        """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog."""
+        """Read a table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog."""
 
     def files(
         self,
@@ -66,7 +66,8 @@ class Sources:
         name: str | None = None,
         renamed_from: str | Sequence[str] = (),
     ) -> DeclaredSource:
-        """The rows of an Iceberg table, named `namespace.table`, and those that are appended to it, oldest first."""
+        """Read the rows of an Iceberg table, named `namespace.table`, and those that are appended to it, oldest
+        first."""
 
     def kafka(
         self,
@@ -160,7 +161,7 @@ class Sources:
         name: str | None = None,
         renamed_from: str | Sequence[str] = (),
     ) -> DeclaredSource:
-        """The files of a table in one of Spark's file formats, each read once, oldest first."""
+        """Read the files of a table in one of Spark's file formats, each once, oldest first."""
 
     # Those of other distributions, whose options are known at run time only.
     def __getattr__(self, kind: str) -> Callable[..., DeclaredSource]: ...
@@ -174,7 +175,7 @@ class Sinks:
         *,
         truncate: bool = True,
     ) -> DeclaredSink:
-        """The first `num_rows` rows of every batch, cut after 20 characters if `truncate`."""
+        """Print the first `num_rows` rows of every batch, cut after 20 characters if `truncate`."""
 
     def delta(
         self,
@@ -186,7 +187,7 @@ class Sinks:
         partition_by: Sequence[str] = (),
         on_schema_change: Literal["refuse", "add"] = "refuse",
     ) -> DeclaredSink:
-        """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog; each batch is one
+        """Write a table of Delta Lake, by its `path` or by the name `table` in Spark's catalog; each batch is one
         version."""
 
     def files(
@@ -226,8 +227,8 @@ class Sinks:
         partition_by: Sequence[str] = (),
         renamed_from: str = "",
     ) -> DeclaredSink:
-        """An Iceberg table, named `namespace.table`; each batch is one commit, with its number in the table's
-        properties."""
+        """Write an Iceberg table, named `namespace.table`; each batch is one commit, which has its number as a
+        property."""
 
     def kafka(
         self,
@@ -243,12 +244,12 @@ class Sinks:
         producer: Mapping[str, str | int | float | bool] = ...,
         options: Mapping[str, str | int | float | bool] = ...,
     ) -> DeclaredSink:
-        """A message for each row, into `topic` or that which the row's own column `topic` names."""
+        """Send a message for each row to `topic`, or to the topic that the row's own column `topic` names."""
 
     def memory(
         self,
     ) -> DeclaredSink:
-        """A temporary view named after the query, gone with the session."""
+        """Keep the result in a temporary view, named after the query and gone with the session."""
 
     def mysql(
         self,
@@ -266,7 +267,8 @@ class Sinks:
         tls_ca: str = "",
         ask_url: str = "",
     ) -> DeclaredSink:
-        """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger."""
+        """Write a table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the
+        ledger."""
 
     def postgres(
         self,
@@ -285,7 +287,7 @@ class Sinks:
         tls_ca: str = "",
         ask_url: str = "",
     ) -> DeclaredSink:
-        """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger."""
+        """Write a table in a PostgreSQL database; each batch is one transaction with its line in the ledger."""
 
     def sqlite(
         self,
@@ -300,7 +302,7 @@ class Sinks:
         silence_seconds: float = 30.0,
         rewindable: str | None = None,
     ) -> DeclaredSink:
-        """A table in the SQLite file `path`; each batch is one transaction with its line in the ledger."""
+        """Write a table in the SQLite file `path`; each batch is one transaction with its line in the ledger."""
 
     def table(
         self,

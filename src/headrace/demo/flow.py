@@ -207,7 +207,7 @@ class _Show:
     def _see(self, state: str = "") -> None:
         """Take in what the children have said, and show it as of `state` where one is named."""
         for child in self.children:
-            for line in child.said():
+            for line in child.take_lines():
                 self.tally.take(line)
                 if line.get("query") is not None:
                     self.heard_at = time.monotonic()
@@ -275,7 +275,7 @@ class Child:
             with contextlib.suppress(ValueError):
                 self.lines.put(json.loads(text))
 
-    def said(self) -> list[Line]:
+    def take_lines(self) -> list[Line]:
         """Return the lines that have come since the last call."""
         return [self.lines.get_nowait() for _ in range(self.lines.qsize())]
 

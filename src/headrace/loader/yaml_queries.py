@@ -120,8 +120,8 @@ def _change_data(whose: str, keys: dict[str, DocumentEntry], reading: DocumentRe
     options = reading.mapping(entry, f"{whose}, cdc,", CDC_KEYS, example="keys: [id]")
     if entry.value is not None and not isinstance(entry.value, dict):
         return None
-    expand, found = reading.variables.expand, reading.findings
-    values = {name: expand(value.plain(), value.where, found) for name, value in options.items()}
+    expand, findings = reading.variables.expand, reading.findings
+    values = {name: expand(value.plain(), value.where, findings) for name, value in options.items()}
     lines = {name: value.where for name, value in options.items()}
     return read_change_data(values, whose, entry.where, reading.fault, lines)
 

@@ -375,16 +375,16 @@ class Project:
         read = {thing.name for query in queries.values() for thing in self.upstream(query.transform)}
         read |= {counter.name for query in queries.values() for counter in self.counters_of(query)}
 
-        def kept(things: Mapping[str, _Thing]) -> dict[str, _Thing]:
+        def select(things: Mapping[str, _Thing]) -> dict[str, _Thing]:
             return {name: thing for name, thing in things.items() if name in read}
 
         return replace(
             self,
             queries=queries,
-            sources=kept(self.sources),
-            tables=kept(self.tables),
-            views=kept(self.views),
-            counters=kept(self.counters),
+            sources=select(self.sources),
+            tables=select(self.tables),
+            views=select(self.views),
+            counters=select(self.counters),
         )
 
     def upstream(self, transform: Transform) -> Iterator[NamedSource | Table | View]:

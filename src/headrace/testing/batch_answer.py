@@ -97,9 +97,19 @@ def evaluate(
 def describe_sources(
     project: Project, query: str, inputs: Mapping[str, GivenRows], spark: SparkSession | None = None
 ) -> dict[str, Inlet]:
-    """Return what is known of the query's sources, by the rows that are given for some.
+    """Return the inlets of a query's sources, whose directories are already deleted.
 
-    The directories are gone by then. Raises ProjectError where `inputs` name something else.
+    Args:
+        project: The project of the query.
+        query: The name of the query.
+        inputs: The rows of some sources.
+        spark: The session; by default the project's own.
+
+    Returns:
+        The inlet of each source, by the source's name.
+
+    Raises:
+        ProjectError: `inputs` names something that is not a source of the query.
     """
     with tempfile.TemporaryDirectory(prefix="headrace-") as home, open_session(project, spark) as session:
         batches = {name: [rows] for name, rows in inputs.items()}
@@ -129,7 +139,19 @@ def key_of(query: Query) -> tuple[str, ...]:
 
 
 def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) -> Transform:
-    """Return what a test says a query means as a batch: a function of its inputs, or a SELECT. Raises ProjectError."""
+    """Return the batch query that a test declares for a query.
+
+    Args:
+        project: The project of the query.
+        query: The query.
+        batch: A function of the query's inputs, or a SELECT.
+
+    Returns:
+        The batch query as a transform.
+
+    Raises:
+        ProjectError: The SELECT cannot be read, or names no input of the project.
+    """
     if callable(batch):
         names = tuple(inspect.signature(batch).parameters)
         inputs = tuple(name for name in names if name != "spark")
@@ -141,7 +163,11 @@ def meaning_of(project: Project, query: Query, batch: Callable[..., Any] | str) 
 
 
 def require_batch_form(query: Query, answer: BatchAnswer) -> None:
-    """Raise CheckFailed for a query whose answer a batch cannot give."""
+    """Refuse a query whose answer a batch cannot give.
+
+    Raises:
+        CheckFailed: A function with its own state makes the result (HR722).
+    """
     if answer.by_function:
         problem = f"query '{query.name}' has no batch form: a function with a state of its own makes its result"
         fix = (

@@ -85,7 +85,18 @@ class CaseResult:
 
 
 def read_cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
-    """Read the cases of a project's `tests/*.yml`, of these queries or of all. Raises ProjectError for wrong ones."""
+    """Read the cases of a project's `tests/*.yml`.
+
+    Args:
+        project: The project.
+        queries: The queries whose cases are read; none: all.
+
+    Returns:
+        The cases, by file and place.
+
+    Raises:
+        ProjectError: A case is wrong; all faults are reported at once.
+    """
     entries = _read_entries(project, queries)
     if faults := [finding for case in entries for finding in case.faults]:
         raise ProjectError(faults)
@@ -100,7 +111,15 @@ def _read_entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
 
 
 def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseResult]:
-    """Run each case and yield its result as soon as it is there; a wrong case fails and stops no other."""
+    """Run each case of a project's `tests/*.yml`.
+
+    Args:
+        project: The project.
+        queries: The queries whose cases run; none: all.
+
+    Yields:
+        The result of each case, as soon as it has run. A wrong case fails and stops no other.
+    """
     for case in _read_entries(project, queries):
         begun = time.monotonic()
         try:

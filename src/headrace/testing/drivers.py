@@ -187,7 +187,7 @@ class TimelineDriver:
                 self._resumed = None if is_done else checkpoint.last_batch
                 self._set_clock()
                 self._running = start_query(
-                    Request(project=self.project, query=self.query, spark=self.spark, reached=self._reached)
+                    Request(project=self.project, query=self.query, spark=self.spark, reached=self._at_boundary)
                 )
             self._waits = False
             try:
@@ -210,7 +210,7 @@ class TimelineDriver:
                     continue
             return
 
-    def _reached(self, boundary: Boundary, batch: int) -> None:
+    def _at_boundary(self, boundary: Boundary, batch: int) -> None:
         checkpoint = self._checkpoint
         planned, before = checkpoint.offset(batch), checkpoint.offset(batch - 1)
         assert planned is not None, "Spark plans a batch before it makes it"

@@ -59,7 +59,11 @@ class Clock(TimelineEvent):
 
     @property
     def milliseconds(self) -> int:
-        """How far it moves. Raises ProjectError for what is no length of time."""
+        """The length of the move, in milliseconds.
+
+        Raises:
+            ProjectError: `by` is not a length of time.
+        """
         try:
             return Duration.parse(self.by.strip().removeprefix("+")).milliseconds
         except ValueError as error:
@@ -93,7 +97,11 @@ class TimelineStep:
 
 
 def steps_of(inputs: Mapping[str, Sequence[Item]]) -> list[TimelineStep]:
-    """Return the batches of all inputs by their number, each with the events behind it."""
+    """Return the batches of all inputs by their number, each with the events behind it.
+
+    Raises:
+        ProjectError: There is no batch, or an event stands before the first one.
+    """
     steps: list[TimelineStep] = []
     first: dict[str, Any] = {}
     for name, items in inputs.items():

@@ -147,7 +147,7 @@ def fuzz(
     tried, reason = 0, ""
     for candidate in _draw_candidates(rows, sources, runs, seed, trials):
         failing = trials.failing(candidate)
-        discarded = trials.discarded(candidate)
+        discarded = trials.reason_to_discard(candidate)
         tried, reason = tried + (discarded is None), discarded or reason
         if failing is not None or time.monotonic() - begun > seconds:
             break
@@ -181,7 +181,7 @@ def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callab
         The decorator.
     """
 
-    def decorated(test: Callable[..., None]) -> Callable[..., None]:
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(test).parameters.values())[1:]
         fixtures = [name for name in ("spark", "headrace_project") if name not in {one.name for one in own}]
 
@@ -199,7 +199,7 @@ def fuzzed(query: str, **options: Any) -> Callable[[Callable[..., None]], Callab
         del run_it.__wrapped__
         return run_it
 
-    return decorated
+    return decorate
 
 
 @dataclass
@@ -241,10 +241,10 @@ class _Trials:
                 self._mistakes[text] = self._mistake(candidate)
             mistake = self._mistakes[text]
             if mistake is not None:
-                return None if self.discarded(schedule) else (candidate, mistake)
+                return None if self.reason_to_discard(schedule) else (candidate, mistake)
         return None
 
-    def discarded(self, schedule: Schedule) -> str | None:
+    def reason_to_discard(self, schedule: Schedule) -> str | None:
         """Return why its generated rows do not fit this query; None: they do."""
         mistake = self._mistakes.get(repr(schedule.whole))
         return mistake.text if self.discards and mistake is not None and mistake.is_error else None

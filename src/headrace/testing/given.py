@@ -106,7 +106,14 @@ class Inlet:
         return replace(self.source, name=self.hidden if self.marked else self.source.name, connector=given)
 
     def put(self, number: int, rows: GivenRows, root: Path) -> int:
-        """Let a batch in as one file, at once; return how many rows it has. Raises ProjectError."""
+        """Write a batch as one file, at once.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            ProjectError: A row does not fit the schema.
+        """
         lines = (
             rows
             if self.raw
@@ -115,7 +122,18 @@ class Inlet:
         return self._write(number, lines)
 
     def mark(self, number: int, time: datetime) -> int:
-        """Let a row in that moves the watermark to `time`, and that no query sees. Raises ProjectError."""
+        """Write a row that moves the watermark to `time` and that no query sees.
+
+        Args:
+            number: The number of the batch.
+            time: The watermark after the row.
+
+        Returns:
+            The number of rows written.
+
+        Raises:
+            ProjectError: The source declares no watermark, or is given as lines.
+        """
         if self.source.watermark is None or self.raw:
             problem = (
                 f"source '{self.source.name}' declares no watermark" if not self.raw else "lines have no watermark"
@@ -136,7 +154,20 @@ class Inlet:
 
 
 def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource | Table) -> Iterator[dict[str, Any]]:
-    """Yield each row as Python has it, by all columns. Raises ProjectError for a row that does not fit."""
+    """Convert given rows to Python's values.
+
+    Args:
+        rows: The rows, or the name of their file.
+        schema: The columns of the input.
+        root: The directory that a file's name starts from.
+        of: The source or table that gets the rows.
+
+    Yields:
+        Each row, with all columns of the schema.
+
+    Raises:
+        ProjectError: A row does not fit the schema.
+    """
     for row in _rows(rows, root, of):
         record = _record(row, schema.names, of)
         values = {}
@@ -172,9 +203,21 @@ def make_inlets(
     *,
     marked: Collection[str] = (),
 ) -> dict[str, Inlet]:
-    """Return a directory for each source of `query`; raises ProjectError where `batches` name something else.
+    """Create a directory for the rows of each source of a query.
 
-    marked: the sources whose watermark is moved alone.
+    Args:
+        project: The project of the query.
+        query: The query.
+        batches: The rows of each source, by batch.
+        spark: The session.
+        home: The directory below which they are created.
+        marked: The sources whose watermark is moved alone.
+
+    Returns:
+        The inlet of each source, by the source's name.
+
+    Raises:
+        ProjectError: `batches` names something that is not a source of the query.
     """
     sources = {source.name: source for source in project.sources_of(query)}
     for name in batches:

@@ -34,7 +34,11 @@ class GivenTables:
     """
 
     def __init__(self, project: Project, query: Query, spark: SparkSession, names: Collection[str]) -> None:
-        """Prepare the stand-ins. Raises ProjectError for a name that is no table of the query."""
+        """Prepare the stand-ins.
+
+        Raises:
+            ProjectError: A name is not that of a table of the query.
+        """
         self._given: dict[str, Any] = {}
         self._root, self._spark = project.root, spark
         tables = {thing.name: thing for thing in project.upstream(query.transform) if isinstance(thing, Table)}

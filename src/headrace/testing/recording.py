@@ -32,10 +32,20 @@ MOST_ROWS = 1_000
 def record_case(
     project: Project, query: str, *, batches: int = 5, mask: Sequence[str] = (), spark: SparkSession | None = None
 ) -> Path:
-    """Write a case, below `tests`, with the rows of the newest `batches` of `query` and what it makes of them alone.
+    """Write a case below `tests`, with the rows of a query's newest batches and the result of these rows alone.
 
-    mask: columns whose texts and whole numbers are replaced, the same value by the same one in all of them, so that
-    keys stay equal. Raises ProjectError for a query without batches, or with too many rows or other values to mask.
+    Args:
+        project: The project.
+        query: The name of the query.
+        batches: The number of batches.
+        mask: Columns whose texts and whole numbers are replaced; equal values stay equal in all of them, as keys need.
+        spark: The session; by default the project's own.
+
+    Returns:
+        The file of the case.
+
+    Raises:
+        ProjectError: The query has no batches, has too many rows, or has values that cannot be masked.
     """
     declared = project.query(query)
     layout = layout_of(project, declared)
@@ -116,9 +126,9 @@ class _Masks:
     def of(self, source: str, row: Sequence[Any]) -> Row:
         """Return the row with its masked columns replaced."""
         pairs = zip(self._columns[source], row, strict=True)
-        return tuple(self._masked(name, value) if name in self._mask else value for name, value in pairs)
+        return tuple(self._mask_value(name, value) if name in self._mask else value for name, value in pairs)
 
-    def _masked(self, name: str, value: Any) -> Any:
+    def _mask_value(self, name: str, value: Any) -> Any:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, str | int):

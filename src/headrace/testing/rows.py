@@ -148,7 +148,8 @@ class ResultRows(Collection[ResultRow]):
     def like(self, given: Iterable[Any]) -> ResultRows:
         """Return `given` rows, dicts or tuples as rows of these columns, or of those that all of them have.
 
-        Raises ProjectError for a row with other columns.
+        Raises:
+            ProjectError: A row has other columns.
         """
         made = [_record(row, self.columns) for row in given]
         names = [name for name in self.columns if not made or any(name in row for row in made)]

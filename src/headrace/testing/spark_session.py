@@ -18,9 +18,19 @@ if TYPE_CHECKING:
 def local_session(
     home: Path, *, cores: int = 2, connectors: Sequence[str] = (), purpose: Purpose = "stream"
 ) -> SparkSession:
-    """Return a session on `cores` threads that keeps its warehouse and scratch files below `home`.
+    """Start a Spark session on threads of this process.
 
-    connectors: names of `headrace jars list`. Raises PlatformError when one of them is not to be had.
+    Args:
+        home: The directory of its warehouse and its scratch files.
+        cores: The number of threads.
+        connectors: Names of `headrace jars list`.
+        purpose: What the session is for, which decides on its settings.
+
+    Returns:
+        The session.
+
+    Raises:
+        PlatformError: The jars of a connector cannot be fetched.
     """
     return start(
         master=f"local[{cores}]",

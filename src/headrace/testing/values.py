@@ -21,7 +21,8 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d{1,6})?)?\Z")
 def moment(value: Any) -> datetime:
     """Read `12:14`, `2024-01-01 12:14` and the like as a datetime; a time alone is one of 1 January 2024.
 
-    Raises ValueError.
+    Raises:
+        ValueError: It is not a time.
     """
     if isinstance(value, datetime):
         return value
@@ -34,9 +35,17 @@ def moment(value: Any) -> datetime:
 
 
 def plain_value(value: Any, kind: DataType) -> Any:
-    """Convert `value` to a Python value of type `kind`; None for NULL.
+    """Convert a value to a Python value of a Spark type.
 
-    Raises ValueError if it is none. A time with a zone keeps it.
+    Args:
+        value: The value; a NaN, NaT or NA of pandas means NULL.
+        kind: The type.
+
+    Returns:
+        The value; None for NULL. A time with a zone keeps it.
+
+    Raises:
+        ValueError: It is not a value of the type.
     """
     from pyspark.sql import types as T
 

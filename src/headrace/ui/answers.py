@@ -200,12 +200,12 @@ class Answers:
         """Server-sent events: how all queries stand, each time that it changes."""
         return StreamingResponse(self.live.stream(), media_type="text/event-stream")
 
-    def look(self, anew: bool) -> dict[str, Any] | None:
+    def look(self, again: bool) -> dict[str, Any] | None:
         """Return how all queries stand, if anything was written since the last look, or in any case; never raises."""
         try:
             with self._open_history() as history:
                 mark = (id(history), pages.change_mark(history)) if history else None
-                if mark == self._mark and not anew:
+                if mark == self._mark and not again:
                     return None
                 self._mark = mark
                 if history is not None:

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 LOOK_SECONDS = 1.0
 # A process that was killed writes nothing: how it stands is seen by looking.
-ANEW_SECONDS = 5.0
+REREAD_SECONDS = 5.0
 SILENT_SECONDS = 15.0
 
 
@@ -54,8 +54,8 @@ class Live:
     async def _watch(self) -> None:
         looked_at = 0.0
         while self._listeners:
-            anew = time.monotonic() - looked_at >= ANEW_SECONDS
-            standings = await run_in_threadpool(self._look, anew)
+            again = time.monotonic() - looked_at >= REREAD_SECONDS
+            standings = await run_in_threadpool(self._look, again)
             if standings is not None:
                 looked_at = time.monotonic()
                 self._tell(f"event: standing\ndata: {json.dumps(standings)}\n\n")

@@ -25,7 +25,7 @@ _OURS = {"path", "basepath", "maxfilespertrigger", "cleansource", "sourcearchive
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogTable(Source):
-    """The files of a table in one of Spark's file formats, each read once, oldest first.
+    """Read the files of a table in one of Spark's file formats, each once, oldest first.
 
     Source: Structured Streaming guide, "Streaming Table APIs". Of a table that a stream writes only the files of whole
     batches are read. A table is a stream as long as rows are only added: rows that are overwritten or deleted were

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Console(Sink):
-    """The first `num_rows` rows of every batch, cut after 20 characters if `truncate`.
+    """Print the first `num_rows` rows of every batch, cut after 20 characters if `truncate`.
 
     Source: Structured Streaming guide, "Output Sinks". A batch that is replayed is printed again.
     """

@@ -35,7 +35,7 @@ _NO_COLUMN = re.compile(r"[ ,;{}()\n\t=]")
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaSink(contract.Sink):
-    """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog; each batch is one version.
+    """Write a table of Delta Lake, by its `path` or by the name `table` in Spark's catalog; each batch is one version.
 
     Source: Delta Lake's documentation, "Table streaming reads and writes". Append mode adds the rows, complete mode
     replaces all of them, update mode replaces those with the same key. The table is made if it is not there; if it is,

@@ -76,7 +76,7 @@ FAILURES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Delta(Source):
-    """A table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog.
+    """Read a table of Delta Lake, by its `path` or by the name `table` in Spark's own catalog.
 
     Source: Delta Lake's documentation, "Table streaming reads and writes". The first batches give the whole table,
     later ones the rows that each version adds. Rows that are only moved to other files, as by OPTIMIZE, are not given

@@ -192,7 +192,7 @@ class BatchWriter(Writer, Generic[Rows]):
         store, context = self.store, self.store.context
 
         def admit(standing: Standing) -> Admitted | None:
-            return self._admitted(standing, batch, work)
+            return self._admit(standing, batch, work)
 
         store.begin(frame, batch)
         if admit(store.standing(batch)) is None:
@@ -212,7 +212,7 @@ class BatchWriter(Writer, Generic[Rows]):
         work.is_done = True
         store.release(work.rows, None)
 
-    def _admitted(self, standing: Standing, batch: int, work: _Work[Rows]) -> Admitted | None:
+    def _admit(self, standing: Standing, batch: int, work: _Work[Rows]) -> Admitted | None:
         context = self.store.context
         if standing.newer:
             fault = f"a newer driver runs query '{context.query}' ({standing.newer}); this one writes nothing more"

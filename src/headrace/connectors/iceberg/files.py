@@ -158,13 +158,13 @@ def keep_nulls() -> None:
 
 def _project_with_nulls(project: Any) -> Any:
     @wraps(project)
-    def kept(self: Any, declared: Any, given: pa.Array | None, *parts: pa.Array | None) -> pa.Array | None:
+    def project_part(self: Any, declared: Any, given: pa.Array | None, *parts: pa.Array | None) -> pa.Array | None:
         made = project(self, declared, given, *parts)
         if made is None or given is None or made.null_count == given.null_count:
             return made
         return with_nulls(made, given)
 
-    return kept
+    return project_part
 
 
 def with_nulls(made: pa.Array, given: pa.Array) -> pa.Array:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergSink(Sink):
-    """An Iceberg table, named `namespace.table`; each batch is one commit, with its number in the table's properties.
+    """Write an Iceberg table, named `namespace.table`; each batch is one commit, which has its number as a property.
 
     Source: Iceberg's table specification. Spark's workers write the data files, which readers see after the commit. In
     append mode a commit adds them; in complete mode it replaces all others by them. The table is made if it is not

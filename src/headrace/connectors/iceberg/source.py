@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Iceberg(Source):
-    """The rows of an Iceberg table, named `namespace.table`, and those that are appended to it, oldest first.
+    """Read the rows of an Iceberg table, named `namespace.table`, and those that are appended to it, oldest first.
 
     Source: Iceberg's table specification. What a compaction rewrites is not given again. A snapshot that deleted or
     replaced rows ends the query, unless such snapshots are to be skipped. The columns are those that the table has

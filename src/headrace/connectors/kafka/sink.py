@@ -32,7 +32,7 @@ _REFUSED = ("kafka.key.serializer", "kafka.value.serializer")
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSink(TopicTarget, contract.Sink):
-    """A message for each row, into `topic` or that which the row's own column `topic` names.
+    """Send a message for each row to `topic`, or to the topic that the row's own column `topic` names.
 
     Source: Structured Streaming + Kafka integration guide, "Writing Data to Kafka". `value` says what the value is
     made of: `raw` takes the result's columns as Spark wants them (value, and if they are there key, topic, partition,

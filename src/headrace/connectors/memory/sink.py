@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Sink):
-    """A temporary view named after the query, gone with the session.
+    """Keep the result in a temporary view, named after the query and gone with the session.
 
     Source: Structured Streaming guide, "Output Sinks". Update mode is left out: Spark would append every update as a
     row of its own. In append mode Spark cannot resume from a checkpoint, because what was there before is gone.

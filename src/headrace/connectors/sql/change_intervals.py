@@ -47,7 +47,7 @@ class IntervalMerge(ChangeMerge):
         return self._replace(new)
 
     def _remember(self, source: str) -> int:
-        """Remember the changes that are new; returns how many."""
+        """Remember the changes that are new; return how many."""
         memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
         is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
         orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]

@@ -121,7 +121,7 @@ def bad_rows(table: pa.Table, columns: Sequence[ResultColumn], reasons: Sequence
     return [BadRow(reason, dict(zip(names, row, strict=True))) for reason, row in zip(reasons, values, strict=True)]
 
 
-def shared(table: pa.Table, key: Sequence[str]) -> Any:
+def mark_shared_keys(table: pa.Table, key: Sequence[str]) -> Any:
     """Return which rows of `table`, sorted by `key`, have the key of a neighbour: an Arrow array of booleans."""
     import pyarrow as pa
     import pyarrow.compute as pc

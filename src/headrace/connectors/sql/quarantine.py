@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import StagedTable, WriteTarget, rows_of
-from headrace.connectors.sql.limits import BadRow, bad_rows, shared
+from headrace.connectors.sql.limits import BadRow, bad_rows, mark_shared_keys
 from headrace.connectors.sql.staging import BAD_COLUMNS, SHARED_KEY_FIX, Content, row_text
 from headrace.connectors.sql.system_tables import MINE, QUARANTINE, OwnLines
 from headrace.connectors.sql.types import ResultColumn, rows
@@ -104,7 +104,7 @@ class KeySearch:
 
     def _doubles_in_table(self, table: pa.Table) -> list[BadRow]:
         ordered = table.sort_by([(name, "ascending") for name in self.target.key])
-        doubled = ordered.filter(shared(ordered, self.target.key)).slice(0, 1)
+        doubled = ordered.filter(mark_shared_keys(ordered, self.target.key)).slice(0, 1)
         return bad_rows(doubled, self.target.columns, [""] * doubled.num_rows)
 
     def _doubles_in_parts(self, parts: Sequence[StagedTable]) -> list[BadRow]:

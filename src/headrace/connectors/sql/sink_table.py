@@ -39,17 +39,17 @@ class SinkTable:
 
         table: another one than the sink's.
         """
-        with self._locked(context, table) as (ledger, _):
+        with self._lock_ledger(context, table) as (ledger, _):
             yield ledger
 
     @contextmanager
     def change_ledger(self, context: SinkContext) -> Iterator[Ledger | None]:
         """Do the same for the context's change, and keep its mark; None: there is nothing more to do."""
-        with self._locked(context, "") as (ledger, is_due):
+        with self._lock_ledger(context, "") as (ledger, is_due):
             yield ledger if is_due else None
 
     @contextmanager
-    def _locked(self, context: SinkContext, table: str) -> Iterator[tuple[Ledger, bool]]:
+    def _lock_ledger(self, context: SinkContext, table: str) -> Iterator[tuple[Ledger, bool]]:
         dialect, transaction, whose = self.dialect(), Transaction(), f"the result of query '{context.query}'"
         try:
             with closing(dialect.connect()) as connection:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.sql.dialect import STAGED_PREFIX, Dialect, StagedTable, StageError, Stager
 from headrace.connectors.sql.ledger import Ledger
-from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, shared, split_invalid
+from headrace.connectors.sql.limits import BadRow, Limit, bad_rows, mark_shared_keys, split_invalid
 from headrace.connectors.sql.types import ResultColumn, flatten
 from headrace.contract import DELETE_COLUMN, SinkContext
 from headrace.spark.plans.analysed import analysed_plan
@@ -203,7 +203,7 @@ class Stage:
         """Return the rows of a sorted table with a key of their own, and the others."""
         import pyarrow.compute as pc
 
-        twice = shared(table, self.key)
+        twice = mark_shared_keys(table, self.key)
         if not pc.any(twice).as_py():
             return table, []
         doubled = table.filter(twice)

@@ -42,7 +42,12 @@ WORDS: tuple[Word, ...] = tuple(_TRIGGERS)
 def is_run_under(
     writer: DataStreamWriter, word: Word, *, feed: Callable[[], None], came: Callable[[StreamingQuery], bool]
 ) -> bool:
-    """Whether Spark runs a query under the trigger until `came`; False where it refuses the trigger."""
+    """Whether Spark runs a query under the trigger until `came`; False if it refuses the trigger.
+
+    Raises:
+        AssertionError: Nothing came in time.
+        StreamingQueryException: The query failed for another reason than its trigger.
+    """
     query, (trigger, refused) = None, _TRIGGERS[word]
     try:
         query = writer.trigger(**trigger).start()
@@ -151,7 +156,7 @@ class SinkTriggers(ABC):
         if frame is None:
             assert not claimed, f"give `unending` a source that the trigger {word} takes"
             return
-        writer, context = self.prepared(sink, frame, tmp_path, mode)
+        writer, context = self.prepare(sink, frame, tmp_path, mode)
 
         def came(query: StreamingQuery) -> bool:
             return Checkpoint(context.checkpoint).last_committed is not None
@@ -165,7 +170,7 @@ class SinkTriggers(ABC):
         # Unlike the rate source, which waits for the next second, it has rows for every batch.
         reader = spark.readStream.name(NAME).format("rate-micro-batch").option("rowsPerBatch", 10)
         frame = reader.load().selectExpr("CAST(value AS STRING) AS name", "value AS total")
-        writer, context = self.prepared(sink, frame, tmp_path, "append")
+        writer, context = self.prepare(sink, frame, tmp_path, "append")
         query = writer.trigger(processingTime="100 milliseconds").start()
         try:
             ends = time.monotonic() + PATIENCE
@@ -177,7 +182,7 @@ class SinkTriggers(ABC):
             query.stop()
         assert (len(numbered_files(context.checkpoint / Part.OFFSETS)) < made) is sink.facts.async_progress
 
-    def prepared(
+    def prepare(
         self, sink: Sink, frame: DataFrame, tmp_path: Path, mode: OutputMode
     ) -> tuple[DataStreamWriter, SinkContext]:
         """Return a writer of `frame` into the sink, of a query that has not run before."""
@@ -241,7 +246,14 @@ def prefix_of(checkpoint: Path, name: str = NAME) -> SourcePrefix:
 
 
 def forget_commit(checkpoint: Path) -> int:
-    """Delete the newest commit file, as if after a crash just before it; return its batch."""
+    """Delete the newest commit file, as after a crash just before it was written.
+
+    Returns:
+        The batch of that commit.
+
+    Raises:
+        ValueError: The checkpoint has no commit.
+    """
     last = Checkpoint(checkpoint).last_committed
     if last is None:
         raise ValueError(f"'{checkpoint}' has no commit to forget")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MySql(ServerSink):
-    """A table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
+    """Write a table in a MySQL 8 or MariaDB 10.11 database; each batch is one transaction with its line in the ledger.
 
     url: `mysql://user:password@host:port/database`, with options behind `?`: `ssl_mode` (disabled, required, verify_ca,
     verify_identity), `ssl_ca`, `ssl_cert`, `ssl_key`, and in seconds `connect_timeout`, `lock_timeout`, `idle_timeout`

@@ -13,7 +13,7 @@ from headrace.contract import Identity, OptionError
 
 @dataclass(frozen=True, kw_only=True)
 class Postgres(ServerSink):
-    """A table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
+    """Write a table in a PostgreSQL database; each batch is one transaction with its line in the ledger.
 
     url: `postgresql://user:password@host:port/database`, with the options of libpq behind `?`, such as
     `sslmode=verify-full&sslrootcert=...`. schema: where the table and Headrace's own tables lie; the first of the

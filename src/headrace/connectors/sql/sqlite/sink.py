@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Sqlite(DatabaseSink):
-    """A table in the SQLite file `path`; each batch is one transaction with its line in the ledger.
+    """Write a table in the SQLite file `path`; each batch is one transaction with its line in the ledger.
 
     append inserts rows (a `key` makes a second row of one key a fault), update replaces the row with the same `key`,
     complete replaces the whole table. Readers in other processes see whole batches only. Timestamps are ISO 8601 texts
