@@ -355,6 +355,15 @@ def test_a_reader_that_goes_away_stops_the_run_as_sigterm_does() -> None:
     assert process.wait(timeout=30) == 41
 
 
+def test_a_query_that_a_deploy_has_added_has_a_bar_although_the_project_of_the_start_lacks_it(tmp_path: Path) -> None:
+    from headrace.api import load
+
+    write_project(tmp_path / "phones")
+    shows = Bars(load(tmp_path / "phones"), Console(width=120), [], Clock())
+    shows.started(replace(START, query="added"))
+    assert "added" in rendered(shows.render(), 120)
+
+
 @pytest.mark.parametrize(("ends", "view"), [(True, Bars), (False, LiveTable)], ids=["bars", "table"])
 def test_a_terminal_gets_bars_when_there_is_an_end_and_a_table_when_there_is_none(
     ends: bool, view: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

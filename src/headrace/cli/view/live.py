@@ -156,8 +156,8 @@ class Bars(_OnTerminal):
 
     def started(self, start: QueryStart) -> None:
         super().started(start)
-        query = self._project.queries[start.query]
-        waiting = lag(self._project, query, layout_of(self._project, query))
+        query = self._project.queries.get(start.query)  # None: a deploy has added it.
+        waiting = lag(self._project, query, layout_of(self._project, query)) if query else None
         self._done[start.query] = f"{format_lag(waiting)} to take" if waiting else "running"
         task = self._task(start.query)
         self._progress.start_task(task)
