@@ -45,14 +45,14 @@ def drive(project: Project) -> None:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, others: Callable[[], None]) -> None:
     """Let a process be stopped just before its transaction begins, while others work."""
-    locked = SinkTable._locked
+    locked = SinkTable._lock_ledger
 
     def stopped(self: SinkTable, *given: Any) -> Any:
-        monkeypatch.setattr(SinkTable, "_locked", locked)
+        monkeypatch.setattr(SinkTable, "_lock_ledger", locked)
         others()
         return locked(self, *given)
 
-    monkeypatch.setattr(SinkTable, "_locked", stopped)
+    monkeypatch.setattr(SinkTable, "_lock_ledger", stopped)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -42,7 +42,7 @@ def stops(owner, name, at):
 
 seconds, where, at, *command = sys.argv[1:]
 lease.LEASE_SECONDS, lease.RENEW_SECONDS = float(seconds), 0.5
-for owner in (SinkTable,) if where == "_locked" else (S3, Hdfs):
+for owner in (SinkTable,) if where == "_lock_ledger" else (S3, Hdfs):
     stops(owner, where, int(at))
 sys.exit(main(command))
 """
@@ -68,16 +68,16 @@ COMMANDS = {
     "discard of a rewind": ("rewind totals --to-batch 1 --yes", "change discard totals --yes"),
 }
 STOPS = [
-    ("rewind", "_locked", 1, ["change undo totals"]),
+    ("rewind", "_lock_ledger", 1, ["change undo totals"]),
     *map(
         as_long,
         [
             ("rewind", "copy", 2, ["change undo totals"]),
             ("rewind", "create", 2, ["change undo totals", "change discard totals --yes"]),
-            ("reset", "_locked", 1, ["change undo totals"]),
+            ("reset", "_lock_ledger", 1, ["change undo totals"]),
             ("reset", "create", 2, ["change resume totals"]),
-            ("undo of a reset", "_locked", 1, ["change resume totals"]),
-            ("undo of a rewind", "_locked", 1, ["change resume totals"]),
+            ("undo of a reset", "_lock_ledger", 1, ["change resume totals"]),
+            ("undo of a rewind", "_lock_ledger", 1, ["change resume totals"]),
             ("discard of a rewind", "delete", 1, ["change resume totals"]),
         ],
     ),

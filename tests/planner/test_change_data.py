@@ -43,6 +43,7 @@ CASES = {
         f"{HISTORY}, track_history_except_column_list: [city]}}",
     ),
     "`ignore_null_updates`": (f"{KEYS}, {VERSION}}}", f"{KEYS}, {VERSION}, ignore_null_updates: true}}"),
+    "`delete_when` of an ordinary query": ("    mode: update", "    mode: update\n    delete_when: city = 'x'"),
     "`keep_deletes`": (f"{KEYS}, {VERSION}}}", f"{KEYS}, {VERSION}, keep_deletes: 1 day}}"),
     "`cdc` itself, where it was none, or back": ("    mode: append", f"{KEYS}, {VERSION}}}"),
 }

@@ -174,7 +174,7 @@ def _batch_not_asked_for_under_the_lock(let: Let) -> None:
 
 def _batch_not_asked_for_again(let: Let) -> None:
     """An attempt that is made again takes what the first one was told."""
-    admitted, known = BatchWriter._admitted, {}
+    admitted, known = BatchWriter._admit, {}
 
     def once(self: Any, standing: Any, batch: int, work: Any) -> Any:
         if id(work) not in known:
@@ -182,7 +182,7 @@ def _batch_not_asked_for_again(let: Let) -> None:
             known[id(work)] = (work, admitted(self, standing, batch, work))
         return known[id(work)][1]
 
-    let(BatchWriter, "_admitted", once)
+    let(BatchWriter, "_admit", once)
     let(Ledger, "add", _replacing(Ledger.add))
 
 

@@ -666,7 +666,10 @@ class World:
 
     def lose_newest_batch(self, name: str) -> None:
         """Whatever the checkpoint in use has of its newest batch is gone."""
-        inside = self._inside(name)
+        objects = self.buckets[name].objects
+        records = sorted(key for key in objects if "/log/" in key and key.endswith(".json"))
+        live = json.loads(objects[records[-1]].data)["live"] if records else "g1.1"
+        inside = [key for key in self._inside(name) if f"/{live}/" in key]
         newest = max(int(key.rpartition("/")[2]) for key in inside if "/offsets/" in key)
         self._forget(name, [key for key in inside if key.rpartition("/")[2].partition(".")[0] == str(newest)])
 

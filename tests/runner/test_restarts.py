@@ -80,7 +80,7 @@ class Failing:
     def __init__(self, project: Project, *, ends: bool = False) -> None:
         self.query, self.ends, self.board = project.queries["totals"], ends, Board()
         self.states = States(project, self.board, Notes(project, Observer()), Observer())
-        self.states.add([self.query])
+        self.states.add(project, [self.query])
 
     def fail(self, ran_seconds: float = 0.0, finding: Finding = AWAY) -> float | None:
         """The pause before the next start, None if there is none."""

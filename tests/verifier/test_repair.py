@@ -133,7 +133,7 @@ def test_a_sink_that_replaces_no_single_row_is_refused_with_a_way(query: str, wh
         hr.repair(hr.load(root), query).plan  # noqa: B018
     (finding,) = refused.value.findings
     assert finding.code == "HR580"
-    assert "anew: headrace re" in str(finding)
+    assert "again: headrace re" in str(finding)
 
 
 def test_before_the_first_run_a_repair_says_to_run_it(tmp_path: Path, spark: SparkSession) -> None:

@@ -19,7 +19,7 @@ from headrace.contract import SinkContext
 from headrace.errors import SinkError
 
 pytestmark = pytest.mark.plain
-FORMER = Path(__file__).parents[2] / "queries" / "form_of_0_1_0" / "ledger.sql"
+FORMER = Path(__file__).parents[2] / "generations" / "form_of_0_1_0" / "ledger.sql"
 CONTEXT = SinkContext(query="totals", query_id="7f3a9c1e", generation=1, mode="append", checkpoint=Path("none"))
 FACTS = {"query": "totals", "generation": 1, "application": "ours", "epoch": "e", "result": "{}", "lines": []}
 
