@@ -155,7 +155,7 @@ def a_beginning(root: Path, generation: int = 1) -> Seen:
 
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
     "a project in a file": ("HR093", no_directory, "Not a directory"),
-    "half of Headrace imported": ("HR122", no_starter, "nothing is there"),
+    "half of Headrace imported": ("HR122", no_starter, "no part of Headrace"),
     "a JVM that refuses": ("HR127", no_session, "System memory must be larger"),
     "a misspelt setting": (
         "HR103",

@@ -323,16 +323,16 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             raise CheckpointError(code="HR590", where=self._place, what=fault, fix=fix)
         return record
 
-    def _last_written(self, told: int | None) -> int | None:
-        """The last batch that the sink has. Raises CheckFailed where nobody knows whether the newest one is in.
+    def _last_written(self, recorded: int | None) -> int | None:
+        """The last batch that the sink has. Raises CheckFailed where it is unknown whether the newest one is in.
 
-        told: the last one by a record that the former job has left in the sink.
+        recorded: the last one by a record that the former job has left in the sink.
         """
         planned, committed = self.old.last_batch, self.old.last_committed
         if planned is None or planned == committed:
             return committed
-        if told is not None:
-            return planned if told >= planned else committed
+        if recorded is not None:
+            return planned if recorded >= planned else committed
         if self.planned is None and self.query.sink.facts.transactional:
             command = f"headrace adopt {self.query.name} --checkpoint {self.old.root} --planned"
             raise CheckFailed(

@@ -83,7 +83,7 @@ def show_sources(
 
 
 def _prefixes(old: Checkpoint) -> dict[str, SourcePrefix]:
-    """What each source has given, as far as the checkpoint still tells."""
+    """What each source has given, as far as the checkpoint still shows."""
     entries = old.offsets()
     return {
         key: SourcePrefix(batches=batches_of(key, entries), log=old.source_log(key))
@@ -142,14 +142,14 @@ def _incompatible(query: Query, why: str) -> CheckFailed:
 
 def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[Mapping[str, str]]) -> CheckFailed:
     differing = [key for key in keys if len({each[key] for each in found}) > 1]
-    told = "; ".join(
+    doubts = "; ".join(
         f"source {key} ({_say_how_far(keys[key])}) may be {' or '.join(sorted({each[key] for each in found}))}"
         for key in differing
     )
     options = " ".join(f"--source {found[0][key]}={key}" for key in differing)
     return CheckFailed(
         code="HR592",
-        what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {told}",
+        what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {doubts}",
         fix=f"say it, in the order in which the former job's plan reads them, as in: {options}",
         where=query.where,
     )

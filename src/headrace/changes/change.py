@@ -65,7 +65,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             return self._preview()
 
     def apply(self, *, reached: Callable[[str], None] = ignore) -> Done:
-        """Make the change, or end it. `reached` is told each step that is done.
+        """Make the change, or end it. `reached` is called with each step that is done.
 
         Raises CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
         """
@@ -100,7 +100,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     @abstractmethod
     def _preview(self) -> Preview:
-        """What would be done to the query, which nobody else can change meanwhile."""
+        """What would be done to the query, which no other process can change meanwhile."""
 
     @abstractmethod
     def _make_steps(self, reached: Callable[[str], None]) -> Done:
@@ -304,11 +304,11 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def _alone(self, reached: Callable[[str], None]) -> Callable[[str], None]:
         """What reports a step, and lets no other follow on it once somebody else may change the query."""
 
-        def told(step: str) -> None:
+        def report(step: str) -> None:
             reached(step)
             self._require_locked()
 
-        return told
+        return report
 
     # ------------------------------------------------------------------------------------------------- what is said
 

@@ -47,7 +47,7 @@ class RebuildReport(PlainData):
     """What was found when the rebuilt generation had caught up.
 
     batch: its last. verdict, sentence: of the proof that its result is the batch answer. differences: from the former
-    result; None: they could not be compared, as `notes` tell.
+    result; None: they could not be compared, as `notes` say.
     """
 
     batch: int | None
@@ -60,7 +60,7 @@ class RebuildReport(PlainData):
 def report_on(
     shadow: Project, query: Query, before: SinkContext, after: SinkContext, spark: SparkSession
 ) -> RebuildReport:
-    """What is found of the rebuilt result, which `after` has written beside that of `before`."""
+    """What is found of the rebuilt result, which `after` has written next to that of `before`."""
     verdict = next(verify_each(shadow, [query.name], spark=spark))
     notes = [each.what for each in verdict.findings]
     differences = None

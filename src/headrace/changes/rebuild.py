@@ -1,4 +1,4 @@
-"""A query rebuilt: its result recomputed beside the one in use, verified, compared, and exchanged for it.
+"""A query rebuilt: its result recomputed next to the one in use, verified, compared, and exchanged for it.
 
 The query may run meanwhile, as it was; it has to be stopped for the exchange alone.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 RebuildDone: TypeAlias = Literal["stopped", "compared", "swapped", "rolled-back", "abandoned", "discarded"]
 
-# A round that was shorter is followed by a last one as short, once the query that runs beside is stopped.
+# A round that was shorter is followed by a last one as short, once the query that runs meanwhile is stopped.
 SHORT_SECONDS = 20.0
 _LOOK_SECONDS = 0.5
 _STOP = "stop it by Ctrl-C or SIGTERM, and give the command again, or give it with --wait: nothing is lost meanwhile"
@@ -49,7 +49,7 @@ _STOP = "stop it by Ctrl-C or SIGTERM, and give the command again, or give it wi
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildPlan(PlainData):
-    """What a rebuild does: generation `generation` is built beside `former`. notes: what its result will lack.
+    """What a rebuild does: generation `generation` is built next to `former`. notes: what its result will lack.
 
     since: the time that its sources begin at; '': where the query began. continues: it was begun already.
     """
@@ -75,10 +75,10 @@ class RebuildResult(PlainData):
 
 
 class Rebuild(Change[RebuildPlan, RebuildResult]):
-    """A query whose result is recomputed from its sources beside the one in use, and exchanged for it.
+    """A query whose result is recomputed from its sources next to the one in use, and exchanged for it.
 
     since: read only what came from a time on, which has a zone. accept_partial: begin although the sources no longer
-    hold all that the query has read. Its `undo` brings the former generation back, and keeps the rebuilt one beside;
+    hold all that the query has read. Its `undo` brings the former generation back, and keeps the rebuilt one;
     its `discard` deletes the rebuilt generation before the exchange, and the former one after it.
     """
 
@@ -214,11 +214,11 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         reached("begun")
         begins = datetime.fromisoformat(facts["since"]) if facts["since"] else None
         sources = shadow.sources_beside(self.project, self.query, self.live, begins, spark)
-        beside = shadow.shadow(self.project, self.query, sources=sources)
-        if not catch_up(beside, self.query, spark, self._reporter):
+        apart = shadow.shadow(self.project, self.query, sources=sources)
+        if not catch_up(apart, self.query, spark, self._reporter):
             return self._result("stopped", self.record.live.generation)
         reached("caught-up")
-        report = self._compare(beside, spark)
+        report = self._compare(apart, spark)
         reached("compared")
         self._require_right(report)
         if not self._approve(report):
@@ -226,11 +226,11 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         with self._hold_stopped(self._wait):
             # What came while the query was still running.
             verified = Checkpoint(self._rebuilt.checkpoint).last_committed
-            if not catch_up(beside, self.query, spark, self._reporter):
+            if not catch_up(apart, self.query, spark, self._reporter):
                 return self._result("stopped", self.record.live.generation)
             self._follow_restored()
             if Checkpoint(self._rebuilt.checkpoint).last_committed != verified:
-                report = self._compare(beside, spark)
+                report = self._compare(apart, spark)
                 self._require_right(report)
             return replace(self._swap(reached), report=report)
 
@@ -410,7 +410,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     @contextmanager
     def _hold_stopped(self, wait: bool) -> Iterator[None]:
-        """Hold the right to run the query, so that nobody else does."""
+        """Hold the right to run the query, so that no other process does."""
         with self._hold(self._lock(wait)):
             self._follow_restored()
             yield
@@ -476,44 +476,44 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         }[status.phase]
         return CheckFailed(code="HR571", what=fault, fix=fix, where=self.query.where)
 
-    def _compare(self, beside: Project, spark: SparkSession) -> RebuildReport:
+    def _compare(self, apart: Project, spark: SparkSession) -> RebuildReport:
         """What is found of the rebuilt result, which the log keeps."""
         self._follow_restored()
-        report = self._report(beside, spark)
+        report = self._report(apart, spark)
         self._follow_restored()
         self._enter("building", facts={**self.record.facts, "report": report.as_dict()})
         return report
 
-    def _report(self, beside: Project, spark: SparkSession) -> RebuildReport:
+    def _report(self, apart: Project, spark: SparkSession) -> RebuildReport:
         after = replace(self.context(self._rebuilt), rebuilds=True)
-        return report_on(beside, self.query, self.context(self.live), after, spark)
+        return report_on(apart, self.query, self.context(self.live), after, spark)
 
     def _result(self, done: RebuildDone, generation: int) -> RebuildResult:
         return RebuildResult(query=self.query.name, done=done, generation=generation)
 
 
-def catch_up(beside: Project, query: Query, spark: SparkSession, reporter: Observer | None) -> bool:
+def catch_up(apart: Project, query: Query, spark: SparkSession, reporter: Observer | None) -> bool:
     """Run the rebuilt generation until a round is short or finds nothing; False: the user has stopped it.
 
     Raises CheckFailed with what ended it otherwise; given again, it continues.
     """
     while True:
         begun = time.monotonic()
-        (outcome,) = run(beside, [query.name], spark=spark, reporter=reporter).outcomes
+        (outcome,) = run(apart, [query.name], spark=spark, reporter=reporter).outcomes
         if outcome.state == "stopped":
             return False
         if outcome.finding is not None:
-            raise CheckFailed(_ended(beside, query, outcome.finding, spark))
+            raise CheckFailed(_ended(apart, query, outcome.finding, spark))
         if not outcome.rows or time.monotonic() - begun < SHORT_SECONDS:
             return True
 
 
-def _ended(beside: Project, query: Query, cause: Finding, spark: SparkSession) -> Finding:
+def _ended(apart: Project, query: Query, cause: Finding, spark: SparkSession) -> Finding:
     """Why the rebuild has ended, with what to do about it."""
     again, up = f"headrace rebuild {query.name}", f"headrace change discard {query.name}"
     fix = f"{cause.fix}; then give the command again, which continues; or give it up: {up}"
     with suppress(HeadraceError):
-        (judgement,) = plan(beside, [query.name], spark=spark, connect=False)
+        (judgement,) = plan(apart, [query.name], spark=spark, connect=False)
         if judgement.verdict not in ("same", "safe") and judgement.differences:
             fix = f"the query was changed since the rebuild began; start it again: {up}, and then {again}"
     fault = f"the rebuild of query '{query.name}' has ended ({cause.code}), and the query itself runs on: {cause.what}"

@@ -1,6 +1,6 @@
 """The wrong rows of a result put right: written, replaced and deleted by their key, in one transaction of the sink.
 
-No record is kept beside the sink: its transaction is the only step, and what it has replaced is kept by it.
+No record is kept outside the sink: its transaction is the only step, and what it has replaced is kept by it.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Repair(Change[RepairPlan, RepairResult]):
                 with find_corrections(expected, held) as (rows, deletes):
                     counts.extend((rows.count(), deletes.count()))
                     carry_out(Correction(snapshot=held, rows=rows, deletes=deletes))
-            except Exception as error:  # A verdict would only tell of it.
+            except Exception as error:  # A verdict would only report it.
                 failed.append(error)
 
         [verdict] = verify_each(self.project, [self.query.name], spark=self.spark, scope=self.scope, mend=mend)

@@ -205,7 +205,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         self._delete_kept(kept, reached)
         return self._result("discard")
 
-    # ---------------------------------------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------------------------------------- what is shown
 
     def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
@@ -256,7 +256,7 @@ def count_stored(layout: QueryLayout) -> Iterator[Held]:
     try:
         batches: Mapping[str, int] = {name: len(numbered_files(checkpoint / name)) for name in _FOLDERS}
     except CheckpointError:
-        # Of a directory that cannot be read nothing is told but that it is there.
+        # Of a directory that cannot be read nothing is known but that it is there.
         batches = {}
     counts = (
         *((batches.get(name, 0), f"{called} in the checkpoint") for name, called in _FOLDERS.items()),

@@ -286,9 +286,9 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     def _other_way(self, *, declares: bool) -> str:
         query = self.query
-        anew = f"headrace rebuild {query.name}" if query.sink.swap is not None else f"headrace reset {query.name}"
+        command = f"headrace rebuild {query.name}" if query.sink.swap is not None else f"headrace reset {query.name}"
         later = "declare rewindable: 7 days on the sink, for the batches to come; " if declares else ""
-        return f"{later}recompute the result from the sources: {anew}"
+        return f"{later}recompute the result from the sources: {command}"
 
     # -------------------------------------------------------------------------------------------------- the history
 
@@ -310,7 +310,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             with suppress(HeadraceError, ValueError), History.open(file) as history:
                 history.restore_batches(self.query.name, old.generation, json.loads(kept.read_text()))
 
-    # ---------------------------------------------------------------------------------------------- what is told
+    # ---------------------------------------------------------------------------------------------- what is shown
 
     def _nothing_to_rewind(self, why: str) -> CheckFailed:
         return self._nothing(f"there is nothing to rewind of query '{self.query.name}': {why}")

@@ -14,7 +14,7 @@ def reset_command(query: Query) -> str:
     return f"headrace reset {query.name} --{'drop' if query.sink.reset.droppable else 'keep'}-result"
 
 
-def anew(query: Query) -> str:
+def recompute_command(query: Query) -> str:
     """What a user may do whose query is to mean something else from its sources' beginning on."""
     reset = f"reset the query, which then reads its sources from the beginning: {reset_command(query)}"
     if query.sink.swap is None:

@@ -147,7 +147,7 @@ def _take_lease(query: Query, file: Path, rebuilds: bool) -> Lease:
 
 
 def seen(project: Project, query: Query) -> str | None:
-    """Who runs `query`, as far as the storage tells; nothing is changed."""
+    """Who runs `query`, as far as the storage shows; nothing is changed."""
     file = _file(project, query)
     if not store_at(file).has_locks:
         holder = lease.seen(file.with_name(file.name + LEASES))
@@ -182,7 +182,7 @@ def require_one_free(project: Project, queries: Sequence[Query]) -> None:
 
 def _list_taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]:
     for query in queries:
-        # A lease is several files; to see that nobody has it is enough here.
+        # A lease is several files; to see that it is free is enough here.
         if not store_at(project.storage).has_locks and not is_held_here(project, query):
             if query.sink.facts.durable and (who := seen(project, query)) is not None:
                 yield _running(query, who)

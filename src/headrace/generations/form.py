@@ -35,7 +35,7 @@ class QueryForm:
     definitions: long expressions, which stand elsewhere by a digest. python: what each Python function means, by the
     digest that stands for it. tables: the rows of bounded inputs, by the table's name or the kind of the input.
     changes: how its rows change the table of its sink; empty where they are rows of the result.
-    sources, sink: what tells each from others. settings: those of Spark that change what an expression means.
+    sources, sink: what identifies each. settings: those of Spark that change what an expression means.
     declared: a digest of the code as it is written, without layout and comments. pieces: the same of the query (its
     name is empty), and of each view and table that feeds it.
     python_version: which ran them. packages: the versions of the installed packages that they use.
@@ -64,7 +64,7 @@ class QueryForm:
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with the layout, the meaning and the mode, and not with versions."""
-        told = [
+        parts = [
             [asdict(operator) for operator in self.operators],
             self.feed,
             sorted(self.columns),
@@ -73,7 +73,7 @@ class QueryForm:
             self.settings,
             *([self.changes] if self.changes else []),
         ]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def as_dict(self) -> dict[str, Any]:
         """The form as plain data, for the manifest."""
@@ -86,8 +86,8 @@ class QueryForm:
             raise ValueError("no form of it was kept")
         if int(data["format"]) > FORMAT:
             raise ValueError(f"its format is {data['format']}, and this version of Headrace knows {FORMAT}")
-        told = dict(data)
-        told["operators"] = tuple(
+        parts = dict(data)
+        parts["operators"] = tuple(
             OperatorForm(
                 kind=str(each["kind"]),
                 keys=tuple(each["keys"]),
@@ -97,5 +97,5 @@ class QueryForm:
             )
             for each in data["operators"]
         )
-        told["columns"] = tuple((str(name), str(text)) for name, text in data["columns"])
-        return cls(**told)
+        parts["columns"] = tuple((str(name), str(text)) for name, text in data["columns"])
+        return cls(**parts)

@@ -47,7 +47,7 @@ class Inspected(PlainData):
 
 
 def inspect_checkpoint(project: Project, query: Query) -> Inspected:
-    """Look at the checkpoint of `query` and at what Headrace keeps beside it; nothing is changed."""
+    """Look at the checkpoint of `query` and at what Headrace keeps with it; nothing is changed."""
     layout = layout_of(project, query)
     checkpoint = Checkpoint(layout.checkpoint)
     findings = [*problems(project, query, layout), *_archive_problems(layout)]
@@ -85,12 +85,12 @@ def require_state(query: Query, checkpoint: Checkpoint) -> None:
 
 
 def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """What is wrong with the checkpoint, and with the records beside it that a start needs; never raises."""
+    """What is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
     checkpoint, partitions = Checkpoint(layout.checkpoint), None
     between = list(cut_off(query, layout))
     yield from between
     if between:
-        # A part of the directory may lie under another name, which whoever ends that command brings together.
+        # A part of the directory may lie under another name, which the end of that command brings together.
         return
     repartitions = Repartitions(layout.repartitions)
     try:
@@ -102,14 +102,14 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         with suppress(CheckpointError):
             partitions = repartitions.partitions(checkpoint)
     found = list(checkpoint.problems(partitions=partitions))
-    beside = gap = None
+    is_async = gap = None
     try:
         forms(layout.manifest)
-        beside = written_async(layout.manifest, query.sink)
+        is_async = written_async(layout.manifest, query.sink)
     except CheckpointError as error:
         yield from error.findings
     with suppress(CheckpointError):  # What cannot be read was found already.
-        gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=beside)
+        gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=is_async)
     for finding in found:
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue
@@ -178,7 +178,7 @@ class CheckpointFacts:
 
 
 def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> CheckpointFacts | None:
-    """The facts of one generation; None before its first batch, and where the checkpoint is too damaged to tell."""
+    """The facts of one generation; None before its first batch, and where the checkpoint is too damaged."""
     checkpoint = Checkpoint(layout.checkpoint)
     try:
         kept, newest = checkpoint.offset_numbers(), checkpoint.last_batch
@@ -217,7 +217,7 @@ def _archived_batches(layout: QueryLayout) -> tuple[int, ...]:
     try:
         return tuple(Archive(layout.archive).entries())
     except CheckpointError:
-        # Told as a finding.
+        # Reported as a finding.
         return ()
 
 
@@ -239,10 +239,10 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredStatus(PlainData):
-    """What the checkpoint and the lock tell of a query.
+    """What the checkpoint and the lock show of a query.
 
     driver: the process that runs it, if one does. committed_at: when its newest batch was committed.
-    watermark: that of the next batch. fault: why nothing more can be told.
+    watermark: that of the next batch. fault: why nothing more is known.
     """
 
     query: str

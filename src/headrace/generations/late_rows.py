@@ -1,7 +1,7 @@
-"""The rows that a query drops as late, kept as files beside its checkpoint, and the query that brings them to a sink.
+"""The rows that a query drops as late, kept as files next to its checkpoint, and the query that brings them to a sink.
 
-What a committed batch dropped never changes. So its file is written once, by whoever finds it missing, and the second
-query takes it exactly once, by its own checkpoint and its own ledger.
+What a committed batch dropped never changes. Its file is written once, by the first that finds it missing.
+The second query takes it exactly once, by its own checkpoint and its own ledger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-# What a late row has beside the columns of its source, in the order of `headrace late`.
+# What a late row has next to the columns of its source, in the order of `headrace late`.
 LATE_COLUMNS = "late_source STRING, late_batch INT, late_watermark TIMESTAMP, late_time TIMESTAMP, late_operator STRING"
 LATE_NAMES = tuple(column.split()[0] for column in LATE_COLUMNS.split(", "))
 _EVERY = Every(Duration.parse("5 seconds"))
@@ -90,7 +90,7 @@ class LateRows(Source):
         return lines.select(row, *besides).select("row.*", *besides)
 
     def _schema(self, spark: SparkSession) -> StructType:
-        """The columns of all sources and of what is told of a late row. Raises CheckFailed where two do not agree."""
+        """The columns of all sources and of a late row's record. Raises CheckFailed where two do not agree."""
         from pyspark.sql.types import StructField, StructType
 
         query, columns = self.project.query(self.query), StructType.fromDDL(LATE_COLUMNS)

@@ -65,7 +65,7 @@ class QueryLayout:
     counters = _InHome("counters.jsonl")  # What the query's counters have come to with each batch.
     quarantine = _InHome("quarantine")  # Rows that were quarantined, one file for each source and batch.
     adoption = _InHome("adopted.json")  # Which checkpoint of another program this generation continues.
-    plan = _InHome("plan.txt")  # The plans of the first batch of the newest start, as Spark tells them.
+    plan = _InHome("plan.txt")  # The plans of the first batch of the newest start, as Spark gives them.
     source_names = _InHome("sources.json")  # What Spark calls each source of the query.
     made_by = _InHome("made.json")  # Of a directory that a change has made: by which record, once it is complete.
     former_batches = _InHome("history.json")  # What the history had of the batches that a rewind takes back.

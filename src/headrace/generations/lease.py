@@ -1,7 +1,7 @@
 """The right to run a query over storage that several machines reach: numbered records, written once, with a lease.
 
 A lock of the kernel ends with its process; a store knows no processes. So the driver that runs writes a record with the
-next number, of which a store lets one be the first, and tells now and then that it still lives. The times that are
+next number, of which a store lets one be the first, and writes now and then that it still lives. The times that are
 compared are the store's own, not those of two machines' clocks.
 """
 
@@ -76,7 +76,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether nobody has taken the right since: of a process that was stopped for long it may be over."""
+        """Whether no other process has taken the right since: of a process that was stopped for long it may be over."""
         return numbers_in(self.folder)[-1:] == [self._number]
 
     def release(self) -> None:
@@ -148,8 +148,8 @@ def _require_over(folder: Path, number: int) -> None:
         now = probe.stat().st_mtime
     finally:
         probe.unlink(missing_ok=True)
-    told = [_time_of(file_of(folder, number, _ALIVE)), _time_of(record)]
-    silent = now - max(told)
+    times = [_time_of(file_of(folder, number, _ALIVE)), _time_of(record)]
+    silent = now - max(times)
     if silent <= LEASE_SECONDS:
         raise LeaseHeld(holder, silent)
 

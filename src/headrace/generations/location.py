@@ -25,7 +25,7 @@ from headrace.storage.private import writing_to
 def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
     """Raise CheckpointError if the checkpoint's batches were written to another place than the sink names now.
 
-    A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger beside the rows tells of it. A sink
+    A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger next to the rows shows it. A sink
     that a query may begin with any batch is judged with all else that has changed, where what ran is known.
     """
     if query.sink.facts.begins_anywhere and any(form.form is not None for form in forms(layout.manifest)[-1:]):

@@ -29,7 +29,7 @@ from headrace.storage.private import writing_to
 class QueryRevision:
     """One form of a query: its fingerprint, the first batch that it made, when that began, and with which versions.
 
-    async_progress: whether it wrote its progress beside its batches; None: written by Headrace 0.1.0, which kept no
+    async_progress: whether it wrote its progress apart from its batches; None: written by Headrace 0.1.0, which kept no
     record of it.
     shape: changes with the mode and the result's columns, and not with Spark; None: written by Headrace 0.1.0.
     form: what the query was, as `QueryForm` writes it; None: written before Headrace kept it.
@@ -49,8 +49,8 @@ class QueryRevision:
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with what the query was, and not with its batches."""
-        told = [self.shape, self.form or self.fingerprint]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        parts = [self.shape, self.form or self.fingerprint]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
     def is_entered_by(self, other: QueryRevision) -> bool:
         """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
@@ -76,7 +76,7 @@ def forms(path: Path) -> list[QueryRevision]:
 
 
 def written_async(path: Path, sink: Sink) -> bool | None:
-    """Whether the last run wrote its progress beside its batches; None where nothing tells."""
+    """Whether the last run wrote its progress apart from its batches; None where nothing shows it."""
     if sink.facts.transactional or sink.facts.idempotent:
         return False
     known = forms(path)
@@ -107,8 +107,8 @@ def enter(layout: QueryLayout, now: QueryRevision) -> None:
         return
     with writing_to(layout.home):
         # An older Headrace, which knows of no `continues`, passes over a line that has it.
-        told = {name: value for name, value in asdict(now).items() if name != "continues" or value}
-        json_lines.append(layout.manifest, [told])
+        line = {name: value for name, value in asdict(now).items() if name != "continues" or value}
+        json_lines.append(layout.manifest, [line])
 
 
 def note_version(project: Project, query: Query, layout: QueryLayout, now: QueryRevision) -> None:
@@ -117,7 +117,7 @@ def note_version(project: Project, query: Query, layout: QueryLayout, now: Query
     The dashboard shows them; nothing is compared with them, and without them nothing is lacking.
     """
     form = now.form or {}
-    told = {
+    versions = {
         "code": _code(project, query),
         "settings": {
             **{name: str(value) for name, value in form.get("settings", {}).items()},
@@ -126,11 +126,11 @@ def note_version(project: Project, query: Query, layout: QueryLayout, now: Query
         },
         "plan": "\n".join(_plan_lines(form)),
     }
-    told = json.loads(project.redacted(json.dumps(told, ensure_ascii=False)))
+    versions = json.loads(project.redacted(json.dumps(versions, ensure_ascii=False)))
     with suppress(OSError, json_lines.DamagedLine):
         known = json_lines.read(layout.versions, skip="any") if layout.versions.exists() else []
-        if not known or any(known[-1].get(name) != value for name, value in told.items()):
-            json_lines.append(layout.versions, [{"at": now.at, "from_batch": now.from_batch, **told}])
+        if not known or any(known[-1].get(name) != value for name, value in versions.items()):
+            json_lines.append(layout.versions, [{"at": now.at, "from_batch": now.from_batch, **versions}])
 
 
 def changed_line(project: Project, query: Query, versions: Path) -> tuple[str, str]:

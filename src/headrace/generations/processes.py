@@ -1,4 +1,4 @@
-"""Whether a process still lives, told apart from a later one that was given the same number."""
+"""Whether a process still lives, distinguished from a later one that was given the same number."""
 
 from __future__ import annotations
 

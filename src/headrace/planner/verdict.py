@@ -11,7 +11,7 @@ from headrace.checkpoint.logs import Part
 from headrace.checkpoint.sources import SourceNames
 from headrace.checks.user_functions import find_calls, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
-from headrace.generations.blame import anew, reset_command
+from headrace.generations.blame import recompute_command, reset_command
 from headrace.generations.form import FORMAT, QueryForm
 from headrace.generations.layout import layout_of_entry, newest_of
 from headrace.generations.manifest import QueryRevision, changed_line, forms
@@ -143,7 +143,7 @@ def list_refusals(query: Query, judgement: Judgement) -> Iterator[Finding]:
         yield Finding(
             code=code,
             what=f"{past}: {difference.describe(SHOWN)}; {difference.why}",
-            fix=difference.fix or fix.format(query=query.name, anew=anew(query)),
+            fix=difference.fix or fix.format(query=query.name, recompute_command=recompute_command(query)),
             where=difference.where if difference.where != NOWHERE else query.where,
         )
 
@@ -165,10 +165,10 @@ _WAYS_OUT = {
     "forward": (
         "HR537",
         "accept it for the rows from now on: headrace run {query} --accept-forward, or `on_change: forward` at the "
-        "query; else undo the change, or {anew}",
+        "query; else undo the change, or {recompute_command}",
     ),
-    "rebuild": ("HR535", "undo the change, or {anew}"),
-    "forbidden": ("HR536", "undo the change, or {anew}"),
+    "rebuild": ("HR535", "undo the change, or {recompute_command}"),
+    "forbidden": ("HR536", "undo the change, or {recompute_command}"),
 }
 
 
@@ -182,7 +182,7 @@ def _add_code(differences: Sequence[PlanDifference], code: tuple[str, str]) -> I
 def _unreadable_record(query: Query, before: QueryRevision, error: Exception) -> Finding:
     form = before.form or {}
     problem = f"what query '{query.name}' was cannot be compared with what it is: {error}"
-    fix = f"restore the query's manifest from a backup, or {anew(query)}"
+    fix = f"restore the query's manifest from a backup, or {recompute_command(query)}"
     if isinstance(form.get("format"), int) and form["format"] > FORMAT:
         problem = f"query '{query.name}' was last run by Headrace {before.headrace}, whose record this one cannot read"
         fix = f"run it with Headrace {before.headrace}"

@@ -56,8 +56,8 @@ class Notes:
             self._warn(error)
             return None
 
-    def tell(self, finding: Finding, query: str | None = None) -> None:
-        """Tell a finding, without its secrets, and keep it among the events."""
+    def report(self, finding: Finding, query: str | None = None) -> None:
+        """Report a finding, without its secrets, and keep it among the events."""
         finding = self._project.redacted_finding(finding)
         self._reporter.note(finding)
         if self._history is not None:
@@ -90,13 +90,13 @@ class Notes:
             now = time.monotonic()
             if now - self._warned_at.get(finding, -math.inf) >= WARN_AGAIN_SECONDS:
                 self._warned_at[finding] = now
-                self.tell(finding.with_severity("warning"))
+                self.report(finding.with_severity("warning"))
 
 
 WARN_AGAIN_SECONDS = 600.0
 HEARTBEAT_SECONDS = 1.0
 LOOK_SECONDS, LOOKS = 1.0, 4
-# The tasks of a shorter batch differ by what the machine does beside them.
+# The tasks of a shorter batch differ by what else the machine does.
 SKEW_FROM_MS = 500
 PLAN_LONGEST = 200_000
 
@@ -136,7 +136,7 @@ class Account:
             self.notes.record(lambda history: history.record(watched.history_run, record))  # type: ignore[arg-type]
         self.reporter.progressed(record)
         for ill in watched.new_warnings(record):
-            self.notes.tell(ill)
+            self.notes.report(ill)
         if watched.batches == 1 and watched.archive is not None:
             self.notes.guard(watched.query, lambda: self._keep_plan(watched))
 
@@ -178,7 +178,7 @@ class Account:
         quarantine = watched.quarantine
         if quarantine is None:
             return record
-        self.notes.guard(watched.query, lambda: list(map(self.notes.tell, quarantine.batch_done(record))))
+        self.notes.guard(watched.query, lambda: list(map(self.notes.report, quarantine.batch_done(record))))
         written = quarantine.written.pop(record.batch, {})
         sources = (
             replace(source, quarantined=written.get(source.name, source.quarantined)) for source in record.sources
@@ -189,7 +189,9 @@ class Account:
         """Let the late rows of its batches be kept; of a query that has `ended`, those of all."""
         late = watched.late
         if late is not None:
-            self.notes.guard(watched.query, lambda: list(map(self.notes.tell, late.close() if ended else late.step())))
+            self.notes.guard(
+                watched.query, lambda: list(map(self.notes.report, late.close() if ended else late.step()))
+            )
 
     def _keep_plan(self, watched: QueryRun) -> None:
         """Note the plans of the first batch, for pages that start no Spark."""
@@ -202,7 +204,7 @@ class Account:
         replace_file(watched.running.layout.plan, redacted(text[:PLAN_LONGEST]))
 
     def record_missed(self, watched: QueryRun, committed: int) -> None:
-        """Bring into the history what batches took that were committed by a driver that could not tell of it."""
+        """Bring into the history what batches took that were committed by a driver that could not report it."""
         self.archive(watched)
         running, run_id = watched.running, watched.history_run
         if run_id is None:
@@ -219,11 +221,13 @@ class Account:
         watched.before = None  # The next batch follows on the newest one that is kept.
 
     def count_unreported(self, watched: QueryRun, committed: int | None) -> None:
-        """Count the last batches up to `committed` that Spark has not told of, as on a machine that is too busy."""
+        """Count the last batches up to `committed` that Spark has not reported, as on a machine that is too busy."""
         running = watched.running
-        told = max((each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1)
+        reported = max(
+            (each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1
+        )
         last = committed if watched.archive is not None else None
-        unreported = range(told + 1, told + 1 if last is None else last + 1)
+        unreported = range(reported + 1, reported + 1 if last is None else last + 1)
         if not unreported:
             return
         records = {each.batch: each for each in missed_records(running, unreported, self.spark)}
@@ -251,10 +255,10 @@ class Account:
             self.notes.guard(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
 
     def tell_news(self, watched: QueryRun) -> None:
-        """Tell what the sink had to say: an attempt that failed, rows quarantined."""
+        """Report what the sink had to say: an attempt that failed, rows quarantined."""
         news = watched.running.reports.news
         while not news.empty():
-            self.notes.tell(news.get())
+            self.notes.report(news.get())
 
     def note_warnings(self, watched: QueryRun, found: Sequence[Finding]) -> None:
         """Let the history say what is wrong with a run that continues, or that nothing is."""
@@ -264,7 +268,7 @@ class Account:
             self.notes.record(lambda history: history.record_warning(run_id, ill))
 
     def look_inside(self, running: Iterable[QueryRun]) -> None:
-        """Tell how far long batches are, of one query after another, so that many queries cost no more than few."""
+        """Report how far long batches are, of one query after another, so that many queries cost no more than few."""
         now = time.monotonic()
         if now < self.look_at:
             return
@@ -331,7 +335,7 @@ def _with_bad_rows(record: BatchRecord, times: int | None) -> BatchRecord:
 
 
 def missed_records(running: Running, batches: Sequence[int], spark: SparkSession) -> Iterator[BatchRecord]:
-    """What is known of committed batches that nobody told of; how long they took is not."""
+    """What is known of committed batches that were not reported; how long they took is not."""
     found = _rows_of(running, batches[-MOST:], spark)
     if not found:
         return

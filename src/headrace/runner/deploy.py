@@ -149,7 +149,7 @@ class Deployer:
         return replace(planned, steps=steps, carried_out=True)
 
     def _answer(self, order: Order, result: DeployResult) -> None:
-        """Answer the order, and tell the run's observers and its history."""
+        """Answer the order, and inform the run's observers and its history."""
         result = replace(result, pid=os.getpid(), findings=tuple(map(self.project.redacted_finding, result.findings)))
         if order.deploy is not None and not order.deploy.dry_run:
             self._report(lambda: self._note(result, order.by))
@@ -157,7 +157,7 @@ class Deployer:
 
     def _note(self, result: DeployResult, by: str) -> None:
         for finding in result.errors:
-            self._notes.tell(finding)
+            self._notes.report(finding)
         if result.carried_out:
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
 

@@ -1,4 +1,4 @@
-"""Tables that are recomputed beside a running query: when one has changed, the query continues over its new version."""
+"""Tables that are recomputed next to a running query: a query continues over the new version of one that changed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FreshTables:
             return
         for name, fault in refresher.faults.items():
             if before.get(name) != fault:
-                self._notes.tell(fault)
+                self._notes.report(fault)
         self._account.note_warnings(watched, list(refresher.faults.values()))
         if refresher.versions != watched.running.versions:
             watched.halt = Halt(watched.running.handle, self._spark)
@@ -79,7 +79,7 @@ class FreshTables:
         running, finishing = self._start_again(watched, versions)
         if not isinstance(running, Running):
             for finding in running.findings[1:]:
-                self._notes.tell(finding)
+                self._notes.report(finding)
             return running
         self._account.tell_news(watched)
         before.clean_up()
@@ -93,7 +93,7 @@ class FreshTables:
         running = watched.running
         for note in running.notes:
             if note not in before.notes:
-                self._notes.tell(note)
+                self._notes.report(note)
         if watched.query.name not in self._refreshers:
             self.keep(watched)
         for name, number in running.versions.items():
@@ -103,7 +103,7 @@ class FreshTables:
                     f"{table.word} '{name}' of query '{watched.query.name}' has changed: from batch "
                     f"{running.tables.next_batch} on its version {number} counts"
                 )
-                self._notes.tell(Finding(code="HR560", what=fault, where=table.where))
+                self._notes.report(Finding(code="HR560", what=fault, where=table.where))
 
 
 PATIENCE_SECONDS = 5.0

@@ -185,11 +185,11 @@ class ApplicationHandle:
         self._reported = frozenset(name for name, state in self.board.states().items() if state.has_ended)
 
     def addListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
-        """Have `listener` told when a query of the session starts, makes a batch, is idle or ends."""
+        """Let `listener` know when a query of the session starts, makes a batch, is idle or ends."""
         self._spark.streams.addListener(listener)
 
     def removeListener(self, listener: StreamingQueryListener) -> None:  # noqa: N802
-        """Tell it no more."""
+        """Stop informing it."""
         self._spark.streams.removeListener(listener)
 
     def stop(self, *, now: bool = False) -> RunResult:

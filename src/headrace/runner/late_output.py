@@ -58,7 +58,7 @@ class LateOutput:
             self._seen.last = record.batch
 
     def step(self) -> Iterator[Finding]:
-        """Begin to look at what is due, if no look is under way; what kept the last one from its end is told."""
+        """Begin to look at what is due, if no look is under way; what kept the last one from its end is reported."""
         if self._looking is not None and not self._looking.is_alive():
             self._looking = None
             yield from self._report()

@@ -84,7 +84,7 @@ class QueryRun:
 
     @property
     def moved_at(self) -> float:
-        """When Spark last told of a batch or of having nothing to do, or a task of the running batch moved."""
+        """When Spark last reported a batch or of having nothing to do, or a task of the running batch moved."""
         return max(self.event_at, self.worked_at)
 
     def waits(self) -> tuple[State, Finding | None]:
@@ -119,7 +119,7 @@ class QueryRun:
 
     @property
     def due_at(self) -> float:
-        """Until when Spark should tell of a batch, or of having nothing to do; between two triggers it is silent."""
+        """Until when Spark should report a batch, or of having nothing to do; between two triggers it is silent."""
         return self.moved_at + (self.trigger.interval.seconds if isinstance(self.trigger, Every) else 0.0)
 
     def with_lag(self, record: BatchRecord) -> BatchRecord:
@@ -161,7 +161,7 @@ LAST_EVENTS_SECONDS = 3.0
 class Watching:
     """The running queries by Spark's id of each start; takes the listener's events, always in one thread.
 
-    progressed: takes the report of a batch. worked: is told of each query that has made one, or has nothing to do.
+    progressed: takes the report of a batch. worked: gets each query that has made one, or has nothing to do.
 
     starting: how many queries are being started. While some are, events of an unknown start are kept: they may be the
     first ones of one of these.
@@ -223,7 +223,7 @@ class Watching:
             return
 
     def hear_out(self, watched: QueryRun) -> None:
-        """Take the events of a query that has ended, the last of which tells of its end."""
+        """Take the events of a query that has ended, the last of which is its end."""
         until = time.monotonic() + LAST_EVENTS_SECONDS
         while not watched.terminated and time.monotonic() < until:
             self.hear()

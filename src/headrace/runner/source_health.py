@@ -152,9 +152,9 @@ LEFT_OUT_SHARE = 0.05
 
 
 class SourceHealth:
-    """Asks the sources of one query no more than once a second, and tells once what each one's health check says.
+    """Asks the sources of one query no more than once a second, and reports once what each one's health check says.
 
-    left_out: what the sources hold and do not give; asked more rarely, told once, and at the end what is new.
+    left_out: what the sources hold and do not give; asked more rarely, reported once, and at the end what is new.
     compare: finds what was done to the query from outside, so that it must end; None: nothing can be.
     """
 

@@ -1,4 +1,4 @@
-"""The queries of a run, each with its one state: what changes it, who is told, and how each query ends."""
+"""The queries of a run, each with its one state: what changes it, who is informed, and how each query ends."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class States:
         return [each.query for each in self if each.state.state in ("waiting", "paused", "restarting")]
 
     def change(self, query: str, state: State, live: LiveStart | None = None, **facts: Any) -> None:
-        """Let a query go over into a state; one that it is in already tells nobody."""
+        """Let a query go over into a state; one that it is in already is not reported."""
         supervised = self._all[query]
         if state == supervised.state.state and not facts and live is None:
             return
@@ -212,7 +212,7 @@ class States:
         self._end_run(supervised, "failed", finding)
         supervised.due = time.monotonic()
         self.change(query, "restarting", attempt=0, cause=finding)
-        self._notes.tell(failed, query)
+        self._notes.report(failed, query)
         return True
 
     def restart_later(self, query: Query, finding: Finding, *, ends: bool, ran_seconds: float) -> bool:
@@ -246,12 +246,12 @@ class States:
         )
         state = supervised.state
         self._notes.event("restarting", query.name, supervised.run, {"finding": finding.as_dict(), **state.as_dict()})
-        if (told := state.finding()) is not None:
-            self._reporter.note(told)
+        if (cause := state.finding()) is not None:
+            self._reporter.note(cause)
         return True
 
     def end(self, outcome: Outcome) -> None:
-        """Note and tell how a query has ended."""
+        """Note and report how a query has ended."""
         supervised = self._all[outcome.query]
         if supervised.trial is not None and outcome.finding is not None:
             supervised.trial.order.answer_failed(outcome.finding)
@@ -322,7 +322,7 @@ class Outcomes:
         self._account.look_at_late(watched, ended=True)
         self._account.tell_news(watched)
         for last in watched.source_health.last():
-            self._notes.tell(last)
+            self._notes.report(last)
         watched.running.clean_up()
         self._tables.stop(watched)
         self._watching.remove(watched)
@@ -377,7 +377,7 @@ def newer_driver_fault(query: Query) -> Fenced:
 
 
 def hangs(query: Query, what: str) -> Finding:
-    """What is told of a query that the end of its process breaks off; `what` of it hangs: its batch or its start."""
+    """What is reported of a query that its process breaks off; `what` of it hangs: its batch or its start."""
     return Finding(
         code="HR894",
         what=f"the {what} of query '{query.name}' hangs; it was broken off with the process",

@@ -101,8 +101,8 @@ def _watchdog(request: StopRequest, end_now: Callable[[int], None] | None) -> It
     if end_now is None:
         yield
         return
-    hears, tells = socket.socketpair()
-    tells.setblocking(False)
+    hears, signals = socket.socketpair()
+    signals.setblocking(False)
 
     def watch() -> None:
         asked, last = 0, signal.SIGTERM.value
@@ -124,13 +124,13 @@ def _watchdog(request: StopRequest, end_now: Callable[[int], None] | None) -> It
                 end_now(last)
                 return
 
-    before = signal.set_wakeup_fd(tells.fileno(), warn_on_full_buffer=False)
+    before = signal.set_wakeup_fd(signals.fileno(), warn_on_full_buffer=False)
     threading.Thread(target=watch, name="stop", daemon=True).start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        tells.close()
+        signals.close()
 
 
 def end_process(number: int) -> None:
@@ -151,7 +151,7 @@ def end_jvm() -> None:
             end()
 
 
-# Of a run that was told to stop now, what its queries may take; what is left of the watchdog's time is for the result.
+# Of a run that was asked to stop now, what its queries may take; what is left of the watchdog's time is for the result.
 BREAK_OFF_SECONDS = 2.0
 # When the rest of their threads must have ended, once they count as ended. The watchdog's time is four times as long.
 SETTLED_SECONDS = 5.0
@@ -171,13 +171,13 @@ class Stopping:
 
     @property
     def waits_no_more(self) -> bool:
-        """Whether the run was told to stop now, and what has not stopped since hangs."""
+        """Whether the run was asked to stop now, and what has not stopped since hangs."""
         return self._now_at is not None and time.monotonic() - self._now_at > BREAK_OFF_SECONDS
 
     def settle(self) -> None:
         """Wait until the threads of the queries that were broken off have ended, but not for one that hangs.
 
-        A query counts as ended before its thread has told Spark so. A session that is stopped in between makes that
+        A query counts as ended before its thread has informed Spark. A session that is stopped in between makes that
         thread fail, and Java print its stack.
         """
         until = (self._now_at or time.monotonic()) + SETTLED_SECONDS

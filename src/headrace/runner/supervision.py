@@ -173,7 +173,7 @@ class Supervision:
         try:
             lock = driver_lock.take(project, query)
         except HeadraceError as error:
-            # No run of this query began, and the history continues to tell of the one that there is.
+            # No run of this query began, and the history continues to show the one that there is.
             self.states[query.name].run = None
             self._failed(query, error, ends=trigger.ends)
             return
@@ -229,7 +229,7 @@ class Supervision:
         if not isinstance(running, Running):
             self.watching.end_start()
             for finding in running.findings[1:]:
-                self.notes.tell(finding, query.name)
+                self.notes.report(finding, query.name)
             self._failed(query, running, ends=start.trigger.ends)
             return
         watched = self._watched(start, running, finishing=finishing)
@@ -242,13 +242,13 @@ class Supervision:
         self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
         self.reporter.started(self._told_start(query, start.trigger, running))
         for note in running.notes:
-            self.notes.tell(note)
+            self.notes.report(note)
         self.tables.keep(watched)
         committed = start.committed
         if watched.archive is not None and committed is not None:
             self.notes.guard(query, lambda: self.account.record_missed(watched, committed))
         if watched.quarantine is not None:
-            self.notes.guard(watched.query, lambda: list(map(self.notes.tell, watched.quarantine.catch_up())))  # type: ignore[union-attr]
+            self.notes.guard(watched.query, lambda: list(map(self.notes.report, watched.quarantine.catch_up())))  # type: ignore[union-attr]
         self.watching.end_start()
 
     def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
@@ -313,7 +313,7 @@ class Supervision:
             spark=self.spark,
             versions=versions,
             reached=self.reached,
-            tell=lambda finding: self.said.put(partial(self.notes.tell, finding)),
+            report=lambda finding: self.said.put(partial(self.notes.report, finding)),
             preparing=lambda step: self.said.put(partial(self._prepare, step, query.name)),
             attempt=attempt or Attempt(),
         )
@@ -364,7 +364,7 @@ class Supervision:
             if refreshed_at := self.tables.times_of_refresh(watched):
                 self.board.refreshed_at[watched.query.name] = refreshed_at
             for health in watched.source_health.new(begun=bool(watched.batches)):
-                self.notes.tell(health, watched.query.name)
+                self.notes.report(health, watched.query.name)
                 self.account.note_warnings(watched, [health])
             if (cause := watched.source_health.end_cause()) is not None and watched.halt is None:
                 watched.running.ended_by, watched.halt = cause, Halt(watched.running.handle, self.spark)
@@ -418,11 +418,11 @@ class Supervision:
         for watched in self.watching:
             watched.late = None  # The next start looks at what it has left.
             if self.outcomes.lost is None:
-                self.notes.tell(hangs(watched.query, "batch"))
+                self.notes.report(hangs(watched.query, "batch"))
             lost = self.outcomes.lost
             self.outcomes.end(watched, "failed" if lost else "stopped", QueryFailed(lost) if lost else None)
         for start in list(self.starts):
-            self.notes.tell(hangs(start.query, "start"))
+            self.notes.report(hangs(start.query, "start"))
             self._give_up(start)
 
     def _put_off(self, watched: QueryRun, order: Order) -> None:
@@ -438,12 +438,12 @@ class Supervision:
         return self._bring_up(state.project, state.query, watched.running.tables, watched.trigger, versions)
 
     def _has_successor(self, watched: QueryRun) -> bool:
-        """Whether a newer driver has started the query, as the history tells."""
+        """Whether a newer driver has started the query, as the history shows."""
         newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
         return watched.history_run is not None and newest is not None and newest > watched.history_run
 
     def _tell_said(self) -> None:
-        """Tell what a start has to say, which continues in another thread."""
+        """Report what a start has to say, which continues in another thread."""
         while not self.said.empty():
             self.said.get()()
 

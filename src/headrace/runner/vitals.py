@@ -1,4 +1,4 @@
-"""Looks from time to time at what running queries have not done, and tells once what is wrong."""
+"""Looks from time to time at what running queries have not done, and reports once what is wrong."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Vitals:
             self._tell(watched, list(_judge(watched, now)))
         there = executors(self._spark)
         for finding in find_lost_executors(self._executors, there):
-            self._notes.tell(finding)
+            self._notes.report(finding)
         self._executors, self._had_some = there, self._had_some or bool(there)
         # With dynamic allocation there are none as long as nothing is to be done.
         if there or not self._had_some or not has_work(self._spark):
@@ -81,10 +81,10 @@ class Vitals:
     def _tell(self, watched: QueryRun, found: list[Finding]) -> None:
         name = watched.query.name
         before = self._reported.get(name, frozenset())
-        # What a finding says changes with each look; a source that is silent is told of once.
+        # What a finding says changes with each look; a source that is silent is reported once.
         marks = {(finding.code, finding.what.split(" for ")[0]): finding for finding in found}
         for mark in sorted(marks.keys() - before):
-            self._notes.tell(marks[mark], name)
+            self._notes.report(marks[mark], name)
         if marks.keys() != before:
             self._account.note_warnings(watched, found)
         self._reported[name] = frozenset(marks)
@@ -94,6 +94,6 @@ def _judge(watched: QueryRun, now: float) -> Iterable[Finding]:
     trigger = watched.trigger
     seconds = trigger.interval.seconds if isinstance(trigger, Every) else 0.0
     name = watched.query.name
-    silent, told = now - watched.moved_at, timedelta(seconds=now - watched.event_at)
+    silent, unheard = now - watched.moved_at, timedelta(seconds=now - watched.event_at)
     yield from find_stall(name, watched.recent, silent_seconds=silent, trigger_seconds=seconds)
-    yield from find_silent_sources(name, watched.recent, now=datetime.now(timezone.utc) - told)
+    yield from find_silent_sources(name, watched.recent, now=datetime.now(timezone.utc) - unheard)

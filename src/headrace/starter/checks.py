@@ -61,7 +61,7 @@ def check(
 
     `spark`: a session, None for one made for it, False for the structure alone. `connect`: whether databases and other
     systems are asked if they have what is read and would take the results. `whole`: whether the shape of the rest of
-    the project is looked at too, beside that of `queries`. A query whose own structure is wrong is not analysed; it
+    the project is looked at too, with that of `queries`. A query whose own structure is wrong is not analysed; it
     keeps no other from being so.
     """
     chosen = [query for name, query in project.queries.items() if queries is None or name in queries]
@@ -229,7 +229,7 @@ def _no_rewind(queries: Iterable[Query]) -> Iterator[tuple[str, str]]:
 
 
 def _read_held(project: Project) -> dict[str, HeldState]:
-    """What the state of each query came to in its newest batch, where the history tells."""
+    """What the state of each query came to in its newest batch, where the history has it."""
     file = history_file(project.local_storage)
     if not file.exists():
         return {}

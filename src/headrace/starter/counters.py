@@ -3,7 +3,7 @@
 The line of a batch is written when its rows are computed and its sink has not yet committed them. A driver that dies in
 between leaves a line of a batch that is made again, and the line that is written then counts in its place. A batch that
 the sink holds already is not computed again, and its line is there. So each line holds what the batches before it have
-come to, and the newest line up to the last committed batch tells all.
+come to, and the newest line up to the last committed batch has all.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Counters:
         return found
 
     def missing(self, committed: int | None) -> Iterator[Finding]:
-        """Whether batches up to the last committed one are not counted: their driver died before it could tell."""
+        """Whether batches up to the last committed one are not counted: their driver died before it reported them."""
         last = max((batch for batch in self.lines if committed is not None and batch <= committed), default=None)
         if last is not None and committed is not None and last < committed:
             batches = f"batch {committed} is" if committed == last + 1 else f"batches {last + 1} to {committed} are"

@@ -1,7 +1,7 @@
 """Batches that a checkpoint has lost and the sink holds: planned again, in a new directory of the same generation.
 
 The directory with the loss stays as it is until the record that names the new one as live. So a process that was
-stopped in the midst, and continues late, fills a directory that nobody reads.
+stopped in the midst, and continues late, fills a directory that is never read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def restore_lost_batch(facts: StartFacts) -> Restorable | None:
     # A change that was cut off has the directory elsewhere, or a part of it: the look reports that too.
     if lost is None or layout.head is None or any(cut_off(query, layout)):
         return None
-    # Whoever has written a record since these facts were read has the next number, and keeps this start from it.
+    # A process that has written a record since these facts were read has the next number, and keeps this start from it.
     record = replace(log_of(layout) or LogRecord(), number=layout.head.number)
     own = Directory(generation=layout.generation, made=record.number + 1)
     record = append(layout.folder, query.name, replace(record, restoring=own))

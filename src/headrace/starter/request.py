@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class GivenUp(BaseException):
-    """A start that was given up has come to the end of its wait; nothing was started, and nobody waits for it."""
+    """A start that was given up has come to the end of its wait; nothing was started, and no caller waits for it."""
 
 
 class Attempt:
@@ -62,8 +62,8 @@ class Request:
     reached: called at each boundary of a batch.
     versions: of its tables that are recomputed while it runs; None: those of a batch that was planned and not
         committed, or else they are computed.
-    tell: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
-    preparing: told of each step as it begins.
+    report: takes at once what the sink has to say while it is made ready, as that it waits for a lock.
+    preparing: called with each step as it begins.
     attempt: by which the start may be given up meanwhile.
     restoring: one batch alone is made again, because the checkpoint has lost it.
     settings: of the session, while the query is planned and started.
@@ -74,7 +74,7 @@ class Request:
     spark: SparkSession
     reached: Reached | None = None
     versions: Mapping[str, int] | None = None
-    tell: Callable[[Finding], None] | None = None
+    report: Callable[[Finding], None] | None = None
     preparing: Callable[[str], None] | None = None
     attempt: Attempt = field(default_factory=Attempt)
     restoring: bool = False

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Reports:
-    """What the sink of a running query reports, to be taken by whoever watches it.
+    """What the sink of a running query reports, to be taken by what watches it.
 
-    tell: takes at once what comes before the sink is ready.
+    report: takes at once what comes before the sink is ready.
     faults: what ended a batch. news: other things that a user should know of. computed: for each batch, whether each
     time that its sink computed it came to the end. retried: the batches that were tried again, once for each time.
     retry_cause, retry_began: why the last of them was, and since when.
@@ -39,7 +39,7 @@ class Reports:
     """
 
     query: Query
-    tell: Callable[[Finding], None] | None = None
+    report: Callable[[Finding], None] | None = None
     faults: list[HeadraceError] = field(default_factory=list)
     news: SimpleQueue[Finding] = field(default_factory=SimpleQueue)
     computed: dict[int, list[bool]] = field(default_factory=dict)
@@ -50,8 +50,8 @@ class Reports:
     changes: dict[int, ChangeCounts] = field(default_factory=dict)
 
     def note(self, finding: Finding) -> None:
-        """Tell a finding, or keep it until it is taken."""
-        (self.tell or self.news.put)(finding.reword(where=self.query.where))
+        """Report a finding, or keep it until it is taken."""
+        (self.report or self.news.put)(finding.reword(where=self.query.where))
 
     def retry(self, batch: int, cause: Finding | None) -> None:
         """Keep that the sink tries a batch again, and why."""

@@ -25,7 +25,7 @@ STOP_FIRST = "stop it first, by Ctrl-C or SIGTERM: its running batch finishes, a
 
 
 def ignore(step: str) -> None:
-    """Report a step to nobody."""
+    """Ignore a step."""
 
 
 class SinkWork:

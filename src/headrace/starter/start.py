@@ -151,7 +151,7 @@ def _recover_batch(facts: StartFacts) -> Restorable | None:
 
 
 def _ended_well(running: Running) -> bool:
-    """Wait for a query that runs one batch; how it failed is seen by whoever watches it."""
+    """Wait for a query that runs one batch; how it failed is seen by what watches it."""
     try:
         running.handle.awaitTermination()
     except Exception:
@@ -196,11 +196,11 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         with ONE_AT_A_TIME, restore_settings(spark, (POLICY,)):
             _set_policy(spark, facts, prepared.plan)
         request.begin(f"making the sink {request.query.sink_kind} ready")
-        reports = Reports(query=request.query, tell=request.tell)
+        reports = Reports(query=request.query, report=request.report)
         renamed = tuple(_enter_name(facts))
         context = _context(request, facts, prepared, reports)
         writer = _open_sink(request, facts, prepared, context)
-        reports.tell = None
+        reports.report = None
         notes = [*renamed, *prepared.notes, *differences, *notes, *_prepare_checkpoint(facts, prepared, ids)]
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
         plain = isinstance(request.trigger, (Continuous, RealTime))
@@ -357,8 +357,8 @@ def _prepare_checkpoint(
     remove_drafts(facts.checkpoint)
     move(facts.checkpoint, prepared.plan.sources, continuous=continuous)
     if facts.lasting and not continuous and not query.sink.facts.async_progress:
-        beside = written_async(layout.manifest, query.sink)
-        notes += fill_gap(facts.checkpoint, Archive(layout.archive), written_async=beside)
+        is_async = written_async(layout.manifest, query.sink)
+        notes += fill_gap(facts.checkpoint, Archive(layout.archive), written_async=is_async)
     if facts.lasting:
         write_source_names(layout, facts.names)
         SourceIds(layout.home).write(ids)

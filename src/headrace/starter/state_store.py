@@ -86,8 +86,8 @@ def adopted_settings(project: Project, checkpoint: Checkpoint) -> Mapping[str, s
 def checkpoint_format(project: Project, checkpoint: Checkpoint | None = None) -> Mapping[str, str]:
     """The setting by which Spark writes the commits, and names the files of the state, as `checkpoint` has them.
 
-    The newest commit that can be read tells: of a damaged one a start makes the batch again. Without any the session's
-    holds, unless the state is kept by what knows the first format alone.
+    The newest commit that can be read shows it: of a damaged one a start makes the batch again. Without any that of the
+    session holds, unless the state is kept by what knows the first format alone.
     """
     for batch in reversed(checkpoint.commit_numbers() if checkpoint is not None else ()):
         with suppress(CheckpointError):

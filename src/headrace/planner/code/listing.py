@@ -1,7 +1,7 @@
 """The syntax tree of one function as data, with numbers in the place of its variables' names.
 
 What stands in the tree for a value, be it a constant, a global or what the function has captured, is a hole; the values
-are listed beside it, in the tree's order.
+are listed apart, in the tree's order.
 """
 
 from __future__ import annotations

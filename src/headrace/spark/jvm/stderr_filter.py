@@ -52,7 +52,7 @@ def informative_lines(lines: Iterable[bytes], starts: tuple[bytes, ...]) -> Iter
     """Yield the lines with facts: not those that begin as `starts`, PySpark's chatter, traces of a closed pipe.
 
     A worker that Spark listens to no more, or did not wait for, ends with a trace that says so; the query's own failure
-    tells why.
+    says why.
     """
     blank_too, held = False, list[bytes]()
     for line in lines:
@@ -172,7 +172,7 @@ def install() -> None:
     sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, err)
     log, set_task = logging.Logger.callHandlers, TaskContext._setTaskContext
 
-    def told(self: logging.Logger, record: logging.LogRecord) -> None:
+    def handle(self: logging.Logger, record: logging.LogRecord) -> None:
         # A handler of our own would make basicConfig of the user's do nothing.
         if not getattr(_SHOWN, "alone", False) and (serving_query := serving()):
             _write_line(serving_query, record.levelname.lower(), _message(record), "log")
@@ -188,7 +188,7 @@ def install() -> None:
             stream.end_line()
         set_task(task)
 
-    logging.Logger.callHandlers = told  # type: ignore[method-assign]
+    logging.Logger.callHandlers = handle  # type: ignore[method-assign]
     TaskContext._setTaskContext = classmethod(end_of_task)  # type: ignore[assignment]
 
 
