@@ -172,9 +172,9 @@ def variables(node: ast.AST) -> BoundNames:
     walk = _Bindings()
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         given = node.args
-        for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
-            if each is not None:
-                walk.bind(each.arg)
+        for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
+            if argument is not None:
+                walk.bind(argument.arg)
     if isinstance(node, COMPREHENSIONS):
         for part in node.generators:
             walk.visit(part.target)
@@ -212,18 +212,18 @@ class _Bindings(ast.NodeVisitor):
             self.visit(node.args)
         elif isinstance(node, COMPREHENSIONS):
             # Its variables are its own, but for those of `:=`.
-            for each in ast.walk(node):
-                if isinstance(each, ast.NamedExpr):
-                    self.bind(each.target.id)
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.NamedExpr):
+                    self.bind(inner.target.id)
         elif isinstance(node, ast.Global):
             self.globals.update(node.names)
         elif isinstance(node, ast.Nonlocal):
             self.nonlocals.update(node.names)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             self.imports.append(node)
-            for each in node.names:
-                top = each.name if isinstance(node, ast.ImportFrom) else each.name.partition(".")[0]
-                self.bind(each.asname or top)
+            for inner in node.names:
+                top = inner.name if isinstance(node, ast.ImportFrom) else inner.name.partition(".")[0]
+                self.bind(inner.asname or top)
         elif not isinstance(node, ast.arg):
             if isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name is not None:
                 self.bind(node.name)
@@ -232,5 +232,5 @@ class _Bindings(ast.NodeVisitor):
             self.generic_visit(node)
 
     def _visit_all(self, nodes: Iterable[ast.AST]) -> None:
-        for each in nodes:
-            self.visit(each)
+        for node in nodes:
+            self.visit(node)

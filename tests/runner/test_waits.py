@@ -270,7 +270,7 @@ def test_a_wait_is_told_once_and_what_failed_before_it_is_kept(tmp_path: Path, w
 
     project = load(write_project(tmp_path / "p", CONSOLE))
     states = States(project, Board(), Notes(project, Observer()), Told())
-    states.add([project.queries["totals"]])
+    states.add(project, [project.queries["totals"]])
     states.wait_for("totals", word, AWAY)
     assert states["totals"].state.state == "waiting", "one that does not run waits for nothing"
     states.start("totals", None)

@@ -167,7 +167,7 @@ def test_a_restart_after_an_edit_says_that_the_file_has_changed_and_is_not_read(
         assert "has changed" not in before
         edited = (root / "pipeline.py").read_text().replace("no such shop", "another one")
         (root / "pipeline.py").write_text(edited + "# corrected\n")
-        changed = "pipeline.py has changed since the application was started, which reads no change"
+        changed = "pipeline.py has changed since the application read them, and this order reads no change"
         assert "no such shop" in (after := restart("broken", 1))
         assert changed in after
         assert changed in restart("sound", 0)
@@ -178,7 +178,7 @@ def test_the_step_of_a_start_is_shown_until_the_query_runs(tmp_path: Path) -> No
     root = write_project(tmp_path / "p", QUERY.format(name="copied", trigger="None"))
     project, board = load(root), Board()
     states = States(project, board, Notes(project, Observer()), Observer())
-    states.add(list(project.queries.values()))
+    states.add(project, list(project.queries.values()))
     states.begin_step("copied", "reading its checkpoint")
     assert states["copied"].state == QueryState(query="copied", since=states["copied"].state.since)
     states.start("copied", None)

@@ -293,7 +293,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
     def _require_possible(self) -> AdoptionRecord | None:
         """Raise if the query, its place or the directory cannot be used, without Spark; what was cut off, if so."""
         query, layout = self.query, self.live
-        errors = [each for each in check_structure_of(self.project, [query.name]) if each.severity == "error"]
+        errors = [finding for finding in check_structure_of(self.project, [query.name]) if finding.severity == "error"]
         if errors:
             raise CheckFailed(errors)
         can = query.sink.adoption.possible(query.mode)

@@ -51,16 +51,16 @@ def match_sources(
         room = Counter(set(room))
     fixed = dict(_chosen(query, prefixes, room, chosen))
     reasons = {(key, name): sources[name].connector.mismatch(prefixes[key]) for key in prefixes for name in room}
-    found = list(_assignments(list(prefixes), room, reasons, fixed))
-    if not found:
+    assignments = list(_assignments(list(prefixes), room, reasons, fixed))
+    if not assignments:
         why = "; ".join(_describe_key(key, sources, reasons) for key in prefixes)
         raise _incompatible(query, why)
-    if len(found) > 1:
-        raise _ambiguous(query, prefixes, found)
+    if len(assignments) > 1:
+        raise _ambiguous(query, prefixes, assignments)
     left = {name: [use for use in uses if source_of(use) == name] for name in room}
     if once:
-        return {key: tuple(left[name]) for key, name in found[0].items()}
-    return {key: (left[name].pop(0),) for key, name in found[0].items()}
+        return {key: tuple(left[name]) for key, name in assignments[0].items()}
+    return {key: (left[name].pop(0),) for key, name in assignments[0].items()}
 
 
 def show_sources(
@@ -140,13 +140,13 @@ def _incompatible(query: Query, why: str) -> CheckFailed:
     )
 
 
-def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], found: Sequence[Mapping[str, str]]) -> CheckFailed:
-    differing = [key for key in keys if len({each[key] for each in found}) > 1]
+def _ambiguous(query: Query, keys: Mapping[str, SourcePrefix], pairs: Sequence[Mapping[str, str]]) -> CheckFailed:
+    differing = [key for key in keys if len({names[key] for names in pairs}) > 1]
     doubts = "; ".join(
-        f"source {key} ({_say_how_far(keys[key])}) may be {' or '.join(sorted({each[key] for each in found}))}"
+        f"source {key} ({_say_how_far(keys[key])}) may be {' or '.join(sorted({names[key] for names in pairs}))}"
         for key in differing
     )
-    options = " ".join(f"--source {found[0][key]}={key}" for key in differing)
+    options = " ".join(f"--source {pairs[0][key]}={key}" for key in differing)
     return CheckFailed(
         code="HR592",
         what=f"it is not known which source of query '{query.name}' is which of the checkpoint: {doubts}",

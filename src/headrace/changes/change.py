@@ -284,9 +284,9 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         try:
             yield
         finally:
-            for each in held:
-                self._locks.remove(each)
-                each.release()
+            for entry in held:
+                self._locks.remove(entry)
+                entry.release()
 
     def _require_locked(self) -> None:
         """Raise LeaseLost if another process has taken one of the locks: it may have ended this change, or undone it.

@@ -62,14 +62,14 @@ def report_on(
 ) -> RebuildReport:
     """What is found of the rebuilt result, which `after` has written next to that of `before`."""
     verdict = next(verify_each(shadow, [query.name], spark=spark))
-    notes = [each.what for each in verdict.findings]
+    notes = [noted.what for noted in verdict.findings]
     differences = None
     try:
         there = query.sink.read_back(spark, before)
         made = shadow.queries[query.name].sink.read_back(spark, after)
         differences = compare_results(there, made)
     except HeadraceError as error:
-        notes += [f"the two results were not compared: {each.what}" for each in error.findings]
+        notes += [f"the two results were not compared: {noted.what}" for noted in error.findings]
     except Exception as error:
         # What Spark cannot compare must not keep the rebuilt result from being taken.
         finding = finding_of(error, where=query.where, subject=f"query '{query.name}'")
@@ -106,9 +106,11 @@ def compare_results(there: Snapshot, made: Snapshot) -> ResultDifferences:
     from pyspark.sql import functions as F
 
     columns = list(schema_differences(made.rows.schema, there.rows.schema))
-    types = {each.name: each.dataType for each in there.rows.schema}
+    types = {column.name: column.dataType for column in there.rows.schema}
     shared = {
-        each.name: _common_type(types[each.name], each.dataType) for each in made.rows.schema if each.name in types
+        column.name: _common_type(types[column.name], column.dataType)
+        for column in made.rows.schema
+        if column.name in types
     }
     common = {name: type_ for name, type_ in shared.items() if type_ is not None}
     columns += [f"the values of column '{name}' are not compared" for name in shared if name not in common]
@@ -128,14 +130,14 @@ def compare_results(there: Snapshot, made: Snapshot) -> ResultDifferences:
         snapshot.rows.select(*[F.col(f"`{name}`").cast(type_).alias(name) for name, type_ in common.items()])
         for snapshot in (there, made)
     )
-    found = compare(before, after, key)
+    differences = compare(before, after, key)
     return ResultDifferences(
-        rows_before=found.rows_expected,
-        rows_after=found.rows_actual,
-        only_before=found.missing,
-        only_after=found.unexpected,
-        different=found.different,
+        rows_before=differences.rows_expected,
+        rows_after=differences.rows_actual,
+        only_before=differences.missing,
+        only_after=differences.unexpected,
+        different=differences.different,
         batch=there.batch,
         columns=columns,
-        samples=tuple(difference.as_dict() for difference in found.differences),
+        samples=tuple(difference.as_dict() for difference in differences.differences),
     )

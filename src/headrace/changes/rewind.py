@@ -349,8 +349,8 @@ def list_lost(project: Project, query: Query, layout: QueryLayout, batch: int, n
 
 def notes(project: Project, query: Query, batch: int) -> Sequence[str]:
     """What is to be known of a rewind."""
-    found = [
+    left = [
         f"query '{name}' reads the result, and has read rows that are taken back; rewind or reset it as well"
         for name in readers(project, query)
     ]
-    return [*found, f"what its sources gave after batch {batch} is read again by the next start"]
+    return [*left, f"what its sources gave after batch {batch} is read again by the next start"]

@@ -157,17 +157,17 @@ def rebuild_status(project: Project, query: str) -> RebuildStatus | None:
 
 def _rows(project: Project, query: Query, generation: int) -> int:
     """What the rebuilt generation has read, by its own history, or after the swap by that of the project."""
-    found = [0]
+    totals = [0]
     for storage in (local_storage(project, query), project.local_storage):
         if history_file(storage).exists():
             with suppress(HeadraceError), History.open(history_file(storage), read_only=True) as history:
-                known = (
+                revisions = (
                     status
                     for status in history.statuses()
                     if (status.query, status.generation) == (query.name, generation)
                 )
-                found += [each.rows_total for each in known]
-    return max(found)
+                totals += [revision.rows_total for revision in revisions]
+    return max(totals)
 
 
 def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSession) -> Iterator[str]:
@@ -194,13 +194,13 @@ def sources_beside(
         prefixes = read_committed_prefixes(project, query, layout)
     except HeadraceError:
         prefixes = {source.name: SourcePrefix(batches=()) for source in sources}
-    found = {}
+    values = {}
     for source in sources:
         with named(f"query '{query.name}', source '{source.name}'", source.where):
             connector = source.connector.since(spark, prefixes[source.name])
             from_time = None if since is None else connector.since_time(spark, since)
-        found[source.name] = replace(source, connector=from_time or connector)
-    return found
+        values[source.name] = replace(source, connector=from_time or connector)
+    return values
 
 
 def timeless(project: Project, query: Query, since: datetime, spark: SparkSession) -> list[str]:

@@ -334,8 +334,8 @@ def _with_conf(lines: Sequence[bytes], conf: Mapping[str, str]) -> Iterable[byte
 
 def _parse(file: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(line)
-        return found if isinstance(found, dict) else {}
+        entry: dict[str, Any] = json.loads(line)
+        return entry if isinstance(entry, dict) else {}
     except ValueError as error:
         raise damaged_line(file, number, error) from error
 

@@ -265,8 +265,8 @@ def _check_functions(query: Query, frame: DataFrame, grouped: Sequence[operation
         f"uses {method}, which in a stream is given a group's rows of one batch only"
         for method in dict.fromkeys(operations.grouped_functions(frame))
     ]
-    for what in whats:
-        yield query.finding("HR226", what, _STATEFUL_FUNCTIONS)
+    for problem in whats:
+        yield query.finding("HR226", problem, _STATEFUL_FUNCTIONS)
     if any(aggregation.sessions_alone for aggregation in grouped):
         yield query.finding(
             "HR226",

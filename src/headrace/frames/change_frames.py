@@ -85,8 +85,8 @@ def mark_deletes(query: Query, rows: DataFrame) -> DataFrame:
 
 
 def _require(findings: Iterable[Finding]) -> None:
-    if found := tuple(findings):
-        raise CheckFailed(found)
+    if faults := tuple(findings):
+        raise CheckFailed(faults)
 
 
 def _check_keys(query: Query, cdc: ChangeData, changes: ChangeRows) -> Iterator[Finding]:

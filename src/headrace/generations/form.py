@@ -89,13 +89,13 @@ class QueryForm:
         parts = dict(data)
         parts["operators"] = tuple(
             OperatorForm(
-                kind=str(each["kind"]),
-                keys=tuple(each["keys"]),
-                values=tuple(each["values"]),
-                further=dict(each["further"]),
-                feeds=tuple(each["feeds"]),
+                kind=str(operator["kind"]),
+                keys=tuple(operator["keys"]),
+                values=tuple(operator["values"]),
+                further=dict(operator["further"]),
+                feeds=tuple(operator["feeds"]),
             )
-            for each in data["operators"]
+            for operator in data["operators"]
         )
         parts["columns"] = tuple((str(name), str(text)) for name, text in data["columns"])
         return cls(**parts)

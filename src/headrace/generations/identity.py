@@ -34,12 +34,12 @@ def register_project(project: Project) -> Register:
 
 def _due_register(project: Project) -> tuple[Register, bool]:
     """The register with where the project lies now, and whether its newest record says so already."""
-    found, here = read_register(project.storage), _roots(project)
-    known = found or Register(application=str(uuid.uuid4()), project=project.name, roots=())
-    if found is not None and known.roots[-len(here) :] == here:
-        return known, True
-    former = tuple(root for root in known.roots if root not in here)
-    return replace(known, project=project.name, roots=(*former, *here)), False
+    stored, here = read_register(project.storage), _roots(project)
+    register = stored or Register(application=str(uuid.uuid4()), project=project.name, roots=())
+    if stored is not None and register.roots[-len(here) :] == here:
+        return register, True
+    former = tuple(root for root in register.roots if root not in here)
+    return replace(register, project=project.name, roots=(*former, *here)), False
 
 
 def register_query(project: Project, query: Query) -> Entry:
@@ -132,10 +132,10 @@ def nothing_kept(project: Project, query: Query, register: Register | None) -> I
 
 def require_one_meaning(project: Project, query: Query, register: Register | None) -> None:
     """Raise CheckpointError if more than one query of the names that `query` has, or had, has run."""
-    known = [name for name in query.renamed_from if register is not None and name in register.queries]
-    if register is None or not known:
+    former = [name for name in query.renamed_from if register is not None and name in register.queries]
+    if register is None or not former:
         return
-    names = [name for name in (*known, query.name) if name in register.queries]
+    names = [name for name in (*former, query.name) if name in register.queries]
     run = [name for name in names if has_run(layout_of_entry(project.storage, name, register.queries[name]))]
     if len(run) < 2:
         return

@@ -101,7 +101,7 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         # What is wrong inside the checkpoint is reported below, with all else.
         with suppress(CheckpointError):
             partitions = repartitions.partitions(checkpoint)
-    found = list(checkpoint.problems(partitions=partitions))
+    problems = list(checkpoint.problems(partitions=partitions))
     is_async = gap = None
     try:
         forms(layout.manifest)
@@ -110,7 +110,7 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         yield from error.findings
     with suppress(CheckpointError):  # What cannot be read was found already.
         gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=is_async)
-    for finding in found:
+    for finding in problems:
         if isinstance(gap, Finding) and finding.where == gap.where:
             continue
         if finding.where.file == str(checkpoint.root / Part.ID_FILE) and (id_ := _id_in_sink(project, query, layout)):
@@ -204,13 +204,13 @@ def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> Che
 
 
 def ranges(numbers: Iterable[int]) -> tuple[Range, ...]:
-    found: list[Range] = []
+    ranges: list[Range] = []
     for number in sorted(numbers):
-        if found and found[-1][1] == number - 1:
-            found[-1] = (found[-1][0], number)
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = (ranges[-1][0], number)
         else:
-            found.append((number, number))
-    return tuple(found)
+            ranges.append((number, number))
+    return tuple(ranges)
 
 
 def _archived_batches(layout: QueryLayout) -> tuple[int, ...]:

@@ -95,16 +95,16 @@ class LateRows(Source):
 
         query, columns = self.project.query(self.query), StructType.fromDDL(LATE_COLUMNS)
         assert isinstance(columns, StructType), "it is a list of columns"
-        own, known = list(columns), dict[str, StructField]()
+        own, fields = list(columns), dict[str, StructField]()
         for source in self.project.sources_of(query):
             for column in source.connector.stream(spark, source.name).schema:
-                before = known.setdefault(column.name.lower(), column)
+                before = fields.setdefault(column.name.lower(), column)
                 if column.name in columns.names or before.dataType != column.dataType:
                     fault = f"the late rows of query '{query.name}' fit into no table: source '{source.name}' has the "
                     fault += f"column {column.name} {column.dataType.simpleString()}, and that name is of another one"
                     fix = "give the column another name, or its type in the other source"
                     raise CheckFailed(code="HR268", what=fault, fix=fix, where=query.where)
-        return StructType([*known.values(), *own])
+        return StructType([*fields.values(), *own])
 
 
 def late_names(query: str) -> tuple[str, str]:

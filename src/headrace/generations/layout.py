@@ -195,10 +195,10 @@ def find_entry(storage: Path, register: Register, query: str, former: Sequence[s
     What a start by the new name has left that planned no batch gives way to a former name that has run.
     """
     own = register.queries.get(query)
-    known = [register.queries[name] for name in former if name in register.queries]
-    if not known or (own is not None and has_run(layout_of_entry(storage, query, own))):
+    entries = [register.queries[name] for name in former if name in register.queries]
+    if not entries or (own is not None and has_run(layout_of_entry(storage, query, own))):
         return own
-    return next((entry for entry in known if has_run(layout_of_entry(storage, query, entry))), own or known[0])
+    return next((entry for entry in entries if has_run(layout_of_entry(storage, query, entry))), own or entries[0])
 
 
 def layout_of(project: Project, query: Query) -> QueryLayout:

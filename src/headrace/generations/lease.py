@@ -97,8 +97,8 @@ def take(folder: Path, started: str) -> Lease:
     """The right over `folder`. Raises Held, OSError, and PlatformError where the store does not answer."""
     with _taking:
         while True:
-            known = numbers_in(folder)
-            newest = max(known, default=0)
+            numbers = numbers_in(folder)
+            newest = max(numbers, default=0)
             if newest:
                 _require_over(folder, newest)
             mine = newest + 1
@@ -112,7 +112,7 @@ def take(folder: Path, started: str) -> Lease:
             # Where the number was free again, others have taken later ones, and cleaned up behind them, meanwhile.
             # What cannot be removed now is removed with the next lease: the newest record alone counts.
             with suppress(OSError, HeadraceError):
-                for number in [mine] if is_late else known:
+                for number in [mine] if is_late else numbers:
                     _remove(folder, number)
             if not is_late:
                 return Lease(folder, mine)

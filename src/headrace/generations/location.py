@@ -97,16 +97,16 @@ def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
     now = query.sink.location
     if now is None:
         return
-    found = {
+    record = {
         "kind": query.sink_kind,
         "name": now.name,
         "systems": list(_systems(project, now)),
         "shown": _within(project, now.shown),
     }
-    if _read_record(layout.sink) == found:
+    if _read_record(layout.sink) == record:
         return
     with writing_to(layout.home):
-        replace_file(layout.sink, json.dumps(found, ensure_ascii=False) + "\n")
+        replace_file(layout.sink, json.dumps(record, ensure_ascii=False) + "\n")
 
 
 def _read_record(file: Path) -> Mapping[str, Any] | None:
@@ -117,9 +117,9 @@ def _read_record(file: Path) -> Mapping[str, Any] | None:
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
         return CheckpointError(code="HR410", what=fault, fix=fix)
 
-    found = json_record.read(file, lambda facts: facts, damaged)
-    if isinstance(found, dict) and {"kind", "name", "systems", "shown"} <= found.keys():
-        return found
+    record = json_record.read(file, lambda facts: facts, damaged)
+    if isinstance(record, dict) and {"kind", "name", "systems", "shown"} <= record.keys():
+        return record
     return None
 
 

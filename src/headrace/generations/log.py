@@ -205,7 +205,7 @@ def _record_of(facts: Any) -> LogRecord:
 
     facts = {"restoring": None, **facts}
     own = {name: facts[name] for name in LogRecord.__dataclass_fields__}
-    kept = tuple(found for name in facts["kept"] if (found := directory(name)) is not None)
+    kept = tuple(filter(None, map(directory, facts["kept"])))
     live = directory(facts["live"])
     if live is None:
         raise ValueError("it names no live directory")

@@ -79,8 +79,8 @@ def written_async(path: Path, sink: Sink) -> bool | None:
     """Whether the last run wrote its progress apart from its batches; None where nothing shows it."""
     if sink.facts.transactional or sink.facts.idempotent:
         return False
-    known = forms(path)
-    return known[-1].async_progress if known else None
+    revisions = forms(path)
+    return revisions[-1].async_progress if revisions else None
 
 
 def revision(query: Query, form: QueryForm, fingerprint: str, *, columns: str, next_batch: int) -> QueryRevision:
@@ -102,8 +102,8 @@ def revision(query: Query, form: QueryForm, fingerprint: str, *, columns: str, n
 
 def enter(layout: QueryLayout, now: QueryRevision) -> None:
     """Enter the form that runs, if it is not the last one."""
-    known = forms(layout.manifest)
-    if known and now.is_entered_by(known[-1]):
+    revisions = forms(layout.manifest)
+    if revisions and now.is_entered_by(revisions[-1]):
         return
     with writing_to(layout.home):
         # An older Headrace, which knows of no `continues`, passes over a line that has it.
@@ -128,8 +128,8 @@ def note_version(project: Project, query: Query, layout: QueryLayout, now: Query
     }
     versions = json.loads(project.redacted(json.dumps(versions, ensure_ascii=False)))
     with suppress(OSError, json_lines.DamagedLine):
-        known = json_lines.read(layout.versions, skip="any") if layout.versions.exists() else []
-        if not known or any(known[-1].get(name) != value for name, value in versions.items()):
+        lines = json_lines.read(layout.versions, skip="any") if layout.versions.exists() else []
+        if not lines or any(lines[-1].get(name) != value for name, value in versions.items()):
             json_lines.append(layout.versions, [{"at": now.at, "from_batch": now.from_batch, **versions}])
 
 
@@ -141,7 +141,7 @@ def changed_line(project: Project, query: Query, versions: Path) -> tuple[str, s
     with suppress(OSError, json_lines.DamagedLine, AttributeError, IndexError, KeyError):
         noted = json_lines.read(versions, skip="any")[-1]["code"]
         for name, text in _code(project, query).items():
-            old, new = (_code_lines(each) for each in (noted[name], project.redacted(text)))
+            old, new = (_code_lines(version) for version in (noted[name], project.redacted(text)))
             for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
                 if kind != "equal":
                     return next(iter(old[i:j]), ""), next(iter(new[k:m]), "")
@@ -171,12 +171,14 @@ def _plan_lines(form: Mapping[str, Any]) -> Iterator[str]:
 
 def move_sink(layout: QueryLayout, place: Mapping[str, Any]) -> None:
     """Let every form have its sink at another `place`, to which the result was moved."""
-    known = forms(layout.manifest)
+    revisions = forms(layout.manifest)
     moved = [
-        each if each.form is None else replace(each, form={**each.form, "sink": {**each.form["sink"], **place}})
-        for each in known
+        revision
+        if revision.form is None
+        else replace(revision, form={**revision.form, "sink": {**revision.form["sink"], **place}})
+        for revision in revisions
     ]
-    if moved != known:
+    if moved != revisions:
         with writing_to(layout.home):
             replace_file(layout.manifest, json_lines.text_of(map(asdict, moved)))
 

@@ -129,7 +129,7 @@ def rebuild_register(storage: Path) -> Register:
     """
     if numbered.numbers_in(storage / FOLDER):
         raise CheckpointError(code="HR585", what=f"the register in {storage} is there", fix="nothing: it is not lost")
-    found: Register | None = None
+    register: Register | None = None
     for name in sorted(_directories(storage)):
         folder = storage / QUERIES / name
         if not (folder / QUERY_FILE).exists():
@@ -137,14 +137,14 @@ def rebuild_register(storage: Path) -> Register:
         if not _is_used(folder):
             continue
         query, entry, facts = _facts_in(folder)
-        found = found or Register(application=facts["application"], project=facts["project"], roots=())
-        if facts["application"] != found.application or query in found.queries:
+        register = register or Register(application=facts["application"], project=facts["project"], roots=())
+        if facts["application"] != register.application or query in register.queries:
             raise CheckpointError(_not_told(storage, f"{folder} is of another project, or of another query '{query}'"))
-        found = replace(found, queries={**found.queries, query: entry})
-    if found is None:
+        register = replace(register, queries={**register.queries, query: entry})
+    if register is None:
         raise CheckpointError(_not_told(storage, "it holds no query that has run"))
-    append(storage, found)
-    return found
+    append(storage, register)
+    return register
 
 
 def lost_directory(storage: Path, directory: str, query: str) -> CheckpointError:

@@ -215,8 +215,8 @@ class Account:
                 history.unreported_batches(running.query.name, running.layout.generation, committed)
             )
         )
-        for found in missed_records(running, missed, self.spark):
-            record = self._follow_on(watched, self._with_counters(watched, found))
+        for made in missed_records(running, missed, self.spark):
+            record = self._follow_on(watched, self._with_counters(watched, made))
             self.notes.record(lambda history, record=record: history.record(run_id, record))  # type: ignore[misc]
         watched.before = None  # The next batch follows on the newest one that is kept.
 
@@ -224,13 +224,13 @@ class Account:
         """Count the last batches up to `committed` that Spark has not reported, as on a machine that is too busy."""
         running = watched.running
         reported = max(
-            (each for each in (watched.last_batch, watched.committed_before) if each is not None), default=-1
+            (number for number in (watched.last_batch, watched.committed_before) if number is not None), default=-1
         )
         last = committed if watched.archive is not None else None
         unreported = range(reported + 1, reported + 1 if last is None else last + 1)
         if not unreported:
             return
-        records = {each.batch: each for each in missed_records(running, unreported, self.spark)}
+        records = {made.batch: made for made in missed_records(running, unreported, self.spark)}
         for batch in unreported:
             watched.batches, watched.last_batch = watched.batches + 1, batch
             if batch not in records:
@@ -244,9 +244,9 @@ class Account:
     def _with_counters(self, watched: QueryRun, record: BatchRecord) -> BatchRecord:
         """The record of a committed batch with what the query's counters come to, and what its changes did."""
         record = replace(record, changes=watched.running.reports.changes.pop(record.batch, None))
-        found: dict[str, Any] = {}
-        self.notes.guard(watched.query, lambda: found.update(watched.running.counters.add_committed(record.batch)))
-        return replace(record, counters=found) if found else record
+        counted: dict[str, Any] = {}
+        self.notes.guard(watched.query, lambda: counted.update(watched.running.counters.add_committed(record.batch)))
+        return replace(record, counters=counted) if counted else record
 
     def archive(self, watched: QueryRun) -> None:
         """Keep what the checkpoint will let go of."""
@@ -273,7 +273,7 @@ class Account:
         if now < self.look_at:
             return
         self.look_at = now + LOOK_SECONDS
-        busy = [each for each in running if now - each.event_at > LOOK_SECONDS]
+        busy = [query_run for query_run in running if now - query_run.event_at > LOOK_SECONDS]
         for watched in sorted(busy, key=lambda each: each.looked_at)[:LOOKS]:
             watched.looked_at = now
             seconds = now - watched.event_at
@@ -300,7 +300,7 @@ _BATCH = "__headrace_batch"
 def rightly_counted(running: Running, record: BatchRecord, spark: SparkSession) -> BatchRecord:
     """The record with the rows that the batch's offsets hold, however often and however far they were computed."""
     computed = running.reports.computed
-    whole = [each for batch in sorted(computed) if batch <= record.batch for each in computed.pop(batch)]
+    whole = [ended for batch in sorted(computed) if batch <= record.batch for ended in computed.pop(batch)]
     # Held by the sink already, or found to be of no use by the optimizer.
     unread = any(source.start != source.end and not source.rows for source in record.sources)
     disturbances, running.disturbances = running.disturbances, task_failures(spark)
@@ -320,8 +320,8 @@ def rightly_counted(running: Running, record: BatchRecord, spark: SparkSession) 
     if not is_whole or len(whole) > 1:
         record = _with_bad_rows(record, None)
     record = take_observed(record, None)
-    found = _rows_of(running, [record.batch], spark)
-    return _correct(record, found[record.batch]) if found else record
+    counts_of = _rows_of(running, [record.batch], spark)
+    return _correct(record, counts_of[record.batch]) if counts_of else record
 
 
 def _with_bad_rows(record: BatchRecord, times: int | None) -> BatchRecord:
@@ -336,12 +336,12 @@ def _with_bad_rows(record: BatchRecord, times: int | None) -> BatchRecord:
 
 def missed_records(running: Running, batches: Sequence[int], spark: SparkSession) -> Iterator[BatchRecord]:
     """What is known of committed batches that were not reported; how long they took is not."""
-    found = _rows_of(running, batches[-MOST:], spark)
-    if not found:
+    counts_of = _rows_of(running, batches[-MOST:], spark)
+    if not counts_of:
         return
-    entries = Archive(running.layout.archive).entries(min(found))
-    shares = _shares(running, min(found), max(found))
-    for batch, rows in found.items():
+    entries = Archive(running.layout.archive).entries(min(counts_of))
+    shares = _shares(running, min(counts_of), max(counts_of))
+    for batch, rows in counts_of.items():
         entry = entries.get(batch)
         if entry is None:
             continue
@@ -385,10 +385,12 @@ def _rows_of(running: Running, batches: Sequence[int], spark: SparkSession) -> d
         return {}
     try:
         shares = _shares(running, min(batches), max(batches))
-        found = {batch: dict.fromkeys(shares, Counted()) for batch in batches}
+        counted = {batch: dict.fromkeys(shares, Counted()) for batch in batches}
         for name, whole in shares.items():
             source = sources[source_of(name)]
-            part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in found), log=whole.log)
+            part = SourcePrefix(
+                batches=tuple(entry for entry in whole.batches if entry.batch in counted), log=whole.log
+            )
             read = source.connector.read(spark, part, batch_column=_BATCH)
             counts = [F.count("*").alias("rows")]
             if source.watermark is not None:
@@ -401,14 +403,14 @@ def _rows_of(running: Running, batches: Sequence[int], spark: SparkSession) -> d
                 facts = good.get(batch, {"rows": 0})
                 rows, quarantined = facts.pop("rows") + bad.get(batch, 0), bad.get(batch, 0)
                 facts.pop(_BATCH, None)
-                found[batch][name] = Counted(rows, quarantined, **facts)
+                counted[batch][name] = Counted(rows, quarantined, **facts)
     except (SourceError, CheckpointError):
         return {}
     except Exception as error:
         if not is_from_spark(error):
             raise
         return {}
-    return dict(found)
+    return dict(counted)
 
 
 def _shares(running: Running, since: int, through: int) -> dict[str, SourcePrefix]:

@@ -115,9 +115,9 @@ class QueryHandle:
 
     @property
     def _now(self) -> QueryState:
-        found = self._application.board.get(self.name)
-        assert found is not None, "a handle is made of a state"
-        return found
+        state = self._application.board.get(self.name)
+        assert state is not None, "a handle is made of a state"
+        return state
 
     @property
     def _spark(self) -> StreamingQuery:
@@ -175,9 +175,9 @@ class ApplicationHandle:
             return [state for state in states.values() if state.has_ended and state.query not in self._reported]
 
         ended = self.board.wait(lambda states: bool(new(states)), timeout)
-        for each in new(self.board.states()):
-            if each.state == "failed" and each.cause is not None:
-                raise QueryFailed(each.cause)
+        for standing in new(self.board.states()):
+            if standing.state == "failed" and standing.cause is not None:
+                raise QueryFailed(standing.cause)
         return ended if timeout is not None else None
 
     def resetTerminated(self) -> None:  # noqa: N802

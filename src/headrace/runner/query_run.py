@@ -129,19 +129,19 @@ class QueryRun:
             self.lags = lags(project, self.query, self.running.layout, counted=record.batch, cheap=True)
             ended = time.monotonic()
             self.lag_at = ended + min(LAG_SECONDS, LAG_SHARE * (ended - begun))
-        found = {**self.lags, **read_reported_lags(project, self.query, record)}
-        sources = tuple(replace(source, lag=found.get(source.name)) for source in record.sources)
-        return replace(record, backlog=total(found), sources=sources)
+        waiting = {**self.lags, **read_reported_lags(project, self.query, record)}
+        sources = tuple(replace(source, lag=waiting.get(source.name)) for source in record.sources)
+        return replace(record, backlog=total(waiting), sources=sources)
 
     def new_warnings(self, record: BatchRecord) -> Iterator[Finding]:
         """What ails a query when it begins to: of one that is to end, its event times alone."""
         self.recent.append(record)
         facts = {"watermarked": self.running.watermarked, "state_budget_bytes": self.query.state_budget_bytes}
         judged = find_wrong_times(self.recent) if self.ends else health(self.recent, **facts)  # type: ignore[arg-type]
-        found = {(finding.code, finding.severity): finding for finding in judged}
-        yield from (found[mark] for mark in sorted(found.keys() - self.warnings))
+        findings = {(finding.code, finding.severity): finding for finding in judged}
+        yield from (findings[mark] for mark in sorted(findings.keys() - self.warnings))
         # Rows without a time are reported once.
-        self.warnings = frozenset({*found, *(mark for mark in self.warnings if mark[0] == NULL_TIMES)})
+        self.warnings = frozenset({*findings, *(mark for mark in self.warnings if mark[0] == NULL_TIMES)})
 
 
 def _silent(asked: str, query: Query) -> Finding:

@@ -72,7 +72,9 @@ class QuarantineFiles:
         prefixes = committed_prefix(checkpoint, archive, self.names, batches[-1], since=batches[0])
         for source in self.quarantining():
             whole = prefixes[source.name]
-            part = SourcePrefix(batches=tuple(each for each in whole.batches if each.batch in batches), log=whole.log)
+            part = SourcePrefix(
+                batches=tuple(entry for entry in whole.batches if entry.batch in batches), log=whole.log
+            )
             expected = counted.get(source.name, 0)
             rejected = self._read_rejected(source, part, expected)
             for batch, rows in rejected.items():
@@ -208,8 +210,8 @@ class SourceHealth:
     def last(self) -> Iterator[Finding]:
         """What the sources will never give, unless just that was reported before."""
         begun = time.monotonic()
-        found = tuple(self.left_out())
+        findings = tuple(self.left_out())
         ended = time.monotonic()
         self.look_at = ended + max(LEFT_OUT_SECONDS, (ended - begun) / LEFT_OUT_SHARE)
-        yield from (finding for finding in found if finding not in self.reported)
-        self.reported = found
+        yield from (finding for finding in findings if finding not in self.reported)
+        self.reported = findings

@@ -110,20 +110,26 @@ class States:
 
     @property
     def all_ended(self) -> bool:
-        return all(each.state.has_ended for each in self)
+        return all(supervised.state.has_ended for supervised in self)
 
     @property
     def to_start(self) -> list[Query]:
         """Those that wait for a start, in their turn, those whose pause after a failure is over before the others."""
         now = time.monotonic()
-        restarts = [each for each in self if each.state.state == "restarting" and each.due <= now]
-        waiting = [each for each in self if each.state.state == "waiting"]
-        return [each.query for each in (*restarts, *sorted(waiting, key=lambda each: each.turn))]
+        restarts = [
+            supervised for supervised in self if supervised.state.state == "restarting" and supervised.due <= now
+        ]
+        waiting = [supervised for supervised in self if supervised.state.state == "waiting"]
+        return [
+            supervised.query for supervised in (*restarts, *sorted(waiting, key=lambda supervised: supervised.turn))
+        ]
 
     @property
     def held(self) -> list[Query]:
         """Those that no start is begun for as long as nothing happens, and that have not ended."""
-        return [each.query for each in self if each.state.state in ("waiting", "paused", "restarting")]
+        return [
+            supervised.query for supervised in self if supervised.state.state in ("waiting", "paused", "restarting")
+        ]
 
     def change(self, query: str, state: State, live: LiveStart | None = None, **facts: Any) -> None:
         """Let a query go over into a state; one that it is in already is not reported."""
@@ -187,7 +193,7 @@ class States:
             supervised.code = None
             self.declare_again(query, order.project)
         supervised.order, supervised.outcome = order, None
-        supervised.turn = min(each.turn for each in self) - 1
+        supervised.turn = min(other.turn for other in self) - 1
         self._end_run(supervised, "stopped")
         self.change(query, "waiting", attempt=0)
 
@@ -362,8 +368,10 @@ class Outcomes:
     def result(self, queries: Iterable[Query]) -> RunResult:
         """The outcomes of `queries`, of those that have one, and of those that a deploy has brought."""
         names = dict.fromkeys([*(query.name for query in queries), *(state.query.name for state in self._states)])
-        found = (self._states.find(name) for name in names)
-        return RunResult(outcomes=tuple(each.outcome for each in found if each is not None and each.outcome))
+        ended = (self._states.find(name) for name in names)
+        return RunResult(
+            outcomes=tuple(supervised.outcome for supervised in ended if supervised is not None and supervised.outcome)
+        )
 
 
 def newer_driver_fault(query: Query) -> Fenced:

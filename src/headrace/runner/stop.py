@@ -83,13 +83,13 @@ def stop_on_signals(request: StopRequest, *, end_now: Callable[[int], None] | No
     def handler(_signal: int, _frame: FrameType | None) -> None:
         request.ask()
 
-    before = {each: signal.signal(each, handler) for each in ASKS}
+    before = {number: signal.signal(number, handler) for number in ASKS}
     try:
         with _watchdog(request, end_now):
             yield request
     finally:
-        for each, old in before.items():
-            signal.signal(each, old)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 @contextmanager

@@ -76,9 +76,9 @@ def run(
     watcher = None if watch is None else Watcher(project.root, files, watch)
     if write_late is not None and saved is None:
         names = {query.name for query in chosen}
-        chosen += tuple(project.queries[each.late] for each in chosen if each.late and each.late not in names)
-    found = check_structure_of(project, queries) if queries else check_structure(project)
-    errors = [finding for finding in found if finding.severity == "error"]
+        chosen += tuple(project.queries[main.late] for main in chosen if main.late and main.late not in names)
+    findings = check_structure_of(project, queries) if queries else check_structure(project)
+    errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
     from headrace.frames.project_session import session

@@ -155,7 +155,7 @@ class Supervision:
             self.outcomes.end_held()
             return
         awaited = {start.query.name for start in self.starts}
-        ending = {each.query.name for each in self.watching if each.ends}
+        ending = {watched.query.name for watched in self.watching if watched.ends}
         for query in self.states.to_start:
             wanted = trigger or query.trigger
             writers = {writer.name for writer in self.project.writers_for(query)}
@@ -344,9 +344,9 @@ class Supervision:
 
     def _step(self) -> None:
         self.watching.hear()
-        self.board.beat({each.query.name: each.due_at for each in self.watching if not (each.ends or each.asked)})
+        self.board.beat({run.query.name: run.due_at for run in self.watching if not (run.ends or run.asked)})
         self.desk.take()
-        self.board.retrying = frozenset(each.query.name for each in self.watching if each.retrying)
+        self.board.retrying = frozenset(run.query.name for run in self.watching if run.retrying)
         self._tell_said()
         if self.request:
             self.stopping.step(self.watching)

@@ -150,8 +150,8 @@ class _Parser:
             result.append(field)
             if not self.takes(","):
                 if (after := self.peek()).kind != "end" and after.text != end:
-                    what = f"'{after.text}' follows the type of the column '{field['name']}'"
-                    raise SchemaError(what, "put a comma between two columns, and brackets around a type's size only")
+                    fault = f"'{after.text}' follows the type of the column '{field['name']}'"
+                    raise SchemaError(fault, "put a comma between two columns, and brackets around a type's size only")
                 return result
         if result:
             raise SchemaError(f"{whose}a comma ends it", "remove the comma, or write the column that follows")
@@ -183,9 +183,9 @@ class _Parser:
         token = self.take()
         name = token.text
         if token.kind not in ("word", "quoted") or not name:
-            what = f"'{name}'" if name else "nothing"
+            place = f"'{name}'" if name else "nothing"
             raise SchemaError(
-                f"{what} stands where a column's name should", "write columns as: id BIGINT, at TIMESTAMP"
+                f"{place} stands where a column's name should", "write columns as: id BIGINT, at TIMESTAMP"
             )
         path = f"{inside}.{name}" if inside else name
         after = self.peek()
@@ -194,8 +194,8 @@ class _Parser:
             raise SchemaError(f"the column name '{name}' is followed by '{after.text}'", fix)
         self.takes(":")
         if self.peek().text == "<" and not path.count("."):
-            what = f"the type {name.upper()} stands where a column's name should"
-            raise SchemaError(what, f"write name {name.upper()}<...>")
+            place = f"the type {name.upper()} stands where a column's name should"
+            raise SchemaError(place, f"write name {name.upper()}<...>")
         if self.peek().kind == "end" or self.peek().text in (",", ">"):
             raise SchemaError(f"the column '{path}' has no type", f"write one after it, as: {name} STRING")
         return name, path

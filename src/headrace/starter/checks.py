@@ -86,7 +86,7 @@ def check(
         findings=tuple(map(project.redacted_finding, findings)),
         guarantees=guarantees,
         states={name: plan.states for name, plan in plans.items()},
-        held={name: each for name, each in held.items() if name in guarantees},
+        held={name: state for name, state in held.items() if name in guarantees},
         no_rewind=dict(_no_rewind(query for query in sound if query.name in guarantees)),
     )
 
@@ -120,12 +120,12 @@ def _analyse(
     spark = spark or session(project, purpose="short")
     try:
         with apply_settings(spark, session_settings(project, spark)):
-            found = list(_of_sources(project, queries, spark)) if connect else []
+            findings = list(_of_sources(project, queries, spark)) if connect else []
             for query in () if own else queries:
-                found += _of_session(project, query, spark)
+                findings += _of_session(project, query, spark)
             for query in queries:
-                found += _analysed(project, query, spark, plans, held, connect)
-            return found
+                findings += _analysed(project, query, spark, plans, held, connect)
+            return findings
     finally:
         if own:
             spark.stop()
@@ -154,7 +154,7 @@ def _analysed(
             try:
                 with watch_building(lambda: all_settings(spark), project.modules, is_users) as seen:
                     frame = build_result(
-                        project, query, spark, lambda each: each.connector.stream(spark, each.name)
+                        project, query, spark, lambda source: source.connector.stream(spark, source.name)
                     ).frame
             finally:
                 _set_back(spark, seen)
@@ -185,7 +185,7 @@ def _analysed(
         )
         return
     if not _has_refusal(iter(findings)):
-        more = [f"{each.function} calls {each.call}" for each in asked if not each.at_build]
+        more = [f"{call.function} calls {call.call}" for call in asked if not call.at_build]
         plans[query.name] = Plan(facts=replace(facts, indeterminate=(*facts.indeterminate, *more)), states=states)
     yield from findings
 
@@ -195,9 +195,9 @@ def _of_functions(
 ) -> tuple[_Found, ...]:
     """What `look` finds in the Python functions of a query, and of the views that it reads, each once."""
     views = (thing.transform for thing in project.upstream(query.transform) if isinstance(thing, View))
-    functions = [each.function for each in chain([query.transform], views) if isinstance(each, PythonTransform)]
-    found = (each for function in functions for each in look(function))
-    return tuple(dict.fromkeys(replace(each, where=_show_place(each.where)) for each in found))
+    functions = [part.function for part in chain([query.transform], views) if isinstance(part, PythonTransform)]
+    reads = (part for function in functions for part in look(function))
+    return tuple(dict.fromkeys(replace(part, where=_show_place(part.where)) for part in reads))
 
 
 def _check_sink(project: Project, query: Query, frame: DataFrame, connect: bool) -> Iterator[Finding]:
@@ -235,13 +235,13 @@ def _read_held(project: Project) -> dict[str, HeldState]:
         return {}
     try:
         with History.open(file, read_only=True) as history:
-            found = history.statuses()
+            statuses = history.statuses()
     except HeadraceError:
         return {}
     return {
-        each.query: HeldState(batch=each.batch, rows=each.state_rows, bytes=each.state_bytes)
-        for each in found
-        if each.batch is not None and (each.state_rows is not None or each.state_bytes is not None)
+        status.query: HeldState(batch=status.batch, rows=status.state_rows, bytes=status.state_bytes)
+        for status in statuses
+        if status.batch is not None and (status.state_rows is not None or status.state_bytes is not None)
     }
 
 

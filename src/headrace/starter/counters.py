@@ -62,12 +62,12 @@ class Counters:
         cls, query: Query, declared: tuple[Counter, ...], counting: Counting, layout: QueryLayout | None, *, sync: bool
     ) -> Counters:
         """The counters, as earlier starts have left them. Raises CheckpointError where they cannot be read."""
-        found = cls(
+        counters = cls(
             query=query, declared=declared, counting=counting, sync=sync, path=layout.counters if layout else None
         )
-        if found.path is not None and declared:
-            found.lines = {line.batch: line for line in read(query, found.path)}
-        return found
+        if counters.path is not None and declared:
+            counters.lines = {line.batch: line for line in read(query, counters.path)}
+        return counters
 
     def missing(self, committed: int | None) -> Iterator[Finding]:
         """Whether batches up to the last committed one are not counted: their driver died before it reported them."""
@@ -115,8 +115,8 @@ class Counters:
                 self._keep(batch)  # The sink did not say when it committed, or holds the batch already.
             self.counting.forget(batch)
             self._sweep(batch)
-            found = self._through(batch)
-        return {counter.name: shown(found[counter.name]) for counter in self.declared if counter.name in found}
+            line = self._through(batch)
+        return {counter.name: shown(line[counter.name]) for counter in self.declared if counter.name in line}
 
     def _through(self, batch: int) -> Mapping[str, Any]:
         last = max((line for line in self.lines if line <= batch), default=None)
@@ -157,7 +157,7 @@ class Counters:
 def read(query: Query, path: Path) -> list[CounterLine]:
     """The lines of a file, of which a later one for the same batch counts. Raises CheckpointError."""
     try:
-        return [CounterLine(**each) for each in json_lines.read(path)]
+        return [CounterLine(**facts) for facts in json_lines.read(path)]
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(
             code="HR584",

@@ -163,17 +163,17 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
 def _logs(facts: StartFacts, now: Location) -> list[FileSourceLog]:
     root = facts.checkpoint.root
     uses = ((use, source_of(facts.names.now(use))) for use in facts.checkpoint.source_names())
-    found = [
+    moves = [
         FileSourceLog(whose=f"source '{name}'", folder=root / Part.SOURCES / use, home=_home(now.sources[name]))
         for use, name in uses
         if name in now.sources
     ]
     if now.sink is not None:
-        found.append(FileSourceLog(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
+        moves.append(FileSourceLog(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
     warehouse = Path(now.storage) / "warehouse"
     for folder in (*warehouse.glob("*/_spark_metadata"), *warehouse.glob("*.db/*/_spark_metadata")):
-        found.append(FileSourceLog(whose="a table", folder=folder, home=str(folder.parent)))
-    return [log for log in found if log.folder.is_dir()]
+        moves.append(FileSourceLog(whose="a table", folder=folder, home=str(folder.parent)))
+    return [log for log in moves if log.folder.is_dir()]
 
 
 def rename_schemas(layout: QueryLayout, move: Move) -> None:

@@ -68,14 +68,14 @@ def check_sink(facts: StartFacts, frame: DataFrame, *, connect: bool) -> Iterato
     query = facts.query
     try:
         context = facts.sink_context(empty_batches=facts.repartitions.batches(facts.checkpoint))
-        found = list(query.sink.check_result(frame, context))
-        if connect and not any(finding.severity == "error" for finding in found):
+        findings = list(query.sink.check_result(frame, context))
+        if connect and not any(finding.severity == "error" for finding in findings):
             sink = table_before(facts.project, query, facts.layout) or query.sink
-            found += sink.check_connection(frame, context)
+            findings += sink.check_connection(frame, context)
     except CheckpointError as error:
         yield from error.findings
         return
-    for finding in found:
+    for finding in findings:
         yield finding if finding.where.file else finding.reword(where=query.where)
 
 

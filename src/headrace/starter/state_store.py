@@ -233,9 +233,9 @@ def _repartition(project: Project, declared: Query, partitions: int, spark: Spar
         fix = f"reset the query ({reset_command(declared)}) to change the number"
         raise _impossible(declared, "its state is not kept by RocksDB", fix)
     # Spark 4.2 escapes the path twice (StreamingUtils.resolvedCheckpointLocation), and finds no batch there.
-    if found := _ESCAPED.search(str(checkpoint.root)):
+    if escaped := _ESCAPED.search(str(checkpoint.root)):
         fix = "keep the number; or move the storage to a path without that character"
-        why = f"Spark does not find {checkpoint.root} for this, because of the {found[0]!r} in its path"
+        why = f"Spark does not find {checkpoint.root} for this, because of the {escaped[0]!r} in its path"
         raise _impossible(declared, why, fix)
     change = _plan_change(declared, checkpoint, changes, before, partitions)
     if change is None:

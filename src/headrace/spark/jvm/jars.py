@@ -55,7 +55,7 @@ def known_connectors() -> dict[str, Jars]:
     spark = FIRST_PATCH.get(minor, version("pyspark"))
     client = next((Path(str(files("pyspark"))) / "jars").glob("hadoop-client-api-*.jar"), None)
     hadoop = HADOOP if client is None else client.stem.removeprefix("hadoop-client-api-")
-    found = (
+    connectors = (
         Jars(name="kafka", coordinates=(f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}:{spark}",)),
         Jars(name="avro", coordinates=(f"org.apache.spark:spark-avro_{SCALA}:{spark}",)),
         Jars(
@@ -82,7 +82,7 @@ def known_connectors() -> dict[str, Jars]:
         # Of no connector: see `local_files`.
         Jars(name="local-files", coordinates=("com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",)),
     )
-    return {connector.name: connector for connector in found}
+    return {connector.name: connector for connector in connectors}
 
 
 def choose(names: Sequence[str], every: Mapping[str, Jars] | None = None) -> tuple[Jars, ...]:
@@ -105,15 +105,15 @@ def settings(
 
     Raises PlatformError when a jar is neither here nor to be had.
     """
-    found: dict[str, str] = {}
+    sums: dict[str, str] = {}
     given = []
     for connector in connectors:
         jars = find(connector, root)
         jars = install(connector, cache()) if jars is None else jars
         given.append({**connector.settings, "spark.jars": ",".join(map(str, jars))})
     for key, value in chain.from_iterable(part.items() for part in (*given, own or {})):
-        found[key] = f"{found[key]},{value}" if key in LISTS and key in found else value
-    return found
+        sums[key] = f"{sums[key]},{value}" if key in LISTS and key in sums else value
+    return sums
 
 
 def places(root: Path | None = None) -> tuple[Path, ...]:
