@@ -78,7 +78,6 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
     home: Path, tmp_path: Path, spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
-    assert_is_sound(home, hr.load(terminal.root), spark)
     typed = commands(home / "README.md")
     looks = {command.text: (home / command.expected).read_text() for command in typed if command.expected}
     terminal.enough = lambda: {text: terminal.type(text) for text in looks} == looks
@@ -90,6 +89,8 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
     if "rate_micro_batch" not in kinds:  # It makes rows at each run.
         terminal.type("headrace run")
         assert {text: terminal.type(text) for text in looks} == looks
+    # Now that the commands have made the topics.
+    assert_is_sound(home, hr.load(terminal.root), spark)
 
 
 def assert_is_sound(home: Path, project: hr.Project, spark: SparkSession) -> None:
