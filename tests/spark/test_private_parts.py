@@ -617,7 +617,7 @@ def a_projects_function_reaches_the_workers(scene: Scene) -> None:
     from pyspark import cloudpickle
     from pyspark.sql import functions as F
 
-    from headrace.spark.stream.broadcasts import send_by_value
+    from headrace.spark.stream.broadcasts import end_sending_by_value, send_by_value
 
     module = ModuleType("headrace_canary")
     exec("def double(number):\n    return number * 2\n", module.__dict__)
@@ -628,6 +628,8 @@ def a_projects_function_reaches_the_workers(scene: Scene) -> None:
         doubled = F.udf(module.double, "int")
         assert sorted(row[0] for row in scene.batch.select(doubled("amount")).collect()) == [2, 4]
         assert cloudpickle.dumps(module.double)
+        end_sending_by_value(module)
+        assert module.__name__ not in cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
     finally:
         del sys.modules[module.__name__]
 

@@ -11,14 +11,13 @@ import tempfile
 import threading
 import zipfile
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from headrace.model import Project
-from headrace.spark.stream.broadcasts import send_by_value
+from headrace.spark.stream.broadcasts import end_sending_by_value, send_by_value
 from headrace.user_source import parse as parse_python
 
 if TYPE_CHECKING:
@@ -42,15 +41,12 @@ def send_code(project: Project, spark: SparkSession) -> None:
 
 def forget_code(modules: Iterable[ModuleType]) -> None:
     """Forget modules that no query uses any more: their code, and that it is sent by value."""
-    from pyspark import cloudpickle
-
     _files_imported_in_calls.cache_clear()
     for module in modules:
         # A module of the same name may have come in its place, whose name stays.
         if sys.modules.get(module.__name__, module) is module:
             sys.modules.pop(module.__name__, None)
-            with suppress(ValueError):  # It was never sent.
-                cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            end_sending_by_value(module)
 
 
 def _send(contents: dict[str, bytes], spark: SparkSession) -> None:

@@ -8,6 +8,7 @@ import pickle
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
@@ -91,6 +92,14 @@ def send_by_value(modules: Iterable[ModuleType]) -> None:
     for module in modules:
         sys.modules.setdefault(module.__name__, module)
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def end_sending_by_value(module: ModuleType) -> None:
+    """Forget that a module is sent by value, if it is."""
+    from pyspark import cloudpickle
+
+    with suppress(ValueError):  # It was never sent.
+        cloudpickle.unregister_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def pickle_value(value: Any) -> bytes:
