@@ -62,7 +62,7 @@ class Anything:
 
     sparkContext = type("Context", (), {"master": "spark://h:7077"})  # noqa: N815
 
-    def tell(self, *_: object) -> None:
+    def report(self, *_: object) -> None:
         """Tell nobody."""
 
 
