@@ -73,9 +73,7 @@ STOPS = [
         as_long,
         [
             ("rewind", "copy", 2, ["change undo totals"]),
-            ("rewind", "create", 2, ["change undo totals", "change discard totals --yes"]),
             ("reset", "_lock_ledger", 1, ["change undo totals"]),
-            ("reset", "create", 2, ["change resume totals"]),
             ("undo of a reset", "_lock_ledger", 1, ["change resume totals"]),
             ("undo of a rewind", "_lock_ledger", 1, ["change resume totals"]),
             ("discard of a rewind", "delete", 1, ["change resume totals"]),
