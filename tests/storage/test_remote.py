@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from headrace.checkpoint.archive import close, segments
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.errors import PlatformError
 from headrace.generations import lease
 from headrace.storage import hdfs, json_lines, location, remote, s3

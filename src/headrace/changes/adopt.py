@@ -18,6 +18,7 @@ from headrace.changes.adopt_sources import AdoptedSource, match_sources, show_so
 from headrace.changes.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
 from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
+from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.checks.analysed import check_analysed
@@ -192,7 +193,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             facts = {name: record.facts[name] for name in AdoptionRecord.__dataclass_fields__}
             replace_file(new.adoption, json.dumps(facts) + "\n")
             made = copy_checkpoint(self.old, new.checkpoint, new.checkpoint, built.names)
-        if errors := [problem for problem in made.problems() if problem.severity == "error"]:
+        if errors := [problem for problem in list_problems(made) if problem.severity == "error"]:
             raise CheckpointError(errors)
         reached("copied")
         enter_sink(project, query, new)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.changes.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.logs import Part, numbered_files
+from headrace.checkpoint.directory import Part, numbered_files
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.generations.changes import ChangeStatus, Choice

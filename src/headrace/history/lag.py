@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import SourceNames, further_uses, source_of
+from headrace.checkpoint.sources import SourceNames, committed_prefix, further_uses, source_of
 from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
 from headrace.generations.layout import QueryLayout, history_file, layout_of

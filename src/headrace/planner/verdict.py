@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part
 from headrace.checkpoint.sources import SourceNames
 from headrace.checks.user_functions import find_calls, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData

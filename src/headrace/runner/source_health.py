@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint.sources import SourceNames, committed_prefix
 from headrace.contract import BatchRecord, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, HeadraceError, SourceError
 from headrace.generations.layout import QueryLayout

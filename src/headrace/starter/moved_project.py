@@ -16,10 +16,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.checkpoint.logs import Part, operator_descriptions
-from headrace.checkpoint.read_files import ReadFiles
+from headrace.checkpoint.directory import Part, operator_descriptions
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
-from headrace.checkpoint.sources import source_of
+from headrace.checkpoint.sources import ReadFiles, source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.facts import StartFacts

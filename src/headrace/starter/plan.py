@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.checkpoint.prefix import planned_prefix
-from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import SourceNames, source_of
+from headrace.checkpoint.sources import SourceIds, SourceNames, planned_prefix, source_of
 from headrace.checks.analysed import check_analysed
 from headrace.checks.structure import check_structure_of
 from headrace.checks.triggers import check_live_sources, check_refreshed_tables

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.checkpoint import Checkpoint, PlannedBatch
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part
 from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.restore import Restorable, restorable, restore, stores_of
 from headrace.checkpoint.sources import source_of

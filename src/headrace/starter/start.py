@@ -16,10 +16,9 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
 from headrace.checkpoint.handover import fill_gap, move, remove_drafts
-from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.restore import Restorable
-from headrace.checkpoint.source_ids import SourceIds
+from headrace.checkpoint.sources import READ_FILES, SourceIds
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_cores, check_own_session
 from headrace.contract import SinkContext, Writer

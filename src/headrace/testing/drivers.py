@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace import registry
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import Part, replace_file
+from headrace.checkpoint.directory import Part, replace_file
 from headrace.checks.change_data import options_of
 from headrace.contract import BatchRecord, Boundary, Sink, readable_back
 from headrace.errors import ProjectError

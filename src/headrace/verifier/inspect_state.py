@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.entries import StateOperator
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part, StateOperator
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.frames.project_session import borrow
