@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from headrace.api import load, run
     from headrace.errors import HeadraceError
-    from headrace.generations.layout import newest_of
+    from headrace.generations.log import newest_of
 
     try:
         project = load(options.project)

@@ -32,11 +32,10 @@ from headrace.frames.project_session import borrow
 from headrace.generations.blame import reset_command
 from headrace.generations.changes import AdoptionRecord, ChangeStatus
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import QueryLayout, enter_made, layout_of, log_of
 from headrace.generations.location import enter_sink
-from headrace.generations.log import LogRecord
+from headrace.generations.log import LogRecord, QueryLayout, enter_made, log_of
 from headrace.generations.manifest import enter
-from headrace.generations.register import read_register
+from headrace.generations.register import layout_of, read_register
 from headrace.model import NamedSource, Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import is_local

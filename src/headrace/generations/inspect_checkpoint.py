@@ -16,10 +16,10 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.generations import driver_lock
 from headrace.generations.blame import with_command
-from headrace.generations.changes import cut_offs
-from headrace.generations.identity import sink_context
-from headrace.generations.layout import QueryLayout, layout_of, unused_layouts_of
+from headrace.generations.facts import sink_context
+from headrace.generations.log import QueryLayout, cut_offs, unused_layouts_of
 from headrace.generations.manifest import forms, written_async
+from headrace.generations.register import layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.model import Project, Query
 from headrace.storage.durable import size_of

@@ -22,7 +22,7 @@ from headrace.checkpoint.sources import ReadFiles, source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Query
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
