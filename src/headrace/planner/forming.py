@@ -84,10 +84,8 @@ def form_of(
     return replace(
         form,
         python=code.found,
-        sources={
-            names.in_spark(source.name): source_facts(project, source, code.record_function) for source in sources
-        },
-        sink=sink_facts(project, query, code.record_function),
+        sources={names.in_spark(source.name): source_facts(project, source, record) for source in sources},
+        sink=sink_facts(project, query, record),
         changes=change_facts(project, query),
         mode=query.mode,
         settings=read_settings(
