@@ -23,6 +23,7 @@ from headrace.changes.rebuild import Rebuild
 from headrace.changes.reset import Reset
 from headrace.changes.rewind import Rewind
 from headrace.checkpoint import Archive, Checkpoint, PlannedBatch
+from headrace.checkpoint.identity import planned_batch
 from headrace.connectors.exactly_once import batches as exactly_once
 from headrace.connectors.kafka import producer, topic_ledger, transactions
 from headrace.connectors.sql import preparation, silence
