@@ -119,6 +119,11 @@ class OrderAnswer(PlainData):
     def done(self) -> bool:
         return self.finding is None
 
+    @property
+    def begins_again(self) -> bool:
+        """Whether it is a deploy that lets the application begin again."""
+        return self.deploy is not None and self.deploy.done and bool(self.deploy.reasons)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Order:
