@@ -92,8 +92,11 @@ def run(
             project = with_operations(project, exit_on_failure=True)
         names = choose_queries(project, queries)
 
+        from headrace.control.board import Board
+
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
-        url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
+        board = Board()
+        url = stack.enter_context(dashboard(project, ui_port, board)) if with_ui or ui_port is not None else ""
         view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
@@ -111,6 +114,7 @@ def run(
             verify_every=every,
             verify_parts=verify_parts or 1,
             watch=watch,
+            board=board,
         )
     view.summary(result)
     if line is not None and request.new_start is not None:

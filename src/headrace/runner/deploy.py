@@ -150,6 +150,7 @@ class Deployer:
     def _carry_out(self, project: Project, planned: DeployResult, *, by: str) -> DeployResult:
         """Give the orders, and wait until each is carried out."""
         former, self.project = self.project, project
+        self._states.show_project(project)
         orders: dict[str, Order] = {}
         for step in sorted(planned.steps, key=lambda step: _IN_TURN.index(step.action)):
             if step.action == "keep":
