@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.registered import latest_generation, layout_in

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.changes.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.logs import Part, numbered_files
+from headrace.checkpoint.directory import Part, numbered_files
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.generations.changes import ChangeStatus, Choice
-from headrace.generations.layout import QueryLayout, layout_of, log_of, newest_of
 from headrace.generations.location import former_location, table_before
-from headrace.generations.log import Directory, LogRecord
+from headrace.generations.log import Directory, LogRecord, QueryLayout, log_of, newest_of
+from headrace.generations.register import layout_of
 from headrace.model import Project
 from headrace.storage.durable import size_of
 

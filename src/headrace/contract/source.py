@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.prefix import SourcePrefix
+from headrace.checkpoint.sources import SourcePrefix
 from headrace.contract.connector import Connector, OptionError, overrides
 from headrace.errors import SourceError
 

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import SourceNames, source_of
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.model import Project, PythonTransform, Query, Table
 from headrace.planner.change_data import change_facts
 from headrace.planner.code.meaning import libraries_in, read_meaning

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace import contract
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.errors import CheckpointError, SinkError, reason
