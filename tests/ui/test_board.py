@@ -18,7 +18,7 @@ from headrace.contract import QueryState
 from headrace.control.board import Board, Orders
 from headrace.control.server import ControlServer
 from headrace.errors import HeadraceError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Project
 from headrace.ui.app import application
