@@ -111,14 +111,14 @@ class Deployer:
         if isinstance(project, HeadraceError):
             # A new process may read what this one cannot, as with a new version of a package.
             can_begin_again = request.restart and self._request.start_plan is not None
-            return self._plan_new_start(project.findings, request) if can_begin_again else _refused(project.findings)
+            return self._plan_new_start(project.findings, request) if can_begin_again else _refuse(project.findings)
         other_settings = tuple(list_other_settings(self.project, project, request))
         if limits := tuple(list_limits(self.project, project, self._imported)):
             if request.restart and not other_settings:
                 return self._plan_new_start(limits, request)
-            return _refused((*other_settings, *limits), needs_restart=True)
+            return _refuse((*other_settings, *limits), needs_restart=True)
         if other_settings:
-            return _refused(other_settings, needs_restart=True)
+            return _refuse(other_settings, needs_restart=True)
         names = self._chosen(project)
         require_sound(check_structure_of(project, names))
         running = {
@@ -131,7 +131,7 @@ class Deployer:
     def _plan_new_start(self, limits: Sequence[Finding], request: DeployRequest) -> DeployResult:
         """Let a new process plan the project, as only another start of the application takes it."""
         if self._request.start_plan is None:
-            return _refused((_CANNOT_BEGIN_AGAIN, *limits), needs_restart=True)
+            return _refuse((_CANNOT_BEGIN_AGAIN, *limits), needs_restart=True)
         planned = plan_new_start(
             self._request.start_plan(),
             [state.query.name for state in self._states if not state.is_removed],
@@ -194,7 +194,7 @@ _CANNOT_BEGIN_AGAIN = Finding(
 )
 
 
-def _refused(findings: Sequence[Finding], *, needs_restart: bool = False) -> DeployResult:
+def _refuse(findings: Sequence[Finding], *, needs_restart: bool = False) -> DeployResult:
     return DeployResult(findings=tuple(findings), needs_restart=needs_restart)
 
 

@@ -51,8 +51,8 @@ def list_other_settings(running: Project, project: Project, request: DeployReque
     if request.target and request.target != target.name:
         yield _finding(f"it runs with target '{target.name}', and not with '{request.target}'", fix=_OTHER_START)
     for name in () if project.loaded is None else request.other_variables(project.loaded.variables):
-        what = f"the variable '{name}' has another value in the process of the application"
-        yield _finding(what, fix=_OTHER_START)
+        problem = f"the variable '{name}' has another value in the process of the application"
+        yield _finding(problem, fix=_OTHER_START)
 
 
 def _changed_settings(before: Target, now: Target) -> Iterator[str]:

@@ -64,9 +64,9 @@ def _json_lines(out: str) -> Iterator[dict[str, Any]]:
 
 
 def _no_plan(code: int, errors: str) -> Finding:
-    said = next(reversed(errors.strip().splitlines()), "it printed nothing")
+    printed = next(reversed(errors.strip().splitlines()), "it printed nothing")
     return Finding(
         code="HR854",
-        what=f"the new start cannot be planned: headrace plan ended with {code}: {said[:500]}",
+        what=f"the new start cannot be planned: headrace plan ended with {code}: {printed[:500]}",
         fix="see what it prints in a shell: headrace plan; nothing was stopped",
     )
