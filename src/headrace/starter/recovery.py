@@ -130,7 +130,7 @@ def _lost(
         if not asked:
             asked.append(True)
             plans.update(
-                {number: PlannedBatch.loads(text) for number, text in ledger.planned(run, last - KEPT).items()}
+                {number: PlannedBatch.loads(text) for number, text in ledger.read_plans(run, last - KEPT).items()}
             )
         return plans.get(batch)
 
