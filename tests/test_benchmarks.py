@@ -96,8 +96,8 @@ class TestAgainstFlink:
         ("name", "value", "sentence"),
         [
             ("JOB", "headlin", "JOB names no job by headlin; there are headline, groups, rows"),
-            ("PAIRS", "0", "PAIRS=0 is no whole number above 0"),
-            ("EVENTS", "many", "EVENTS=many is no whole number above 0"),
+            ("PAIRS", "0", "PAIRS=0 is not a whole number above 0"),
+            ("EVENTS", "many", "EVENTS=many is not a whole number above 0"),
         ],
     )
     def test_an_option_that_means_nothing_is_refused(

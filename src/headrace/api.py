@@ -238,7 +238,7 @@ def apply(
 
     Raises:
         CheckFailed: An argument is wrong, or a check refuses every query.
-        HeadraceError: The file is no plan of this project.
+        HeadraceError: The file is not a plan of this project.
         CheckpointError: The plan does not hold any more.
         PlatformError: Spark or the storage cannot be used.
     """
@@ -596,7 +596,7 @@ def status(project: Project) -> list[results.QueryStatus]:
         A status for each query.
 
     Raises:
-        CheckFailed: `project` is no project.
+        CheckFailed: `project` is not a project.
         CheckpointError: The history is damaged or of a newer version.
         PlatformError: The history cannot be read.
     """
@@ -616,7 +616,7 @@ def stored_status(project: Project) -> list[results.StoredStatus]:
         A status for each query whose sink keeps its result.
 
     Raises:
-        CheckFailed: `project` is no project.
+        CheckFailed: `project` is not a project.
     """
     from headrace.generations.inspect_checkpoint import stored_status as of_one
 
@@ -671,7 +671,7 @@ def running(project: Project) -> results.RunningApplications:
         The applications.
 
     Raises:
-        CheckFailed: `project` is no project.
+        CheckFailed: `project` is not a project.
     """
     from headrace.control.client import RunningApplications
 

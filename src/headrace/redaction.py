@@ -188,7 +188,7 @@ class RedactingStream(StreamAbove):
         shown = redacted(text) if isinstance(text, str) else text
         try:
             self._below.write(shown)
-        except UnicodeEncodeError:  # The name of a file that is no UTF-8, or a character that the terminal has not.
+        except UnicodeEncodeError:  # The name of a file that is not UTF-8, or a character that the terminal has not.
             encoding = self._below.encoding or "ascii"
             self._below.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)

@@ -335,7 +335,7 @@ def record_that_lacks_a_fact(project: Project) -> None:
 
 
 def no_database(project: Project) -> None:
-    (project.root / "out.db").write_text("this is no database, but a text that is long enough\n" * 9)
+    (project.root / "out.db").write_text("this is not a database, but a text that is long enough\n" * 9)
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
     runs.start()
     try:
         until("first batch", lambda: ledger(root / "edited.db") == [0])
-        write(root, EDITED.format(version=2), "this is no Python")
+        write(root, EDITED.format(version=2), "this is not Python")
         until("refusal", lambda: any(event.kind == "finding" for event in events(project)))
         write(root, EDITED.format(version=3))
         until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))

@@ -142,7 +142,7 @@ def _batch_of(file: Path, line: str, otherwise: int) -> int:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
+        raise broken_file(file, f"a line is not JSON: {line[:40]!r}") from error
     batch = value.get("batchId", otherwise) if isinstance(value, dict) else otherwise
     return batch if isinstance(batch, int) else otherwise
 
@@ -264,7 +264,7 @@ def replace_file(file: Path, text: str) -> None:
 
 
 def remove_file(file: Path) -> None:
-    """Remove a file and its checksum; a missing one is no fault. Raises OSError."""
+    """Remove a file and its checksum; a missing one is not a fault. Raises OSError."""
     _remove_checksum(file)
     file.unlink(missing_ok=True)
     durable.sync(file.parent)
@@ -389,7 +389,7 @@ def _json_object(file: Path, line: str) -> dict[str, Any]:
     except ValueError as error:
         raise broken_file(file, f"its second line: {reason(error)}") from error
     if not isinstance(value, dict):
-        raise broken_file(file, "its second line is no JSON object")
+        raise broken_file(file, "its second line is not a JSON object")
     return value
 
 

@@ -110,7 +110,7 @@ def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
         try:
             lines = [json.loads(line) for line in body(file, text)[1] if line]
         except ValueError as error:
-            raise broken_file(file, "a line is no JSON") from error
+            raise broken_file(file, "a line is not JSON") from error
         yield file, [line for line in lines if isinstance(line, dict)]
 
 

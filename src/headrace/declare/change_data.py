@@ -78,10 +78,10 @@ def condition(given: Any) -> str:
     """Return a condition as one line.
 
     Raises:
-        ValueError: It is no text, or an empty one.
+        ValueError: It is not text, or an empty one.
     """
     if not isinstance(given, str) or not given.strip():
-        raise ValueError(f"{given!r} is no condition")
+        raise ValueError(f"{given!r} is not a condition")
     return " ".join(given.split())
 
 

@@ -44,7 +44,7 @@ class Directory:
 
     @classmethod
     def parse(cls, name: str) -> Directory | None:
-        """The directory of this name; None: it is no generation's."""
+        """The directory of this name; None: it is not a generation's."""
         generation, _, made = name[1:].partition(".")
         if name[:1] != "g" or not (generation.isdigit() and made.isdigit()):
             return None
@@ -205,7 +205,7 @@ def _record_of(facts: Any) -> LogRecord:
     def directory(name: str | None) -> Directory | None:
         parsed = None if name is None else Directory.parse(name)
         if name is not None and parsed is None:
-            raise ValueError(f"'{name}' is no directory of a generation")
+            raise ValueError(f"'{name}' is not a directory of a generation")
         return parsed
 
     facts = {"restoring": None, **facts}

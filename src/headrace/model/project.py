@@ -99,7 +99,7 @@ class PythonTransform:
             line = code.co_firstlineno
             if name in code.co_names:
                 for step in dis.get_instructions(code):
-                    # From Python 3.13 on, `starts_line` is no number.
+                    # From Python 3.13 on, `starts_line` is not a number.
                     line = getattr(step, "line_number", None) or step.starts_line or line
                     if step.argval == name:
                         return code.co_filename, line

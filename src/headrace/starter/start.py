@@ -288,7 +288,7 @@ def _enter_name(facts: StartFacts) -> Iterator[Finding]:
 
 
 def _enter_started(facts: StartFacts, revision: QueryRevision, handle: StreamingQuery) -> None:
-    """Keep what the query is once it has started: a start that failed was no form of it."""
+    """Keep what the query is once it has started: a start that failed was not a form of it."""
     try:
         enter(facts.layout, revision)
     except BaseException:

@@ -208,7 +208,7 @@ def repartition(project: Project, query: str, partitions: int, *, spark: SparkSe
     """
     declared = project.query(query)
     if partitions < 1:
-        raise _impossible(declared, f"{partitions} is no number of partitions", "give a number from 1 on")
+        raise _impossible(declared, f"{partitions} is not a number of partitions", "give a number from 1 on")
     require_stopped(project, declared)
     lock = driver_lock.take(project, declared)
     try:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OPERATION, ORDER, OLDER, SEQUENCE = (f"{OWN_PREFIX}{name}" for name in ("operation", "order", "older", "sequence"))
 # Stands in `OLDER` of a fold in which a value is left out since a delete.
 LACKING = "lacking"
-# Of a field of Spark's schema: the column is no part of the result that is read back.
+# Of a field of Spark's schema: the column is not a part of the result that is read back.
 HIDDEN = "headrace.hidden"
 
 

@@ -406,7 +406,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def drop_staged(self, connection: Connection, names: Sequence[str]) -> None:
-        """Drop staging tables, also attached ones; one that is not there any more is no error."""
+        """Drop staging tables, also attached ones; one that is not there any more is not an error."""
 
     # ----------------------------------------------------------------------------------------------------- faults
 

@@ -49,7 +49,7 @@ FORCES_KEYS = ("innodb_force_primary_key", "sql_require_primary_key")
 STREAM_SECONDS = 120.0
 # What a statement has besides its values.
 STATEMENT_BYTES = 16_384
-# The widest key column that is no text: a decimal of 38 digits.
+# The widest key column that is not text: a decimal of 38 digits.
 WIDEST = 20
 _DECLARED: dict[Kind, str] = {
     "boolean": "TINYINT(1)",
