@@ -22,12 +22,12 @@ from headrace.contract import Held, SinkContext, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.generations.changes import ChangeStatus
 from headrace.generations.late_rows import newest_late_batch
-from headrace.generations.location import former_location, table_before
 from headrace.generations.log import Directory, LogRecord, QueryLayout, history_file, log_of, newest_of
 from headrace.generations.register import layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.history import History
 from headrace.model import Project, Query
+from headrace.starter.rename import former_location, table_before
 from headrace.starter.sink_work import ignore
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to

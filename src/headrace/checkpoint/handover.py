@@ -48,7 +48,25 @@ _SCHEMA_FILE = re.compile(r'(?<=")[^"]*(?=/state/\d+/_stateSchema/)')
 _DRAFT = re.compile(r"\.{1,2}\d+\.[0-9a-f-]+\.tmp(\.crc)?")
 
 
-def remove_drafts(checkpoint: Checkpoint) -> None:
+def hand_over(
+    checkpoint: Checkpoint,
+    names: Sequence[str],
+    archive: Archive | None,
+    *,
+    continuous: bool,
+    written_async: bool | None,
+) -> tuple[Finding, ...]:
+    """Bring the checkpoint into the form that the next execution reads; return what a user should know.
+
+    names: of the sources. archive: by which a gap before the newest batch is filled; None: it may stay. written_async:
+    whether progress was written apart from the batches; None where that is not known. Raises CheckpointError.
+    """
+    _remove_drafts(checkpoint)
+    move(checkpoint, names, continuous=continuous)
+    return () if archive is None else tuple(fill_gap(checkpoint, archive, written_async=written_async))
+
+
+def _remove_drafts(checkpoint: Checkpoint) -> None:
     """Remove what Spark had begun to write of a first batch when its process died or the disk was full.
 
     Without a planned batch Spark starts over empty logs alone, and counts such drafts (SQLConf,

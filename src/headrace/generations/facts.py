@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from headrace.checkpoint import Checkpoint, OffsetEntry
+from headrace.checkpoint import Archive, Checkpoint, OffsetEntry, StateOperator
 from headrace.checkpoint.repartitions import Repartitions
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint.sources import SourceIds, SourceNames
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError
 from headrace.generations.log import QueryLayout, begin, newest_of
@@ -56,12 +55,17 @@ class StartFacts:
     def read(cls, project: Project, query: Query) -> StartFacts:
         """Return the facts of `query` as they are now. Raises CheckpointError and PlatformError."""
         register = read_register(project.storage)
-        return cls(project=project, query=query, register=register, layout=layout_of(project, query))
+        return cls(project=project, query=query, register=register, layout=layout_of(project, query, register))
 
     @property
     def lasting(self) -> bool:
         """Whether a later start resumes from the checkpoint."""
         return self.scratch is None
+
+    @property
+    def salt(self) -> str:
+        """What digests of code are salted with."""
+        return "" if self.register is None else self.register.application
 
     @_Once
     def checkpoint(self) -> Checkpoint:
@@ -117,14 +121,58 @@ class StartFacts:
             return self.query
         return replace(self.query, sink=former)
 
-    def sink_context(self, **more: Any) -> SinkContext:
-        """Return what the sink of the query is given of its newest generation."""
-        return sink_context(self.project, self.query, self.layout, register=self.register, **more)
+    @_Once
+    def operators(self) -> tuple[StateOperator, ...]:
+        """The stateful operators that the checkpoint describes."""
+        return self.checkpoint.state_operators()
 
-    def remove_scratch(self) -> None:
-        """Remove a checkpoint that no start resumes from."""
+    @_Once
+    def partitions(self) -> int | None:
+        """The number of partitions that the state has; None without state."""
+        return self.repartitions.partitions(self.checkpoint)
+
+    @_Once
+    def archive(self) -> Archive:
+        return Archive(self.layout.archive)
+
+    @_Once
+    def source_ids(self) -> Mapping[str, Mapping[str, str]]:
+        """The ids that what the query has read had, by Spark's name of each source."""
+        return SourceIds(self.layout.home).read() if self.begun or self.checkpoint.source_names() else {}
+
+    @property
+    def is_async(self) -> bool | None:
+        """Whether the last run wrote its progress apart from its batches; None where nothing shows it."""
+        if self.query.sink.facts.transactional or self.query.sink.facts.idempotent:
+            return False
+        return self.revisions[-1].async_progress if self.revisions else None
+
+    @_Once
+    def run(self) -> SinkContext:
+        """What the sink of the query is given of its newest generation."""
+        context = sink_context(self.project, self.query, self.layout, register=self.register)
         if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            context = replace(context, application="", project="", roots=(), rebuilds=False)
+        empty = self.repartitions.batches(self.checkpoint)
+        return replace(context, checkpoint=self.checkpoint.root, empty_batches=empty)
+
+    @_Once
+    def last_in_sink(self) -> int | None:
+        """The newest batch that the sink's ledger has. Raises SinkError where it does not answer."""
+        ledger = self.query.sink.ledger
+        return None if ledger is None else ledger.last_batch(self.run)
+
+    @property
+    def is_in_sink(self) -> bool:
+        """Whether the sink has the newest planned batch already."""
+        last, planned = self.last_in_sink, self.last_batch
+        return last is not None and planned is not None and last >= planned
+
+    @_Once
+    def id_in_sink(self) -> str | None:
+        """The id of the checkpoint that the sink's newest batch came from."""
+        ledger = self.query.sink.ledger
+        return None if ledger is None else ledger.checkpoint_id(self.run)
 
 
 def create_directories(facts: StartFacts) -> StartFacts:

@@ -248,8 +248,8 @@ class QueryLayout:
     query_id: str
     generation: int = 1
     made: int = 1
-    # The newest record of the log when this was read.
-    head: Mark | None = field(default=None, compare=False)
+    # The newest one of the log when this was read.
+    record: LogRecord | None = field(default=None, compare=False, repr=False)
 
     archive = _InHome("archive.jsonl")  # Offsets and watermarks of every batch, kept longer than Spark keeps them.
     manifest = _InHome("manifest.jsonl")  # The forms that the query has had, each with its first batch.
@@ -282,6 +282,11 @@ class QueryLayout:
     @property
     def home(self) -> Path:
         return self.folder / str(self.place)
+
+    @property
+    def head(self) -> Mark | None:
+        """What the sink compares with the newest change that it has seen."""
+        return None if self.record is None else self.record.mark("start")
 
     def at(self, directory: Directory) -> QueryLayout:
         """The places in another directory of the query."""
@@ -324,13 +329,7 @@ def log_of(layout: QueryLayout) -> LogRecord | None:
 def newest_of(layout: QueryLayout) -> QueryLayout:
     """Where the generation lies that the query runs as, or would begin. Raises CheckpointError."""
     record = log_of(layout)
-    return layout if record is None else replace(layout.at(record.live), head=record.mark("start"))
-
-
-def unused_layouts_of(layout: QueryLayout) -> list[QueryLayout]:
-    """What changes have put out of use and keep, the oldest first. Raises CheckpointError."""
-    record = log_of(layout)
-    return [] if record is None else [layout.at(directory) for directory in record.kept]
+    return layout if record is None else replace(layout.at(record.live), record=record)
 
 
 def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None = None) -> None:
@@ -362,8 +361,8 @@ def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batc
 
 
 def cut_offs(layout: QueryLayout) -> Iterator[Finding]:
-    """Yield that a change was cut off, so that the query must not start. Raises CheckpointError."""
-    record, query = log_of(layout), layout.query
+    """Yield that a change was cut off, by the record of `layout`, so that the query must not start."""
+    record, query = layout.record, layout.query
     if record is None or not record.is_between:
         return
     done, undo = f"a {record.change}", f"; or take it back: headrace change undo {query}"
@@ -397,14 +396,14 @@ def require_live(layout: QueryLayout) -> None:
 
 
 def require_ended(layout: QueryLayout) -> None:
-    """Raise CheckpointError if a change was cut off."""
-    if findings := tuple(cut_offs(layout)):
+    """Raise CheckpointError if a change was cut off, as the log is now."""
+    if findings := tuple(cut_offs(newest_of(layout))):
         raise CheckpointError(findings)
 
 
 def rebuilding(layout: QueryLayout) -> Iterator[Finding]:
-    """Yield why nothing but its rebuild may change the query."""
-    record = log_of(layout)
+    """Yield why nothing but its rebuild may change the query, by the record of `layout`."""
+    record = layout.record
     if record is not None and record.building is not None and not record.is_between:
         yield Finding(
             code="HR571",

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import SourceNames, source_of
-from headrace.errors import CheckpointError, Finding
+from headrace.errors import CheckpointError
 from headrace.generations.log import QueryLayout
-from headrace.generations.register import renaming
 from headrace.model import NamedSource, Project, Query
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
@@ -37,13 +36,12 @@ def write_source_names(layout: QueryLayout, names: SourceNames) -> None:
             replace_file(layout.source_names, json.dumps(names.by_name) + "\n")
 
 
-def list_source_renames(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """Yield what the next start of `query` renames. Raises CheckpointError, as `read_source_names`."""
+def renamed_sources(project: Project, query: Query, layout: QueryLayout) -> Iterator[tuple[NamedSource, str]]:
+    """Yield each source that the next start renames, with its former name. Raises as `read_source_names`."""
     names = _read(layout)
     for source in project.sources_of(query):
         if source.name not in names and (former := _former(query, source, names)) is not None:
-            fault = f"source '{former}' of query '{query.name}' is renamed to '{source.name}', and resumes at the same "
-            yield renaming(f"{fault}offsets", source.where)
+            yield source, former
 
 
 def _read(layout: QueryLayout) -> dict[str, str]:

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.checkpoint.directory import Part, operator_descriptions
-from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
+from headrace.checkpoint.directory import Part
+from headrace.checkpoint.relocation import below, logged_files, rename_schemas, rewrite
 from headrace.checkpoint.sources import ReadFiles, source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
@@ -106,7 +106,7 @@ def _rewrite_query_paths(facts: StartFacts) -> Iterator[Finding]:
     logs, old, moves = _require_reachable(facts, now)
     changed = sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
     for move in moves:
-        rename_schemas(layout, move)
+        rename_schemas(layout.checkpoint, *move)
         _move_archives(facts, move)
         with writing_to(layout.home):
             ReadFiles(layout.home).note_move(*move)
@@ -173,12 +173,6 @@ def _logs(facts: StartFacts, now: Location) -> list[FileSourceLog]:
     for folder in (*warehouse.glob("*/_spark_metadata"), *warehouse.glob("*.db/*/_spark_metadata")):
         moves.append(FileSourceLog(whose="a table", folder=folder, home=str(folder.parent)))
     return [log for log in moves if log.folder.is_dir()]
-
-
-def rename_schemas(layout: QueryLayout, move: Move) -> None:
-    """Spark's description of an operator with several state variables names the files of their schemas."""
-    for file in operator_descriptions(layout.checkpoint):
-        rewrite_text(file, *move)
 
 
 def _move_archives(facts: StartFacts, move: Move) -> None:

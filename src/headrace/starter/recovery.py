@@ -13,25 +13,22 @@ from pathlib import Path
 
 from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.checkpoint.directory import Part
-from headrace.checkpoint.relocation import rewrite
+from headrace.checkpoint.relocation import rename_schemas, rewrite
 from headrace.checkpoint.restore import Restorable, restorable, restore, stores_of
 from headrace.checkpoint.sources import source_of
-from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.generations.facts import StartFacts
-from headrace.generations.inspect_checkpoint import cut_off
 from headrace.generations.log import (
     Directory,
-    LogRecord,
     QueryLayout,
     append,
     copy_directory,
+    cut_offs,
     enter_made,
-    log_of,
     remove_unreachable,
 )
 from headrace.model import Query
-from headrace.starter.moved_project import rename_schemas, source_homes
+from headrace.starter.moved_project import source_homes
 from headrace.storage.durable import files_below, link
 from headrace.storage.private import writing_to
 
@@ -52,12 +49,11 @@ def restore_lost_batch(facts: StartFacts) -> Restorable | None:
         # The look at the whole checkpoint, which comes next, reports it with all else.
         return None
     # A change that was cut off has the directory elsewhere, or a part of it: the look reports that too.
-    if lost is None or layout.head is None or any(cut_off(query, layout)):
+    if lost is None or layout.record is None or any(cut_offs(layout)):
         return None
     # A process that has written a record since these facts were read has the next number, and keeps this start from it.
-    record = replace(log_of(layout) or LogRecord(), number=layout.head.number)
-    own = Directory(generation=layout.generation, made=record.number + 1)
-    record = append(layout.folder, query.name, replace(record, restoring=own))
+    own = Directory(generation=layout.generation, made=layout.record.number + 1)
+    record = append(layout.folder, query.name, replace(layout.record, restoring=own))
     new = layout.at(own)
     try:
         with writing_to(layout.checkpoint, called="checkpoint"):
@@ -93,8 +89,8 @@ def _make(facts: StartFacts, new: QueryLayout, lost: Restorable, roots: Sequence
     copy_directory(layout, new)
     for file in sorted(path for path in files_below(layout.checkpoint) if not path.name.endswith(".tmp")):
         link(file, new.checkpoint / file.relative_to(layout.checkpoint))
-    rename_schemas(new, (str(layout.home.absolute()), str(new.home.absolute())))
-    stores = stores_of(checkpoint.root, facts.repartitions.partitions(checkpoint)) if lost.stores else ()
+    rename_schemas(new.checkpoint, str(layout.home.absolute()), str(new.home.absolute()))
+    stores = stores_of(checkpoint.root, facts.partitions) if lost.stores else ()
     restore(checkpoint, replace(lost, stores=tuple(stores or ())))
     _rewrite_restored_paths(replace(facts, layout=new), roots)
 
@@ -111,19 +107,12 @@ def _rewrite_restored_paths(facts: StartFacts, roots: Sequence[Path]) -> None:
 
 def _find_lost(facts: StartFacts) -> tuple[Restorable | None, Sequence[Path]]:
     """Return what the checkpoint has lost, and where the project has lain. Raises CheckpointError and SinkError."""
-    checkpoint, changes, ledger = facts.checkpoint, facts.repartitions, facts.query.sink.ledger
-    if checkpoint.id is None or ledger is None:
+    checkpoint, ledger, last = facts.checkpoint, facts.query.sink.ledger, None
+    if checkpoint.id is not None and ledger is not None:
+        last = facts.last_in_sink
+    if ledger is None or last is None:
         return None, ()
-    run = facts.sink_context(empty_batches=changes.batches(checkpoint))
-    last = ledger.last_batch(run)
-    return None if last is None else _lost(checkpoint, ledger, run, last, changes.partitions(checkpoint)), run.roots
-
-
-def _lost(
-    checkpoint: Checkpoint, ledger: SinkLedger, run: SinkContext, last: int, partitions: int | None
-) -> Restorable | None:
-    plans: dict[int, PlannedBatch] = {}
-    asked: list[bool] = []
+    run, plans, asked = facts.run, dict[int, PlannedBatch](), list[bool]()
 
     def kept(batch: int) -> PlannedBatch | None:
         # Asked once, and only for a checkpoint that has lost something.
@@ -134,4 +123,5 @@ def _lost(
             )
         return plans.get(batch)
 
-    return restorable(checkpoint, last, kept, empty=run.empty_batches, partitions=partitions, roots=run.roots)
+    empty, partitions = run.empty_batches, facts.partitions
+    return restorable(checkpoint, last, kept, empty=empty, partitions=partitions, roots=run.roots), run.roots
