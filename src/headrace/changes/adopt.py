@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from headrace.changes.adopt_sources import AdoptedSource, match_sources, show_sources
 from headrace.changes.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
-from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
+from headrace.checkpoint.handover import EVOLUTION, PARTITIONS, copy_checkpoint, listing, unfit
 from headrace.checkpoint.problems import list_problems
-from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.checks.analysed import check_analysed
 from headrace.checks.state_bounds import POLICY, check_policy

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import PartitionChange, Repartitions, note_partitions
+from headrace.checkpoint.handover import PartitionChange, Repartitions, note_partitions
 from headrace.errors import CheckFailed, CheckpointError, PlainData
 from headrace.generations import driver_lock
 from headrace.generations.blame import name_command, reset_command

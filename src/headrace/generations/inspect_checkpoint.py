@@ -12,7 +12,7 @@ from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.directory import Part
 from headrace.checkpoint.handover import gap_before_newest
 from headrace.checkpoint.problems import list_problems
-from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData
 from headrace.generations import driver_lock
 from headrace.generations.blame import with_command
 from headrace.generations.facts import StartFacts
@@ -69,19 +69,6 @@ def require_usable(facts: StartFacts) -> None:
         raise CheckpointError(errors)
 
 
-def require_state(facts: StartFacts) -> None:
-    """Raise CheckpointError if the query, which keeps state, has committed batches and no state."""
-    committed = facts.last_committed
-    if committed is not None and not facts.operators:
-        raise CheckpointError(
-            code="HR527",
-            where=Where(file=str(facts.checkpoint.root / Part.STATE)),
-            what=f"query '{facts.query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
-            "directory was lost, or the query kept no state before",
-            fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
-        )
-
-
 def _list_problems(facts: StartFacts) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
     query, root, partitions = facts.query, facts.checkpoint.root, None
@@ -90,13 +77,12 @@ def _list_problems(facts: StartFacts) -> Iterator[Finding]:
         yield from between
         return
     try:
-        facts.repartitions.all()
-    except CheckpointError as error:
-        yield from error.findings
-    else:
+        _ = facts.entered_partitions
         # What is wrong inside the checkpoint is reported below, with all else.
         with suppress(CheckpointError):
             partitions = facts.partitions
+    except CheckpointError as error:
+        yield from error.findings
     problems = list(list_problems(facts.checkpoint, partitions=partitions))
     is_async = gap = None
     try:
@@ -216,7 +202,7 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
         "quarantine": layout.quarantine,
     }
     sizes = {name: size_of(place) for name, place in places.items()}
-    sizes["archive"] += size_of(Archive(layout.archive).folder)
+    sizes["archive"] += size_of(layout.archive_segments)
     return {name: size for name, size in sizes.items() if size}
 
 

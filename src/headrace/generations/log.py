@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from headrace.checkpoint import Archive
 from headrace.contract import Mark
-from headrace.errors import CheckpointError, Fenced, Finding, LeaseLost, PlatformError, Where
+from headrace.errors import CheckpointError, Fenced, Finding, HeadraceError, LeaseLost, PlatformError, Where
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import copy_file, link, names_in, remove_tree, replace_file
 from headrace.storage.numbered import file_of
@@ -252,6 +251,7 @@ class QueryLayout:
     record: LogRecord | None = field(default=None, compare=False, repr=False)
 
     archive = _InHome("archive.jsonl")  # Offsets and watermarks of every batch, kept longer than Spark keeps them.
+    archive_segments = _InHome("archive")  # Its older lines.
     manifest = _InHome("manifest.jsonl")  # The forms that the query has had, each with its first batch.
     # The versions of the query's code, settings and plan for people to read, each with its first batch.
     versions = _InHome("versions.jsonl")
@@ -349,9 +349,26 @@ def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None =
         if file.is_file() and (batch is None or (file.stem.isdigit() and int(file.stem) <= batch)):
             (new.quarantine / file.relative_to(layout.quarantine)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             copy_file(file, new.quarantine / file.relative_to(layout.quarantine))
-    closed = Archive(layout.archive).folder
-    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
-        link(segment, Archive(new.archive).folder / segment.name)
+    for segment in sorted(layout.archive_segments.iterdir()) if layout.archive_segments.is_dir() else ():
+        link(segment, new.archive_segments / segment.name)
+
+
+def replace_live(layout: QueryLayout, record: LogRecord, make: Callable[[QueryLayout], None], batch: int) -> None:
+    """Let another directory of the same generation be live, in which `make` makes the checkpoint up to `batch`.
+
+    A process that has written a record since `record` was read has the next number, and keeps this one from it. Raises
+    CheckpointError if `make` does: then all is as before. Raises LeaseLost and PlatformError.
+    """
+    own = Directory(generation=layout.generation, made=record.number + 1)
+    record = append(layout.folder, layout.query, replace(record, restoring=own))
+    new = layout.at(own)
+    with writing_to(layout.checkpoint, called="checkpoint"):
+        copy_directory(layout, new)
+        make(new)
+        enter_made(new, layout, record, batch)
+    record = append(layout.folder, layout.query, record.with_restored(layout.place))
+    with suppress(HeadraceError, OSError):
+        remove_unreachable(layout.folder, record)
 
 
 def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batch: int | None) -> None:

@@ -53,6 +53,11 @@ class QueryRevision:
         parts = [self.shape, self.form or self.fingerprint]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def parsed_form(self) -> QueryForm | None:
+        """The form as a value. Raises TypeError, KeyError or ValueError for what this version does not know."""
+        return None if self.form is None else QueryForm.of(self.form)
+
     def is_entered_by(self, other: QueryRevision) -> bool:
         """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
         kept = ("from_batch", "at", "headrace", "fingerprint", "continues")

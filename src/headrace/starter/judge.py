@@ -18,9 +18,7 @@ from headrace.generations.manifest import revision as revision_of
 from headrace.model import Continuous, NamedSource, Query, RealTime, Trigger
 from headrace.planner.forming import form_of
 from headrace.planner.verdict import Judgement, check_renamed, judge, list_refusals, list_remarks
-from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import plan_text
-from headrace.starter.state_store import key_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 
 def compare_with_last_run(facts: StartFacts, spark: SparkSession) -> Judgement:
     """Return how a query as written stands to what ran last, whose names may be other ones."""
-    tables = registered_tables(facts.project, facts.query, spark)
-    with tables, apply_settings(spark, key_order(facts.checkpoint)):
+    with registered_tables(facts.project, facts.query, spark):
         return compare_result(facts, spark)[0]
 
 
@@ -45,8 +42,8 @@ def compare_result(facts: StartFacts, spark: SparkSession) -> tuple[Judgement, D
     if facts.begun:
         digest, checkpoint = facts.revisions[-1].digest if facts.revisions else "", facts.checkpoint.id or ""
         return replace(judgement, checkpoint=checkpoint, ran=digest, written=now.digest), result.frame
-    if now.form is not None:
-        former = check_renamed(facts.project, query, QueryForm.of(now.form))
+    if now.parsed_form is not None:
+        former = check_renamed(facts.project, query, now.parsed_form)
         judgement = replace(judgement, notes=(*judgement.notes, *former))
     return judgement, result.frame
 
@@ -113,8 +110,8 @@ def require_same_meaning(facts: StartFacts, now: QueryRevision) -> tuple[Finding
     """Raise CheckpointError if batches were made by a query that meant something else, or had another name."""
     if (
         not facts.begun
-        and now.form is not None
-        and (former := tuple(check_renamed(facts.project, facts.query, QueryForm.of(now.form))))
+        and now.parsed_form is not None
+        and (former := tuple(check_renamed(facts.project, facts.query, now.parsed_form)))
     ):
         raise CheckpointError(former)
     judgement = _judge_revision(facts, now)

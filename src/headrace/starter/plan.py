@@ -14,7 +14,6 @@ from headrace.errors import CheckpointError, Fenced, Finding, HeadraceError, Que
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
 from headrace.generations.facts import StartFacts
-from headrace.generations.inspect_checkpoint import require_state
 from headrace.generations.log import QueryLayout, require_live
 from headrace.generations.manifest import QueryForm
 from headrace.model import Project, Query
@@ -26,7 +25,6 @@ from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import plan_facts
 from headrace.starter.judge import compare_result
-from headrace.starter.moved_project import unmoved_findings
 from headrace.starter.prepare import (
     compare_with_read,
     identify_sources,
@@ -34,7 +32,9 @@ from headrace.starter.prepare import (
     require_continuable,
     require_planned,
     require_sound,
+    require_state,
 )
+from headrace.starter.recovery import unmoved_findings
 from headrace.starter.rename import waiting_renames
 from headrace.starter.sink_work import check_sink
 from headrace.starter.state_store import query_settings

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from headrace.checkpoint.directory import Part
 from headrace.checkpoint.sources import planned_prefix, source_of
 from headrace.checks.analysed import check_analysed
 from headrace.checks.triggers import check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
-from headrace.errors import CheckFailed, Finding, HeadraceError, SourceError
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError, Where
 from headrace.frames.change_frames import build_result
 from headrace.frames.tables import Tables
 from headrace.generations.blame import named, with_command
 from headrace.generations.facts import StartFacts
-from headrace.generations.inspect_checkpoint import require_state, require_usable
+from headrace.generations.inspect_checkpoint import require_usable
 from headrace.generations.manifest import QueryRevision
 from headrace.model import NamedSource, Project, Query
 from headrace.planner.forming import DeclaredCode
@@ -23,7 +24,7 @@ from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.counting import Counting
 from headrace.starter.counters import Counters
 from headrace.starter.judge import current_revision, fingerprint, reader, require_same_meaning
-from headrace.starter.moved_project import require_in_place
+from headrace.starter.recovery import require_in_place
 from headrace.starter.rename import list_source_renames, require_same_sink
 from headrace.starter.request import Request
 from headrace.starter.state_store import compare_state_store
@@ -38,7 +39,7 @@ from headrace.frames.plan_builder import register_written
 from headrace.spark.jvm.session_conf import (
     ONE_AT_A_TIME,
 )
-from headrace.starter.moved_project import rewrite_paths
+from headrace.starter.recovery import rewrite_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +83,7 @@ def prepare(request: Request, facts: StartFacts) -> PreparedQuery:
     """
     checked = _check(request, facts)
     ids, differences = _check_sources(facts, request.spark)
-    request.begin("making its plan")
+    request.preparing("making its plan")
     tables, versions, notes = _prepare_tables(request, facts)
     project, query, spark = facts.project, facts.query, request.spark
     counters = _counters(request, facts)
@@ -137,7 +138,6 @@ def _check(request: Request, facts: StartFacts) -> list[Finding]:
         require_continuable(facts)
     for error in list_start_blockers(facts, request.spark, notes):
         raise error
-    facts.repartitions.forget_unbegun(facts.checkpoint)
     if facts.lasting:
         with ONE_AT_A_TIME:
             notes += rewrite_paths(facts)
@@ -179,6 +179,19 @@ def require_continuable(facts: StartFacts) -> None:
     """Raise CheckpointError for what keeps any start from beginning with what is there."""
     require_usable(facts)
     require_same_sink(facts.project, facts.query, facts.layout)
+
+
+def require_state(facts: StartFacts) -> None:
+    """Raise CheckpointError if the query, which keeps state, has committed batches and no state."""
+    committed = facts.last_committed
+    if committed is not None and not facts.operators:
+        raise CheckpointError(
+            code="HR527",
+            where=Where(file=str(facts.checkpoint.root / Part.STATE)),
+            what=f"query '{facts.query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
+            "directory was lost, or the query kept no state before",
+            fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
+        )
 
 
 def list_start_blockers(facts: StartFacts, spark: SparkSession, notes: list[Finding]) -> Iterator[HeadraceError]:

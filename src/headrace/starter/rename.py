@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import CheckpointError, Finding
 from headrace.generations.blame import named
-from headrace.generations.facts import StartFacts
-from headrace.generations.log import rebuilding
+from headrace.generations.facts import StartFacts, renamed_sources
+from headrace.generations.log import LogRecord
 from headrace.generations.register import (
     Register,
     append,
@@ -22,12 +22,11 @@ from headrace.generations.register import (
     read_register,
     register_project,
 )
-from headrace.generations.source_names import renamed_sources
 from headrace.model import Project, Query
 from headrace.planner.verdict import list_refusals
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.starter.judge import compare_with_last_run
-from headrace.starter.state_store import session_settings
+from headrace.starter.state_store import query_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +68,7 @@ def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = Fa
 def _require_same(facts: StartFacts, spark: SparkSession) -> None:
     """Raise CheckpointError if what is kept is of a query that meant something else."""
     require_same_sink(facts.project, facts.query, facts.layout)
-    with apply_settings(spark, session_settings(facts.project, spark)):
+    with apply_settings(spark, query_settings(facts, spark)):
         judgement = compare_with_last_run(facts, spark)
     if refused := tuple(list_refusals(facts.query, judgement)):
         raise CheckpointError(refused)
@@ -85,8 +84,9 @@ def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tupl
         return ()
     if table_before(project, query, layout) is None:
         return ()
-    kept = layout.record is not None and any(old.generation != layout.generation for old in layout.record.kept)
-    if kept or any(rebuilding(layout)):
+    record = layout.record or LogRecord()
+    kept = any(former.generation != layout.generation for former in record.kept)
+    if kept or (record.building is not None and not record.is_between):
         why = "a former result is kept" if kept else "a rebuild is kept"
         fault = f"the table of query '{query.name}' cannot be renamed: {why} under its old name"
         fix = f"name it so again, and end that first: headrace change discard {query.name}"

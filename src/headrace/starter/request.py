@@ -54,6 +54,10 @@ class Attempt:
 Reached = Callable[[Boundary, int], None]
 
 
+def _ignore(step: str) -> None:
+    """Ignore a step."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is to be started, and how.
@@ -75,7 +79,7 @@ class Request:
     reached: Reached | None = None
     versions: Mapping[str, int] | None = None
     report: Callable[[Finding], None] | None = None
-    preparing: Callable[[str], None] | None = None
+    preparing: Callable[[str], None] = _ignore
     attempt: Attempt = field(default_factory=Attempt)
     restoring: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -83,8 +87,3 @@ class Request:
     @property
     def trigger(self) -> Trigger:
         return self.query.trigger
-
-    def begin(self, step: str) -> None:
-        """Say which step of the start begins."""
-        if self.preparing is not None:
-            self.preparing(step)

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.durability import sync_commits
-from headrace.checkpoint.handover import hand_over
-from headrace.checkpoint.repartitions import PARTITIONS
+from headrace.checkpoint.handover import PARTITIONS, hand_over
 from headrace.checkpoint.restore import Restorable
 from headrace.checkpoint.sources import READ_FILES, SourceIds
 from headrace.checks.state_bounds import POLICY, check_policy
@@ -27,10 +26,9 @@ from headrace.errors import (
 )
 from headrace.generations import driver_lock
 from headrace.generations.blame import named
-from headrace.generations.facts import StartFacts, create_directories
+from headrace.generations.facts import StartFacts, create_directories, write_source_names
 from headrace.generations.log import require_live
 from headrace.generations.manifest import QueryRevision, enter, note_version
-from headrace.generations.source_names import write_source_names
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Trigger
 from headrace.spark.jvm.session_conf import (
     ONE_AT_A_TIME,
@@ -156,7 +154,7 @@ def _clean_up_at_end(running: Running) -> None:
 
 def _start_once(request: Request, facts: StartFacts) -> Running:
     """Check and start the query; if that fails, nothing was started."""
-    request.begin("reading its checkpoint")
+    request.preparing("reading its checkpoint")
     spark = request.spark
     facts = create_directories(facts if request.query is facts.query else replace(facts, query=request.query))
     try:
@@ -165,7 +163,7 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
             prepared = prepare(request, facts)
         with ONE_AT_A_TIME, restore_settings(spark, (POLICY,)):
             _set_policy(spark, facts, prepared.plan)
-        request.begin(f"making the sink {request.query.sink_kind} ready")
+        request.preparing(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, report=request.report)
         renamed = tuple(enter_name(facts.project, facts.query, facts.layout)) if facts.lasting else ()
         context = _context(request, facts, prepared, reports)
@@ -207,7 +205,6 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         rows_tracked=tracked,
         tables=prepared.tables,
         versions=prepared.versions,
-        connectors=request.project.connectors_of(request.query),
         counters=prepared.counters,
         columns=prepared.columns,
         scratch=facts.scratch,
@@ -270,6 +267,7 @@ def _prepare_checkpoint(facts: StartFacts, prepared: PreparedQuery) -> tuple[Fin
     fills = facts.lasting and not continuous and not query.sink.facts.async_progress
     notes = hand_over(
         facts.checkpoint,
+        facts.repartitions,
         prepared.plan.sources,
         facts.archive if fills else None,
         continuous=continuous,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import PARTITIONS
+from headrace.checkpoint.handover import PARTITIONS
 from headrace.errors import CheckpointError, Finding
 from headrace.generations.facts import StartFacts
 from headrace.model import Project, Query

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import Repartitions
+from headrace.checkpoint.handover import Repartitions
 from headrace.contract import readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames.plan_builder import registered_tables
@@ -22,7 +22,7 @@ from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
-from headrace.starter.moved_project import unmoved_findings
+from headrace.starter.recovery import unmoved_findings
 from headrace.starter.rename import waiting_renames
 from headrace.starter.state_store import session_settings
 from headrace.verifier.answer import BatchQuery
