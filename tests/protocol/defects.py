@@ -36,7 +36,7 @@ from headrace.connectors.sql.takeover import TableAdoption
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, PlatformError
-from headrace.generations import driver_lock, inspect_checkpoint, log, register
+from headrace.generations import driver_lock, log, register
 from headrace.generations import facts as facts_of_start
 from headrace.generations.facts import StartFacts
 from headrace.planner import verdict
@@ -514,7 +514,7 @@ def _start_takes_no_lock(let: Let) -> None:
 
 
 def _start_over_half_a_change(let: Let) -> None:
-    let(inspect_checkpoint, "cut_offs", lambda _: ())
+    let(facts_of_start, "cut_offs", lambda _: ())
 
 
 def _plans_before_the_source_log(let: Let) -> None:

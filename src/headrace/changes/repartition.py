@@ -12,8 +12,7 @@ from headrace.checkpoint.handover import PartitionChange, Repartitions, note_par
 from headrace.errors import CheckFailed, CheckpointError, PlainData
 from headrace.generations import driver_lock
 from headrace.generations.blame import name_command, reset_command
-from headrace.generations.facts import StartFacts
-from headrace.generations.inspect_checkpoint import require_usable
+from headrace.generations.facts import StartFacts, require_usable
 from headrace.model import Project, Query
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.spark.jvm.session_conf import apply_settings

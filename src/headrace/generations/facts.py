@@ -1,20 +1,24 @@
-"""What a start, a plan and a check of a query go by, read once and handed on."""
+"""What a start, a plan and a check of a query go by, read once and handed on, and what is wrong with it."""
 
 from __future__ import annotations
 
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headrace.checkpoint import Archive, Checkpoint, OffsetEntry, StateOperator
-from headrace.checkpoint.handover import PartitionChange, Repartitions
+from headrace.checkpoint.directory import Part
+from headrace.checkpoint.handover import PartitionChange, Repartitions, gap_before_newest
+from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.sources import SourceIds, SourceNames, source_of
 from headrace.contract import SinkContext
-from headrace.errors import CheckpointError
-from headrace.generations.log import QueryLayout, begin, newest_of
+from headrace.errors import CheckpointError, Finding, HeadraceError
+from headrace.generations.blame import with_command
+from headrace.generations.log import QueryLayout, begin, cut_offs, newest_of
 from headrace.generations.manifest import QueryRevision, forms
 from headrace.generations.register import Register, layout_of, read_register, root_places
 from headrace.model import NamedSource, Project, Query
@@ -180,6 +184,48 @@ class StartFacts:
         """The id of the checkpoint that the sink's newest batch came from."""
         ledger = self.query.sink.ledger
         return None if ledger is None else ledger.checkpoint_id(self.run)
+
+
+def require_usable(facts: StartFacts) -> None:
+    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
+    errors = [finding for finding in list_faults(facts) if finding.severity == "error"]
+    if errors:
+        raise CheckpointError(errors)
+
+
+def list_faults(facts: StartFacts) -> Iterator[Finding]:
+    """Yield what is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
+    query, root, partitions = facts.query, facts.checkpoint.root, None
+    if between := list(cut_offs(facts.layout)):
+        # A part of the directory may lie under another name, which the end of that command brings together.
+        yield from between
+        return
+    try:
+        _ = facts.entered_partitions
+        # What is wrong inside the checkpoint is reported below, with all else.
+        with suppress(CheckpointError):
+            partitions = facts.partitions
+    except CheckpointError as error:
+        yield from error.findings
+    problems = list(list_problems(facts.checkpoint, partitions=partitions))
+    is_async = gap = None
+    try:
+        is_async = facts.is_async
+    except CheckpointError as error:
+        yield from error.findings
+    with suppress(CheckpointError):  # What cannot be read was found already.
+        gap = gap_before_newest(facts.checkpoint, facts.archive, written_async=is_async)
+    for finding in problems:
+        if isinstance(gap, Finding) and finding.where == gap.where:
+            continue
+        if finding.where.file == str(root / Part.ID_FILE):
+            with suppress(HeadraceError):
+                if facts.id_in_sink is not None:
+                    fix = f'restore it from a backup, or write {{"id":"{facts.id_in_sink}"}} into it'
+                    finding = finding.reword(fix=fix)
+        yield with_command(query, finding)
+    if isinstance(gap, Finding):
+        yield with_command(query, gap)
 
 
 def create_directories(facts: StartFacts) -> StartFacts:

@@ -10,13 +10,10 @@ from typing import Any, ClassVar, TypeAlias
 
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.directory import Part
-from headrace.checkpoint.handover import gap_before_newest
-from headrace.checkpoint.problems import list_problems
-from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData
+from headrace.errors import CheckpointError, Finding, PlainData
 from headrace.generations import driver_lock
-from headrace.generations.blame import with_command
-from headrace.generations.facts import StartFacts
-from headrace.generations.log import QueryLayout, cut_offs
+from headrace.generations.facts import StartFacts, list_faults
+from headrace.generations.log import QueryLayout
 from headrace.generations.register import layout_of
 from headrace.model import Project, Query
 from headrace.storage.durable import size_of
@@ -48,7 +45,7 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
     """Look at the checkpoint of `query` and at what Headrace keeps with it; nothing is changed."""
     facts = StartFacts.read(project, query)
     layout = facts.layout
-    findings = [*_list_problems(facts), *_archive_problems(layout)]
+    findings = [*list_faults(facts), *_archive_problems(layout)]
     planned = committed = None
     with suppress(CheckpointError):
         planned, committed = facts.last_batch, facts.last_committed
@@ -60,48 +57,6 @@ def inspect_checkpoint(project: Project, query: Query) -> Inspected:
         findings=tuple(findings),
         facts=_checkpoint_facts(facts),
     )
-
-
-def require_usable(facts: StartFacts) -> None:
-    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
-    errors = [finding for finding in _list_problems(facts) if finding.severity == "error"]
-    if errors:
-        raise CheckpointError(errors)
-
-
-def _list_problems(facts: StartFacts) -> Iterator[Finding]:
-    """Yield what is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
-    query, root, partitions = facts.query, facts.checkpoint.root, None
-    if between := list(cut_offs(facts.layout)):
-        # A part of the directory may lie under another name, which the end of that command brings together.
-        yield from between
-        return
-    try:
-        _ = facts.entered_partitions
-        # What is wrong inside the checkpoint is reported below, with all else.
-        with suppress(CheckpointError):
-            partitions = facts.partitions
-    except CheckpointError as error:
-        yield from error.findings
-    problems = list(list_problems(facts.checkpoint, partitions=partitions))
-    is_async = gap = None
-    try:
-        is_async = facts.is_async
-    except CheckpointError as error:
-        yield from error.findings
-    with suppress(CheckpointError):  # What cannot be read was found already.
-        gap = gap_before_newest(facts.checkpoint, facts.archive, written_async=is_async)
-    for finding in problems:
-        if isinstance(gap, Finding) and finding.where == gap.where:
-            continue
-        if finding.where.file == str(root / Part.ID_FILE):
-            with suppress(HeadraceError):
-                if facts.id_in_sink is not None:
-                    fix = f'restore it from a backup, or write {{"id":"{facts.id_in_sink}"}} into it'
-                    finding = finding.reword(fix=fix)
-        yield with_command(query, finding)
-    if isinstance(gap, Finding):
-        yield with_command(query, gap)
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:

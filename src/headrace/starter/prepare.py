@@ -15,8 +15,7 @@ from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.frames.change_frames import build_result
 from headrace.frames.tables import Tables
 from headrace.generations.blame import named, with_command
-from headrace.generations.facts import StartFacts
-from headrace.generations.inspect_checkpoint import require_usable
+from headrace.generations.facts import StartFacts, require_usable
 from headrace.generations.manifest import QueryRevision
 from headrace.model import NamedSource, Project, Query
 from headrace.planner.forming import DeclaredCode
@@ -178,7 +177,7 @@ def require_sound(findings: Iterable[Finding]) -> None:
 def require_continuable(facts: StartFacts) -> None:
     """Raise CheckpointError for what keeps any start from beginning with what is there."""
     require_usable(facts)
-    require_same_sink(facts.project, facts.query, facts.layout)
+    require_same_sink(facts)
 
 
 def require_state(facts: StartFacts) -> None:

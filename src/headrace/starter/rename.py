@@ -43,7 +43,6 @@ from headrace.errors import Where
 from headrace.generations.log import (
     QueryLayout,
 )
-from headrace.generations.manifest import forms
 from headrace.generations.register import layout_of
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
@@ -67,7 +66,7 @@ def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = Fa
 
 def _require_same(facts: StartFacts, spark: SparkSession) -> None:
     """Raise CheckpointError if what is kept is of a query that meant something else."""
-    require_same_sink(facts.project, facts.query, facts.layout)
+    require_same_sink(facts)
     with apply_settings(spark, query_settings(facts, spark)):
         judgement = compare_with_last_run(facts, spark)
     if refused := tuple(list_refusals(facts.query, judgement)):
@@ -189,15 +188,16 @@ def list_source_renames(project: Project, query: Query, layout: QueryLayout) -> 
         yield _renaming(f"{fault}offsets", source.where)
 
 
-def require_same_sink(project: Project, query: Query, layout: QueryLayout) -> None:
+def require_same_sink(facts: StartFacts) -> None:
     """Raise CheckpointError if the checkpoint's batches were written to another place than the sink names now.
 
     A checkpoint without a record, as version 0.1.0 made them, is taken; a ledger next to the rows shows it. A sink
     that a query may begin with any batch is judged with all else that has changed, where what ran is known.
     """
-    if query.sink.facts.begins_anywhere and any(form.form is not None for form in forms(layout.manifest)[-1:]):
+    project, query, layout = facts.project, facts.query, facts.layout
+    if query.sink.facts.begins_anywhere and any(form.form is not None for form in facts.revisions[-1:]):
         return
-    last, now = Checkpoint(layout.checkpoint).last_batch, query.sink.location
+    last, now = facts.last_batch, query.sink.location
     former = former_location(project, query, layout)
     if last is None or former is None or now is None:
         return

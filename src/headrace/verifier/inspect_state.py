@@ -11,8 +11,7 @@ from headrace.checkpoint.directory import Part, StateOperator
 from headrace.errors import CheckpointError
 from headrace.frames.project_session import borrow
 from headrace.generations.blame import name_command
-from headrace.generations.facts import StartFacts
-from headrace.generations.inspect_checkpoint import require_usable
+from headrace.generations.facts import StartFacts, require_usable
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import sentence_of
