@@ -168,8 +168,6 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         renamed = tuple(enter_name(facts.project, facts.query, facts.layout)) if facts.lasting else ()
         context = _context(request, facts, prepared, reports)
         writer = _open_sink(request, facts, prepared, context)
-        # Until then an older driver may have planned and committed batches.
-        facts = replace(facts)
         reports.report = None
         notes = (*renamed, *prepared.notes, *_prepare_checkpoint(facts, prepared))
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
@@ -178,7 +176,8 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
         kept_in = {READ_FILES: str(facts.layout.home) if facts.lasting else ""}
         with share_settings(spark, request.settings), ONE_AT_A_TIME, restore_settings(spark, (PARTITIONS, POLICY)):
             _set_policy(spark, facts, prepared.plan)
-            _set_partitions(spark, facts.partitions, request.project)
+            # Until the sink was opened an older driver may have made batches, so that this is read again.
+            _set_partitions(spark, replace(facts).partitions, request.project)
             stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
             with name_query(spark, request.query.name), apply_settings(spark, kept_in):
                 handle = stream.start()
@@ -271,7 +270,7 @@ def _prepare_checkpoint(facts: StartFacts, prepared: PreparedQuery) -> tuple[Fin
         prepared.plan.sources,
         facts.archive if fills else None,
         continuous=continuous,
-        written_async=facts.is_async if fills else None,
+        written_async=replace(facts).is_async if fills else None,
     )
     if facts.lasting:
         write_source_names(layout, facts.names)
