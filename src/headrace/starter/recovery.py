@@ -116,7 +116,7 @@ def _find_lost(facts: StartFacts) -> tuple[Restorable | None, Sequence[Path]]:
         if not asked:
             asked.append(True)
             plans.update(
-                {number: PlannedBatch.loads(text) for number, text in ledger.planned(run, last - KEPT).items()}
+                {number: PlannedBatch.loads(text) for number, text in ledger.read_plans(run, last - KEPT).items()}
             )
         return plans.get(batch)
 

@@ -189,7 +189,7 @@ class FilesReset(contract.SinkReset):
         """Return the directory of the files. Raises SinkError where it cannot be renamed."""
         return aside.local_directory(self.find(session).path)
 
-    def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
+    def judge_keeping(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "Spark's log of its files would take the new batches for those that are written, and skip them"
         return contract.KeptResult(possible=False, why=why)
 
