@@ -28,13 +28,7 @@ from headrace.generations.register import layout_of, read_register, register_que
 from headrace.history import History
 from headrace.model import Project
 from headrace.runner.batch_records import Notes
-from headrace.starter.rename import (
-    apply_renames,
-    enter_name,
-    nothing_kept,
-    rename_table,
-    waiting_renames,
-)
+from headrace.starter.rename import apply_renames, enter_name, rename_table, report_unknown_former, waiting_renames
 from tests.registered import layout_in
 from tests.runner.projects import rows, write_project
 
@@ -229,7 +223,7 @@ def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
 def test_a_name_that_has_never_run_is_no_fault(tmp_path: Path) -> None:
     project = called(tmp_path / "p", "new", "old")
     assert list(waiting_renames(project, project.queries["new"])) == []
-    (said,) = nothing_kept(project, project.queries["new"], read_register(project.storage))
+    (said,) = report_unknown_former(project, project.queries["new"], read_register(project.storage))
     assert "renamed from 'old', and nothing is kept here by that name" in said.what
 
 

@@ -18,10 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.archive import Archive, damaged_line, lines_of
-from headrace.checkpoint.directory import (
-    Checkpoint,
-    OffsetEntry,
-)
+from headrace.checkpoint.directory import Checkpoint, OffsetEntry
 from headrace.errors import CheckpointError, Where
 from headrace.storage import json_lines, json_record
 from headrace.storage.durable import replace_file

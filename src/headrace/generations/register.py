@@ -18,14 +18,7 @@ from typing import Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, CheckpointError, Finding, PlatformError, Where
-from headrace.generations.log import (
-    QUERIES,
-    QUERY_FILE,
-    QueryLayout,
-    lost_directory,
-    newest_of,
-    unclear_storage,
-)
+from headrace.generations.log import QUERIES, QUERY_FILE, QueryLayout, lost_directory, newest_of, unclear_storage
 from headrace.model import Project, Query
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import create_file, names_in

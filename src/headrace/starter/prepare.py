@@ -9,36 +9,26 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint.directory import Part
 from headrace.checkpoint.sources import planned_prefix, source_of
 from headrace.checks.analysed import check_analysed
-from headrace.checks.triggers import check_live_sources, check_refreshed_tables
+from headrace.checks.triggers import check_cores, check_live_sources, check_refreshed_tables
 from headrace.contract import SourceBatch, SourcePrefix
 from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, SourceError, Where
 from headrace.frames.change_frames import build_result
+from headrace.frames.plan_builder import register_written
 from headrace.frames.tables import Tables
 from headrace.generations.blame import named, with_command
 from headrace.generations.facts import StartFacts, require_usable
 from headrace.generations.manifest import QueryRevision
 from headrace.model import NamedSource, Project, Query
 from headrace.planner.forming import DeclaredCode
+from headrace.spark.jvm.session_conf import ONE_AT_A_TIME
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.counting import Counting
 from headrace.starter.counters import Counters
 from headrace.starter.judge import current_revision, fingerprint, reader, require_same_meaning
-from headrace.starter.recovery import require_in_place
+from headrace.starter.recovery import require_in_place, rewrite_paths
 from headrace.starter.rename import list_source_renames, require_same_sink
 from headrace.starter.request import Request
 from headrace.starter.state_store import compare_state_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-from typing import TYPE_CHECKING
-
-from headrace.checks.triggers import check_cores
-from headrace.frames.plan_builder import register_written
-from headrace.spark.jvm.session_conf import (
-    ONE_AT_A_TIME,
-)
-from headrace.starter.recovery import rewrite_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -28,11 +28,7 @@ from headrace.checkpoint.sources import ReadFiles, source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.generations.facts import StartFacts
-from headrace.generations.log import (
-    QueryLayout,
-    cut_offs,
-    replace_live,
-)
+from headrace.generations.log import QueryLayout, cut_offs, replace_live
 from headrace.model import Query
 from headrace.storage.durable import files_below, link, replace_file
 from headrace.storage.private import writing_to
@@ -111,7 +107,7 @@ def _find_lost(facts: StartFacts) -> tuple[Restorable | None, Sequence[Path]]:
         return None, ()
     run, plans, asked = facts.run, dict[int, PlannedBatch](), list[bool]()
 
-    def kept(batch: int) -> PlannedBatch | None:
+    def plan_of(batch: int) -> PlannedBatch | None:
         # Asked once, and only for a checkpoint that has lost something.
         if not asked:
             asked.append(True)
@@ -121,7 +117,7 @@ def _find_lost(facts: StartFacts) -> tuple[Restorable | None, Sequence[Path]]:
         return plans.get(batch)
 
     empty, partitions = run.empty_batches, facts.partitions
-    return restorable(checkpoint, last, kept, empty=empty, partitions=partitions, roots=run.roots), run.roots
+    return restorable(checkpoint, last, plan_of, empty=empty, partitions=partitions, roots=run.roots), run.roots
 
 
 @dataclass(frozen=True, kw_only=True)

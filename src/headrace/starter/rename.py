@@ -40,9 +40,7 @@ from typing import Any
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Sink, SinkLocation
 from headrace.errors import Where
-from headrace.generations.log import (
-    QueryLayout,
-)
+from headrace.generations.log import QueryLayout
 from headrace.generations.register import layout_of
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
@@ -61,7 +59,7 @@ def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = Fa
     _require_one_meaning(project, query, facts.register)
     if not rebuilds and table_before(project, query, facts.layout) is not None:
         _require_same(facts, spark)
-    return (*nothing_kept(project, query, facts.register), *rename_table(facts, lambda: spark))
+    return (*report_unknown_former(project, query, facts.register), *rename_table(facts, lambda: spark))
 
 
 def _require_same(facts: StartFacts, spark: SparkSession) -> None:
@@ -138,7 +136,7 @@ def _waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
         yield _renaming(f"{fault}archive, quarantine and history{ledger}, continue", query.where)
 
 
-def nothing_kept(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
+def report_unknown_former(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
     """That a query that is said to be renamed begins with its sources, since no former name is known."""
     entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
     if query.renamed_from and (entry is None or not has_run(layout_of_entry(project.storage, query.name, entry))):

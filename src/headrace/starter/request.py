@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import Boundary
 from headrace.errors import Finding
 from headrace.model import Project, Query, Trigger
+from headrace.starter.sink_work import ignore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +55,6 @@ class Attempt:
 Reached = Callable[[Boundary, int], None]
 
 
-def _ignore(step: str) -> None:
-    """Ignore a step."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What is to be started, and how.
@@ -79,7 +76,7 @@ class Request:
     reached: Reached | None = None
     versions: Mapping[str, int] | None = None
     report: Callable[[Finding], None] | None = None
-    preparing: Callable[[str], None] = _ignore
+    preparing: Callable[[str], None] = ignore
     attempt: Attempt = field(default_factory=Attempt)
     restoring: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)

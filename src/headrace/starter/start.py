@@ -18,12 +18,7 @@ from headrace.checkpoint.sources import READ_FILES, SourceIds
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_own_session
 from headrace.contract import SinkContext, Writer
-from headrace.errors import (
-    CheckFailed,
-    CheckpointBehind,
-    CheckpointError,
-    Finding,
-)
+from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding
 from headrace.generations import driver_lock
 from headrace.generations.blame import named
 from headrace.generations.facts import StartFacts, create_directories, write_source_names
@@ -40,10 +35,7 @@ from headrace.spark.jvm.session_conf import (
 )
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.stream.event_times import observe_event_times, observe_source_times
-from headrace.starter.prepare import (
-    PreparedQuery,
-    prepare,
-)
+from headrace.starter.prepare import PreparedQuery, prepare
 from headrace.starter.recovery import recovery_findings, restore_lost_batch
 from headrace.starter.rename import apply_renames, enter_name, enter_sink
 from headrace.starter.request import Request
