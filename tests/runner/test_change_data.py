@@ -124,7 +124,7 @@ def test_a_change_without_sequence_is_a_bad_row(tmp_path: Path, spark: SparkSess
     assert verdict(root, spark) == "equal"
 
 
-@pytest.mark.capability("CDC-01")
+@pytest.mark.capability("CDC-10")
 def test_several_columns_are_one_sequence(tmp_path: Path, spark: SparkSession) -> None:
     changes: list[Change] = [(1, "B", "Paris", "U", 1), (1, "A", "Rome", "U", 9), (1, "B", "Oslo", "U", 2)]
     text = SOURCE.replace("sequence_by: version", "sequence_by: 'struct(name, version)'")

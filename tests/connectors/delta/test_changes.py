@@ -118,7 +118,7 @@ def apply_through_faults(life: DeltaLife, batches: Sequence[list[Change]], chanc
             left = [*cut(chance.sample(taken, len(taken)), [chance.randrange(9)]), *left]
 
 
-@pytest.mark.capability("CDC-01")
+@pytest.mark.capability("CDC-09")
 @pytest.mark.parametrize("seed", rounds(range(8)))
 @pytest.mark.parametrize("database", ["postgres"])
 def test_any_order_cut_crash_and_rewind_gives_the_table_of_postgres(
@@ -198,7 +198,7 @@ def test_values_that_earlier_changes_have_sent_stay_and_a_change_without_a_key_e
 PROJECT = SOURCE.replace("sqlite: {path: out.db, table: customers}", "delta: {path: lake}")
 
 
-@pytest.mark.capability("CDC-04")
+@pytest.mark.capability("CDC-09")
 def test_a_copy_in_delta_is_verified_rewound_and_rebuilt(spark: Any, tmp_path: Path) -> None:
     root = project(tmp_path / "shop", BATCHES, text=PROJECT)
 

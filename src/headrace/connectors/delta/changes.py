@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors.delta.batches import DeltaStore, find_refused_values
 from headrace.connectors.delta.ledger import Progress, own_mark
-from headrace.connectors.delta.table import at_path
+from headrace.connectors.delta.table import at_path, forget
 from headrace.connectors.exactly_once import Admission
 from headrace.connectors.exactly_once.changes import WHOLE_ROWS_FIX, lacking_value, lost_deletes
 from headrace.connectors.spark_catalog import quote
@@ -59,6 +59,12 @@ class DeltaChangeStore(DeltaStore):
     options: ChangeOptions
     _is_first: bool = field(default=True, init=False)
     _counts: ChangeCounts | None = field(default=None, init=False, repr=False)
+
+    def begin(self, frame: DataFrame, batch: int) -> None:
+        super().begin(frame, batch)
+        if self._is_first:
+            # A rebuild may have put another table in its place since this JVM has read its log.
+            forget(frame.sparkSession, self._deletes_location)
 
     def compute(self, frame: DataFrame, batch: int) -> DataFrame:
         from pyspark.sql import functions as F
