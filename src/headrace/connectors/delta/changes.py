@@ -92,15 +92,16 @@ class DeltaChangeStore(DeltaStore):
         operation, order, keys = F.col(_OPERATION), F.col(_ORDER), [F.col(f"`{name}`") for name in names]
         is_row = operation.isin("upsert", "delete")
         has_no_key = F.greatest(F.lit(False), *[key.isNull() for key in keys])
-        numbers = map(F.count_if, (order.isNotNull(), operation == "truncate", is_row & has_no_key, F.size(_LACKS) > 0))
-        given, truncates, without_key, lacking = frame.agg(*numbers).collect()[0]
+        signs = (operation == "truncate", operation == "delete", is_row & has_no_key, F.size(_LACKS) > 0)
+        counts = frame.agg(F.count(order), *map(F.count_if, signs)).collect()[0]
+        given, truncates, deleted, without_key, lacking = counts
         if without_key:
             fault = f"{without_key} changes have no key ({', '.join(names)})"
             raise self._error_of_batch("HR408", batch, fault, "filter such rows out in the query")
         merge = ChangeMerge(self.options, tuple(name for name in frame.columns[:-3] if name not in names))
         newest = merge.fold(frame.where(is_row))
         deletes = newest.where(F.col(_DELETED) > F.col(_TOP)).select(*keys, F.lit("delete"), _DELETED)
-        deleted = deletes.count()
+        deleted = deletes.count() if deleted else 0
         if self._is_first or deleted or truncates or batch % _PRUNE_EVERY == 0:
             self._remember(
                 frame.where(operation == "truncate").select(*keys, _OPERATION, _ORDER).union(deletes), number
