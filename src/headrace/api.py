@@ -107,6 +107,7 @@ def run(
     verify_every: float | None = None,
     verify_parts: int = 1,
     watch: bool = False,
+    board: Board | None = None,
 ) -> results.RunResult:
     """Run queries until they end or are asked to stop.
 
@@ -122,6 +123,7 @@ def run(
         verify_every: Verify the queries that have made batches, each time after so many seconds.
         verify_parts: Verify one of so many parts of the keys each time, in turn.
         watch: Whether each save of the project's files is deployed to this run.
+        board: What shows other threads how the queries stand.
 
     Returns:
         How each query ended.
@@ -137,7 +139,7 @@ def run(
     from headrace.runner.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
-    board = Board()
+    board = board or Board()
     if verify_every is not None:
         reporter = _with_verdicts(project, board, reporter, verify_every, verify_parts)
 
@@ -201,7 +203,7 @@ def plan(
         HeadraceError: `save` cannot be written.
         PlatformError: Spark cannot be started.
     """
-    from headrace.generations.identity import register_project
+    from headrace.generations.register import register_project
     from headrace.planner.saved import save as save_plan
     from headrace.starter.plan import plan as plan_project
 
@@ -531,7 +533,7 @@ def _record_and_publish(project: Project, verdict: results.Verdict) -> results.V
     """Record a verdict, and publish it to hooks and installed observers; add a finding for each that did not get it."""
     from headrace.export.hooks import Hooks
     from headrace.export.observers import Observers
-    from headrace.generations.layout import history_file
+    from headrace.generations.log import history_file
     from headrace.history import History
 
     if project.local_storage.is_dir():
@@ -694,7 +696,7 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
         CheckFailed: An argument has a wrong form.
         CheckpointError: The history is damaged or of a newer version.
     """
-    from headrace.generations.layout import history_file
+    from headrace.generations.log import history_file
     from headrace.history import History
 
     file = history_file(project.local_storage)

@@ -19,7 +19,7 @@ from headrace.cli.options import PathOrUrl, absolute_path
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 
 pytestmark = pytest.mark.plain
@@ -48,11 +48,11 @@ OPTIONS = {
         "--target",
         "--json",
     ],
-    "deploy": ["--dry-run", "--accept-forward", "--project", "-C", "--target", "--json"],
+    "deploy": ["--dry-run", "--accept-forward", "--restart", "--project", "-C", "--target", "--json"],
     "stop": ["[QUERY]", "--now", "--project", "-C", "--target", "--json"],
     **{name: ["QUERY", "--project", "-C", "--target", "--json"] for name in ("pause", "resume", "restart")},
     "service": ["--out", "--user", "--stop-timeout", "--monitoring", "--project", "-C", "--target", "--json"],
-    "ui": ["--port", "--address", "--name", "--certificate", "--key", "--project", "-C", "--target", "--json"],
+    "ui": ["DIR", "--port", "--address", "--name", "--certificate", "--key", "--project", "-C", "--target", "--json"],
     "status": ["--watch", "--follow", "--project", "-C", "--target", "--json"],
     "verify": ["QUERY", "--key", "--since", "--part", "--repair", "--undo", "--yes", "--dry-run", "-C", "--json"],
     "late": ["QUERY", "--since", "--limit", "--count", "--export", "--replay", "--project", "-C", "--target", "--json"],

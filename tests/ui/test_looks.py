@@ -15,9 +15,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import headrace as hr
-from headrace.generations.form import QueryForm
-from headrace.generations.layout import history_file
-from headrace.generations.manifest import note_version, revision
+from headrace.generations.log import history_file
+from headrace.generations.manifest import QueryForm, note_version, revision
 from headrace.history import History
 from headrace.model import Project
 from headrace.ui.app import application
@@ -293,7 +292,7 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
     monkeypatch.setenv("HEADRACE_UI_TOKEN", TOKEN)
     (tmp_path / "fake.py").write_text(FAKE)
     verifying = Verifying(project, [sys.executable, str(tmp_path / "fake.py")])
-    asked = client(project, verifying=verifying)
+    asked = client(project, verifying=lambda _: verifying)
     asked.headers.update(BEARER)
     for said, state in (('{"verdict": "equal"}', "ended"), ("headrace HR123: it is broken", "failed")):
         (tmp_path / "fake.go").unlink(missing_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -18,7 +19,7 @@ from headrace.cli.view.lines import FINISHING, STOPPING, RunView
 from headrace.cli.view.tables import Row, live_table
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.history.lag import lag
 from headrace.model import Project
 
@@ -67,6 +68,9 @@ class _OnTerminal(RunView):
 
     def note(self, finding: Finding) -> None:
         self._console.print(Text(str(finding)))
+
+    def step(self, what: str) -> None:
+        self._say(what)
 
     def _say(self, what: str) -> None:
         if not self._stopping:
@@ -148,6 +152,14 @@ class Bars(_OnTerminal):
     def leave(self) -> None:
         super().leave()
         self._progress.stop()
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
 
     def preparing(self, what: str, query: str | None) -> None:
         super().preparing(what, query)
