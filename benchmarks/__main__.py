@@ -22,6 +22,7 @@ NAMES = (
     "rewind",
     "change_data",
     "operate",
+    "deploys",
     "lifetime",
     "scale",
     "kafka_sink",
