@@ -82,7 +82,7 @@ window.fetch = (...given) => { window.asked += 1; return ask(...given); };
 
 def _open_page(events: int) -> list[Figure]:
     """A page that is open for an hour, whose seconds are shorter: a batch and an event each."""
-    from headrace.generations.layout import history_file
+    from headrace.generations.log import history_file
     from headrace.history import History
     from headrace.ui import live
     from headrace.ui.server import ServedAddress, serve_in_background

@@ -98,7 +98,7 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
         REFERENCE / "python-api.md": {"names": name_list, "values": value_list, "errors": error_tree},
     }
     for kind in KINDS:
-        for name in registry.known(kind):
+        for name in registry.list_names(kind):
             found[connector_page(kind, name)] = {"options": lambda kind=kind, name=name: connector_part(kind, name)}  # type: ignore[misc]
     return found
 
@@ -242,7 +242,7 @@ def fact_list(facts: type[Any]) -> str:
 def connector_list(kind: registry.ConnectorKind) -> str:
     """A link to the page of each connector, with its first sentence."""
     lines = []
-    for name in registry.known(kind):
+    for name in registry.list_names(kind):
         page = connector_page(kind, name)
         first = (sys.modules[registry.connector(kind, name).__module__].__doc__ or "").strip()
         lines.append(f"- [{name}]({page.relative_to(REFERENCE)}): {first[0].lower()}{first[1:]}")

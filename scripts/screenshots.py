@@ -29,7 +29,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import headrace as hr
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.observer import QueryState
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Project
 from headrace.ui.server import ServedAddress, serve_in_background

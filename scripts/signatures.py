@@ -44,7 +44,7 @@ def _class(kind: registry.ConnectorKind) -> Iterator[str]:
     made = f"Declared{kind.capitalize()}"
     yield f"class {kind.capitalize()}s:"
     yield f'    """`hr.{kind}`: a method for each {kind} of this distribution."""\n'
-    for name in registry.known(kind):
+    for name in registry.list_names(kind):
         if registry.connector(kind, name).__module__.startswith("headrace."):
             yield from _method(kind, name, made)
     yield "    # Those of other distributions, whose options are known at run time only."

@@ -6,9 +6,8 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.generations.layout import QueryLayout, layout_named, newest_of
-from headrace.generations.log import Directory, begin
-from headrace.generations.register import Entry, Register, append, enter_directory, read_register
+from headrace.generations.log import Directory, QueryLayout, begin, newest_of
+from headrace.generations.register import Entry, Register, append, enter_directory, layout_named, read_register
 
 
 def layout_in(storage: Path, query: str, generation: int = 1) -> QueryLayout:

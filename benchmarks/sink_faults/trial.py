@@ -25,7 +25,7 @@ from benchmarks.sink_faults import query
 from benchmarks.sink_faults.cluster import cluster
 from benchmarks.sink_faults.query import AT_LEAST, EXACTLY, NONE, ROWS, Scene, sink_of
 from benchmarks.sink_faults.settings import SETTINGS, SPECULATION
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part
 
 BATCHES, FILES, PATIENCE = 2, 2, 240.0
 

@@ -201,7 +201,7 @@ def plan(
         HeadraceError: `save` cannot be written.
         PlatformError: Spark cannot be started.
     """
-    from headrace.generations.identity import register_project
+    from headrace.generations.register import register_project
     from headrace.planner.saved import save as save_plan
     from headrace.starter.plan import plan as plan_project
 
@@ -531,7 +531,7 @@ def _record_and_publish(project: Project, verdict: results.Verdict) -> results.V
     """Record a verdict, and publish it to hooks and installed observers; add a finding for each that did not get it."""
     from headrace.export.hooks import Hooks
     from headrace.export.observers import Observers
-    from headrace.generations.layout import history_file
+    from headrace.generations.log import history_file
     from headrace.history import History
 
     if project.local_storage.is_dir():
@@ -694,7 +694,7 @@ def events(project: Project, *, query: str | None = None, limit: int = 100) -> l
         CheckFailed: An argument has a wrong form.
         CheckpointError: The history is damaged or of a newer version.
     """
-    from headrace.generations.layout import history_file
+    from headrace.generations.log import history_file
     from headrace.history import History
 
     file = history_file(project.local_storage)

@@ -23,7 +23,7 @@ def _entries(kind: Kind) -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=f"headrace.{kind}s")}
 
 
-def known(kind: Kind) -> tuple[str, ...]:
+def list_names(kind: Kind) -> tuple[str, ...]:
     """Return the names of what is installed of a kind."""
     return tuple(sorted(_entries(kind)))
 
@@ -59,7 +59,7 @@ def _package(entry: EntryPoint) -> str:
 
 def _connectors() -> Iterator[type[Any]]:
     for kind in ("source", "sink"):
-        for name in known(kind):
+        for name in list_names(kind):
             with suppress(PlatformError):
                 yield connector(kind, name)
 

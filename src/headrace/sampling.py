@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.arguments import judge_arguments
-from headrace.checkpoint.prefix import SourcePrefix
+from headrace.checkpoint.sources import SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.frames.project_session import session as project_session
 from headrace.loader import load

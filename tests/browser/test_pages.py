@@ -27,7 +27,7 @@ from headrace.api import load, run
 from headrace.contract import Lag
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.ui.guard import LINK
 from headrace.ui.server import ServedAddress, serve_in_background

@@ -16,7 +16,7 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.errors import HeadraceError
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.model import Project
 from tests.changes.test_rewind import AFTER, Driver, made, state
 from tests.registered import layout_in

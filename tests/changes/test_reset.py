@@ -25,7 +25,7 @@ from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError, LeaseLost
 from headrace.generations import driver_lock
 from headrace.generations.changes import Choice
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.model import Project
 from headrace.storage.private import unwritable

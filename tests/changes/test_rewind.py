@@ -37,9 +37,9 @@ from headrace.connectors.sql.takeover import TableRename
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import Correction, OutputMode, Snapshot
 from headrace.errors import HeadraceError
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
-from headrace.generations.layout import unused_layouts_of
+from headrace.generations.log import unused_layouts_of
 from headrace.model import Project
 from headrace.storage import json_lines
 from tests.changes.test_reset import Killed, held, killed_at, running

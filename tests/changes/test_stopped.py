@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.cli.entry import main
-from headrace.generations import lease
-from headrace.generations.layout import log_of
+from headrace.generations import driver_lock
+from headrace.generations.log import log_of
 from headrace.model import Project
 from services import HdfsServer, S3Server
 from tests.changes.test_rewind import made, state
@@ -28,7 +28,7 @@ COMMAND = """
 import os, signal, sys
 from headrace.cli.entry import main
 from headrace.connectors.sql.sink_table import SinkTable
-from headrace.generations import lease
+from headrace.generations import driver_lock
 from headrace.storage.hdfs import Hdfs
 from headrace.storage.s3 import S3
 
@@ -41,7 +41,7 @@ def stops(owner, name, at):
     setattr(owner, name, acts)
 
 seconds, where, at, *command = sys.argv[1:]
-lease.LEASE_SECONDS, lease.RENEW_SECONDS = float(seconds), 0.5
+driver_lock.LEASE_SECONDS, driver_lock.RENEW_SECONDS = float(seconds), 0.5
 for owner in (SinkTable,) if where == "_lock_ledger" else (S3, Hdfs):
     stops(owner, where, int(at))
 sys.exit(main(command))
@@ -91,7 +91,7 @@ def test_a_command_that_was_stopped_for_longer_than_its_lease_fails_and_changes_
     others: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lease, "LEASE_SECONDS", LEASE_SECONDS)
+    monkeypatch.setattr(driver_lock, "LEASE_SECONDS", LEASE_SECONDS)
     before, command = COMMANDS[stopped]
 
     def run(line: str) -> bool:

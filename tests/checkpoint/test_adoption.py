@@ -14,6 +14,7 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.handover import copy_checkpoint, unfit
+from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.state_schema import schema_differences, state_schema
 from headrace.errors import CheckpointError
 from tests.changes.former_jobs import digests, unchanged
@@ -62,7 +63,7 @@ def test_state_and_checksums_are_copied_as_they_are(old: Checkpoint, tmp_path: P
         name for name in before if name.startswith("state") and after[name].split()[:2] != before[name].split()[:2]
     ] == []
     assert [name for name in after if name.startswith("offsets/.")] == [], "no checksum of the former text"
-    assert list(Checkpoint(tmp_path / "copy").problems()) == []
+    assert list(list_problems(Checkpoint(tmp_path / "copy"))) == []
     (tmp_path / "copy" / "state" / "0" / "0" / "new").touch()
 
 

@@ -11,8 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, chain_digest, planned_batch
-from headrace.checkpoint.identity import differences
-from headrace.checkpoint.sources import log_entries
+from headrace.checkpoint.identity import differences, log_entries
 from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checkpoint import read_files
-from headrace.checkpoint.read_files import ReadFile, ReadFiles
+from headrace.checkpoint import sources
+from headrace.checkpoint.sources import ReadFile, ReadFiles
 from headrace.errors import CheckpointError
 from tests.storage.stores import memory_store
 
@@ -21,7 +21,7 @@ def lines(home: Path) -> list[int]:
 
 
 def test_the_newest_line_of_a_file_counts_in_whichever_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_files, "_PART_LINES", 2)
+    monkeypatch.setattr(sources, "_PART_LINES", 2)
     record = ReadFiles(tmp_path)
     assert record.read() == {}
     record.keep({"/in/a": OLD, "/in/b": OLD})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Checkpoint, PlannedBatch, planned_batch
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.checkpoint.restore import restorable, restore
 
 from .test_damage import unpacked

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.checkpoint.logs import checksum_of, remove_file, replace_file
+from headrace.checkpoint.directory import checksum_of, remove_file, replace_file
 
 pytestmark = pytest.mark.plain
 

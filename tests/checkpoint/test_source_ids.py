@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
-from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint.sources import SourceIds, SourceNames
 from headrace.errors import CheckpointError
 from tests.connectors.sql.databases import checkpoint_of
 

@@ -127,7 +127,7 @@ def test_an_identity_is_plain_data_without_secrets(sink: Sink) -> None:
 
 
 def test_every_durable_sink_but_the_users_own_functions_has_an_identity() -> None:
-    kinds = {name for name in registry.known("sink") if registry.connector("sink", name).identity is Sink.identity}
+    kinds = {name for name in registry.list_names("sink") if registry.connector("sink", name).identity is Sink.identity}
     assert kinds == {"console", "memory", "foreach", "foreach_batch"}
 
 

@@ -19,7 +19,7 @@ from headrace.cli.options import PathOrUrl, absolute_path
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import write_project
 from headrace.errors import Finding, ProjectError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 
 pytestmark = pytest.mark.plain

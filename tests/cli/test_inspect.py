@@ -14,7 +14,7 @@ from headrace.checkpoint import Archive, Checkpoint, OffsetEntry
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord
 from headrace.contract.batch_record import SourceProgress
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from tests.registered import layout_in
 from tests.runner.projects import write_project

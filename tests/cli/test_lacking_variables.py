@@ -94,7 +94,7 @@ def test_what_asks_a_system_says_which_variable_it_needs(project: Path) -> None:
     with pytest.raises(ProjectError) as lacking:
         sink.read_back(None, None)  # type: ignore[arg-type]
     assert variables(lacking) == {"DATABASE_URL"}
-    assert (sink.reset.droppable, sink.reset.kept("update").possible) == (True, True)
+    assert (sink.reset.droppable, sink.reset.judge_keeping("update").possible) == (True, True)
     assert sink.swap is not None
     for place in (sink, sink.swap.beside):
         with pytest.raises(ProjectError) as lacking:
@@ -123,7 +123,7 @@ def test_a_fault_of_another_kind_is_reported(project: Path, capsys: pytest.Captu
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("kind", sorted(registry.known("sink")))
+@pytest.mark.parametrize("kind", sorted(registry.list_names("sink")))
 def test_each_sink_can_lack_the_values_of_its_texts(kind: str, tmp_path: Path) -> None:
     given = dict.fromkeys(registry.required_options(registry.connector("sink", kind)), "${LACKING}")
     (tmp_path / "headrace.yml").write_text(

@@ -25,7 +25,7 @@ from headrace.cli.entry import main
 from headrace.cluster import connection, control, daemons
 from headrace.cluster.daemons import Cluster, Daemon, executors_of, last_message
 from headrace.errors import CheckpointError, PlatformError
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.spark.jvm.session_conf import WAITING_TIME
 from tests.runner.projects import write_project
 from tests.waiting import until

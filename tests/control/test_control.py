@@ -26,7 +26,7 @@ from headrace.control.board import Board, Order, OrderAnswer, Orders
 from headrace.control.client import NotRunning, RunningApplications, applications, find_running
 from headrace.control.server import LONGEST_PATH, ControlServer, control_directory, sockets
 from headrace.errors import Finding
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.runner.stop import StopRequest
 from headrace.runner.supervise import controlled
 from tests.registered import layout_in

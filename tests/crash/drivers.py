@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part
 from headrace.contract import Boundary
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 from tests.registered import layout_in
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from headrace.api import load, run
     from headrace.errors import HeadraceError
-    from headrace.generations.layout import newest_of
+    from headrace.generations.log import newest_of
 
     try:
         project = load(options.project)

@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.cli.entry import main
 from headrace.cluster import control
 from headrace.cluster.daemons import HOME_VARIABLE, Daemon
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.spark.jvm.gateway import kill_all
 from tests.waiting import PATIENCE_SECONDS, until
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, verify_each
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.cluster import control
 from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.iceberg import tables as iceberg_tables

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, verify_each
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from tests.conftest import CONNECTORS, Sessions
 from tests.connectors.sql.databases import Database
 from tests.crash.driver_link import DriverLink, worker_of

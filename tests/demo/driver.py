@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.contract.observer import QueryState
 from headrace.demo.starter import LANDING, QUERY
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 
 

@@ -41,7 +41,7 @@ def test_every_command_has_a_heading() -> None:
 
 @pytest.mark.parametrize("kind", reference.KINDS)
 def test_every_connector_has_a_page_and_every_page_a_connector(kind: registry.ConnectorKind) -> None:
-    pages = {reference.connector_page(kind, name) for name in registry.known(kind)}
+    pages = {reference.connector_page(kind, name) for name in registry.list_names(kind)}
     assert pages == set((reference.REFERENCE / f"{kind}s").glob("*.md"))
 
 

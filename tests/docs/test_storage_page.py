@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from tests.docs.blocks import ROOT
 from tests.runner.projects import write_project
 

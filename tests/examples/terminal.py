@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import headrace as hr
 from headrace.cli.run import run as run_command
 from headrace.cli.verify import verify as verify_command
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.runner.stop import StopRequest
 from tests.registered import layout_in
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headrace.cli import main
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from services.process import free_port
 from tests.export.prometheus import RATE_INTERVAL, Prometheus, required, watching

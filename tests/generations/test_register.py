@@ -12,12 +12,20 @@ import pytest
 
 import headrace as hr
 from headrace.errors import CheckpointError, HeadraceError, PlatformError
-from headrace.generations import identity, register
-from headrace.generations.identity import context_facts, enter_name, register_project, register_query
+from headrace.generations import register
+from headrace.generations.facts import context_facts
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
-from headrace.generations.layout import layout_of
-from headrace.generations.log import begin
-from headrace.generations.register import FOLDER, QUERIES, QUERY_FILE, Register, read_register, rebuild_register
+from headrace.generations.log import QUERIES, QUERY_FILE, begin
+from headrace.generations.register import (
+    FOLDER,
+    Register,
+    enter_name,
+    layout_of,
+    read_register,
+    rebuild_register,
+    register_project,
+    register_query,
+)
 from headrace.model import Project
 from headrace.storage.durable import create_file
 from tests.runner.projects import write_project
@@ -123,11 +131,11 @@ def test_a_writer_that_finds_its_number_taken_reads_again_what_stands_now(
     def late(storage: Path, record: Register) -> bool:
         if not overtaken:
             overtaken.append("once")
-            monkeypatch.setattr(identity, "append", append)
+            monkeypatch.setattr(register, "append", append)
             register_query(other, other.queries["means"])
         return append(storage, record)
 
-    monkeypatch.setattr(identity, "append", late)
+    monkeypatch.setattr(register, "append", late)
     register_query(project, project.queries["sums"])
     found = read_register(project.storage)
     assert found is not None

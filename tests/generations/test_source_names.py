@@ -11,10 +11,9 @@ from typing import Any, cast
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
-from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint.sources import SourceIds, SourceNames
 from headrace.errors import NOWHERE, CheckpointError
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.generations.source_names import list_source_renames, read_source_names, write_source_names
 from headrace.model import Project, Query
 from tests.registered import layout_in

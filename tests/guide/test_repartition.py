@@ -14,7 +14,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import HeadraceError
-from headrace.generations.layout import QueryLayout, history_file
+from headrace.generations.log import QueryLayout, history_file
 from headrace.history import History
 from headrace.runner import query_run
 from headrace.spark.jvm.settings import default_partitions

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.api import load, status
 from headrace.contract import BatchRecord, Lag, SourceProgress
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags, lag, lags
 from headrace.model import Project

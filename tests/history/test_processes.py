@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headrace.contract.observer import QueryState, State
-from headrace.generations import processes
+from headrace.generations import driver_lock
 from headrace.history import History
 from headrace.history.pages import runs_of
 
@@ -120,7 +120,7 @@ def test_a_run_on_another_machine_is_judged_by_its_silence(
     assert state(path) == expected
 
 
-HERE = [processes._from_proc] * Path("/proc/self/stat").exists() + [processes._from_ps] * bool(shutil.which("ps"))
+HERE = [driver_lock._from_proc] * Path("/proc/self/stat").exists() + [driver_lock._from_ps] * bool(shutil.which("ps"))
 
 
 @pytest.mark.parametrize("mark", HERE, ids=lambda mark: mark.__name__)
@@ -137,4 +137,4 @@ def test_a_process_has_a_lasting_mark_until_it_ends(
 
 def test_two_processes_have_different_marks(driver: subprocess.Popen[str]) -> None:
     if Path("/proc/self/stat").exists():
-        assert processes.birth(os.getpid()) != processes.birth(driver.pid)
+        assert driver_lock.birth(os.getpid()) != driver_lock.birth(driver.pid)

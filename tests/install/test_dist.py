@@ -27,7 +27,7 @@ from scripts.reference import KINDS, connector_page
 from tests.conftest import ROOT
 from tests.waiting import eventually
 
-CONNECTORS = [(kind, name) for kind in KINDS for name in registry.known(kind)]
+CONNECTORS = [(kind, name) for kind in KINDS for name in registry.list_names(kind)]
 # Of the example that is a distribution of its own, where a developer has installed it.
 OWN = [(kind, name) for kind, name in CONNECTORS if connector_page(kind, name).exists()]
 

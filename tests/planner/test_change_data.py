@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.loader import load
 from headrace.planner.change_data import EDITS, change_facts, compare_changes
 from tests.docs.blocks import ROOT

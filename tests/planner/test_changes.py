@@ -14,7 +14,7 @@ import headrace as hr
 from headrace import model
 from headrace.checkpoint.sources import SourceNames
 from headrace.frames.plan_builder import build, registered_tables
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.forming import form_of

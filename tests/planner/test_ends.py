@@ -15,7 +15,7 @@ from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.rate.micro_batch import RateMicroBatch
 from headrace.connectors.rate.source import Rate
 from headrace.connectors.socket.source import Socket
-from headrace.generations.form import OperatorForm, QueryForm
+from headrace.generations.manifest import OperatorForm, QueryForm
 from headrace.model import NamedSource
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.generations.form import OperatorForm, QueryForm
-from headrace.generations.manifest import QueryRevision, note_version
+from headrace.generations.manifest import OperatorForm, QueryForm, QueryRevision, note_version
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import locate, place_of_code
 from headrace.planner.verdict import Judgement, judge, list_refusals

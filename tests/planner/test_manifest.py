@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.generations.form import FORMAT, OperatorForm, QueryForm
-from headrace.generations.layout import QueryLayout
-from headrace.generations.manifest import QueryRevision, enter, forms, revision
+from headrace.generations.log import QueryLayout
+from headrace.generations.manifest import FORMAT, OperatorForm, QueryForm, QueryRevision, enter, forms, revision
 from headrace.model import Query
 from headrace.planner.verdict import check_renamed, judge, list_refusals, list_remarks
 from headrace.storage import json_lines

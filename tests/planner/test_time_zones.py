@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.planner.ends import TIME_ZONE, compare_settings
 from headrace.planner.time_zones import is_same_clock
 

@@ -36,7 +36,8 @@ from headrace.connectors.sql.takeover import TableAdoption
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, PlatformError
-from headrace.generations import identity, inspect_checkpoint, layout, lease, log, register
+from headrace.generations import driver_lock, inspect_checkpoint, log, register
+from headrace.generations import facts as facts_of_start
 from headrace.generations.facts import StartFacts
 from headrace.planner import verdict
 from headrace.starter import plan, recovery, rename, start
@@ -274,11 +275,11 @@ def _no_doubt(let: Let) -> None:
 
 
 def _lease_not_looked_at(let: Let) -> None:
-    let(lease, "_require_over", lambda folder, number: None)
+    let(driver_lock, "_require_over", lambda folder, number: None)
 
 
 def _lease_not_renewed(let: Let) -> None:
-    let(lease, "_tell", lambda folder, number: None)
+    let(driver_lock, "_tell", lambda folder, number: None)
 
 
 def _lease_not_created_alone(let: Let) -> None:
@@ -287,7 +288,7 @@ def _lease_not_created_alone(let: Let) -> None:
         replace_file(file, json.dumps(facts))
         return True
 
-    let(lease, "create", put)
+    let(driver_lock, "create", put)
 
 
 def _every_create_is_the_first(let: Let) -> None:
@@ -444,16 +445,16 @@ def _before_images_after_the_rows(let: Let) -> None:
 
 
 def _lease_renewed_too_seldom(let: Let) -> None:
-    let(lease, "RENEW_SECONDS", 1.5 * lease.LEASE_SECONDS)
+    let(driver_lock, "RENEW_SECONDS", 1.5 * driver_lock.LEASE_SECONDS)
 
 
 def _lease_never_ends(let: Let) -> None:
-    let(lease, "LEASE_SECONDS", float("inf"))
+    let(driver_lock, "LEASE_SECONDS", float("inf"))
 
 
 def _lease_of_its_own_clock(let: Let) -> None:
     """A lease is judged by the clock of who asks, and by no file of the store."""
-    modified = lease._time_of
+    modified = driver_lock._time_of
 
     def over(folder: Any, number: int) -> None:
         record, free, alive = (numbered.file_of(folder, number, ending) for ending in (".json", ".free", ".alive"))
@@ -461,34 +462,34 @@ def _lease_of_its_own_clock(let: Let) -> None:
             return
         now = batches.time.time()
         silent = now - max(modified(alive), modified(record))
-        if silent <= lease.LEASE_SECONDS:
-            raise lease.LeaseHeld(None, silent)
+        if silent <= driver_lock.LEASE_SECONDS:
+            raise driver_lock.LeaseHeld(None, silent)
 
-    let(lease, "_require_over", over)
+    let(driver_lock, "_require_over", over)
 
 
 def _lease_removed_at_its_end(let: Let) -> None:
     """A lease that is given back leaves no record, so that its number is given twice."""
-    release = lease.Lease.release
+    release = driver_lock.Lease.release
 
     def removed(self: Any) -> None:
         release(self)
         with suppress(OSError, HeadraceError):
-            lease._remove(self.folder, self._number)
+            driver_lock._remove(self.folder, self._number)
 
-    let(lease.Lease, "release", removed)
+    let(driver_lock.Lease, "release", removed)
 
 
 def _lease_taken_before_its_look(let: Let) -> None:
     """The records of others are removed before one's own is there."""
-    create = lease.create
+    create = driver_lock.create
 
     def late(folder: Any, number: int, facts: Any) -> bool:
         for known in numbered.numbers_in(folder):
-            lease._remove(folder, known)
+            driver_lock._remove(folder, known)
         return create(folder, number, facts)
 
-    let(lease, "create", late)
+    let(driver_lock, "create", late)
 
 
 def _lock_given_back_at_once(let: Let) -> None:
@@ -508,7 +509,7 @@ def _start_takes_no_lock(let: Let) -> None:
     let(
         start,
         "driver_lock",
-        SimpleNamespace(take=lambda project, query: identity.register_query(project, query) and None),
+        SimpleNamespace(take=lambda project, query: register.register_query(project, query) and None),
     )
 
 
@@ -743,7 +744,7 @@ def _restored_without_the_live_one(let: Let) -> None:
 def _register_looks_for_the_new_name_alone(let: Let) -> None:
     known = register.require_known
     let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
-    let(layout, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
+    let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
 
 
 # -------------------------------------------------------------------------------------------- the log and the mark
@@ -808,7 +809,7 @@ def _generation_used_again(let: Let) -> None:
 
 
 def _part_of_a_directory_taken_as_whole(let: Let) -> None:
-    let(layout.QueryLayout, "made_by", property(lambda self: self.checkpoint / "metadata"))
+    let(log.QueryLayout, "made_by", property(lambda self: self.checkpoint / "metadata"))
     let(rewind_copy, "enter_made", lambda *_: None)
 
 
@@ -830,9 +831,8 @@ def _undone_without_the_sink(let: Let) -> None:
 
 def _rename_gives_a_new_id(let: Let) -> None:
     """A query by a new name is a new query, whatever it was called before."""
-    find = layout.find_entry
-    for module in (layout, identity):
-        let(module, "find_entry", lambda storage, register, query, former: find(storage, register, query, ()))
+    find = register.find_entry
+    let(register, "find_entry", lambda storage, register, query, former: find(storage, register, query, ()))
 
 
 def _register_overwritten(let: Let) -> None:
@@ -872,7 +872,7 @@ def _unreadable_record_passed_over(let: Let) -> None:
             return None
 
     numbers_of = numbered.numbers_in
-    for module in (register, identity, layout, plan, rename, verdict):
+    for module in (register, facts_of_start, plan, rename, verdict):
         let(module, "read_register", older)
 
 
@@ -888,8 +888,8 @@ def _lost_register_is_a_first_run(let: Let) -> None:
 
 def _lost_directory_begun_again(let: Let) -> None:
     """The register may come without the directories that it names, as where it alone was copied."""
-    let(identity, "QUERY_FILE", "")
-    made = identity.find_entry
+    let(register, "QUERY_FILE", "")
+    made = register.find_entry
 
     def found(storage: Any, known: Any, query: str, former: Any) -> Any:
         entry = made(storage, known, query, former)
@@ -897,13 +897,13 @@ def _lost_directory_begun_again(let: Let) -> None:
             register.enter_directory(storage, entry, known, query)
         return entry
 
-    let(identity, "find_entry", found)
+    let(register, "find_entry", found)
 
 
 def _application_drawn_again(let: Let) -> None:
     """The application is drawn for each record of the register."""
-    append = identity.append
-    let(identity, "append", lambda storage, known: append(storage, replace(known, application=str(uuid.uuid4()))))
+    append = register.append
+    let(register, "append", lambda storage, known: append(storage, replace(known, application=str(uuid.uuid4()))))
 
 
 def _lost_answer_is_a_record_of_ours(let: Let) -> None:
@@ -916,12 +916,12 @@ def _lost_answer_is_a_record_of_ours(let: Let) -> None:
             return True
 
     let(register, "numbered", SimpleNamespace(**{**vars(numbered), "create": create}))
-    let(lease, "create", create)
+    let(driver_lock, "create", create)
 
 
 def _lease_not_compared_after_its_record(let: Let) -> None:
     """Who has written its record has the lease, though another one has written a later one meanwhile."""
-    numbers, take = lease.numbers_in, lease.take
+    numbers, take = driver_lock.numbers_in, driver_lock.take_lease
 
     def taken(folder: Any, started: str) -> Any:
         known: list[int] = []
@@ -932,26 +932,26 @@ def _lease_not_compared_after_its_record(let: Let) -> None:
                 return [number for number in known if number]
             return [max(known) + 1]
 
-        with patch.object(lease, "numbers_in", once):
+        with patch.object(driver_lock, "numbers_in", once):
             return take(folder, started)
 
-    let(lease, "take", taken)
+    let(driver_lock, "take_lease", taken)
 
 
 def _lease_held_for_ever(let: Let) -> None:
     """Who had the lease once has it, whoever has taken it since."""
-    let(lease.Lease, "is_held", True)
+    let(driver_lock.Lease, "is_held", True)
 
 
 def _lease_of_another_given_back(let: Let) -> None:
     """Who gives its lease back ends the newest one."""
-    end = lease._end
-    let(lease, "_end", lambda folder, number: end(folder, max(numbered.numbers_in(folder), default=number)))
+    end = driver_lock._end
+    let(driver_lock, "_end", lambda folder, number: end(folder, max(numbered.numbers_in(folder), default=number)))
 
 
 def _holder_counts_as_ended(let: Let) -> None:
     """Who has a lease counts as a process of this machine that has ended."""
-    let(lease.Holder, "is_known_dead", True)
+    let(driver_lock.Holder, "is_known_dead", True)
 
 
 def _other_id_accepted(let: Let) -> None:

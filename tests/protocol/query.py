@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.connectors.sql.staging import Content, Stage
 from headrace.contract import Source, SourceFacts
 from headrace.storage.remote import at

@@ -13,7 +13,7 @@ from headrace.changes import pending
 from headrace.changes.rebuild import Rebuild
 from headrace.changes.reset import Reset
 from headrace.changes.rewind import Rewind
-from headrace.generations.identity import register_project
+from headrace.generations.register import register_project
 from headrace.model import Project
 from headrace.storage import store
 from tests.rounds import as_long, rounds

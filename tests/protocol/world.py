@@ -30,12 +30,11 @@ from headrace.connectors.sql import sink as sql_sink
 from headrace.contract import Sink
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames import change_frames
-from headrace.generations import driver_lock, lease, log, manifest
-from headrace.generations.form import QueryForm
-from headrace.generations.identity import register_project, register_query
-from headrace.generations.layout import QueryLayout, layout_of, log_of
-from headrace.generations.lease import LEASE_SECONDS
-from headrace.generations.register import rebuild_register
+from headrace.generations import driver_lock, log, manifest
+from headrace.generations.driver_lock import LEASE_SECONDS
+from headrace.generations.log import QueryLayout, log_of
+from headrace.generations.manifest import QueryForm
+from headrace.generations.register import layout_of, rebuild_register, register_project, register_query
 from headrace.model import AvailableNow, NamedSource, Project, Query, SqlTransform, Target
 from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
@@ -1164,11 +1163,11 @@ class World:
             let(exactly_once, "random", SimpleNamespace(uniform=scheduler.random.uniform))
             let(log, "datetime", SimpleNamespace(now=lambda _: self._now()))
             let(uuid, "uuid4", lambda: uuid.UUID(int=ids.getrandbits(128), version=4))
-            let(lease, "threading", threads)
-            let(lease, "os", SimpleNamespace(getpid=lambda: scheduler.process.pid))
-            let(lease, "birth", lambda pid: None if self._is_dead(pid) else f"born {pid}")
-            let(lease, "_taking", NoLock())
-            let(lease, "_live", set())
+            let(driver_lock, "threading", threads)
+            let(driver_lock, "os", SimpleNamespace(getpid=lambda: scheduler.process.pid))
+            let(driver_lock, "birth", lambda pid: None if self._is_dead(pid) else f"born {pid}")
+            let(driver_lock, "_taking", NoLock())
+            let(driver_lock, "_live", set())
             let(driver_lock, "_guard", NoLock())
             let(starting, "ONE_AT_A_TIME", NoLock())
             let(starting, "share_settings", apply_settings)

@@ -10,8 +10,8 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Archive, Checkpoint
+from headrace.checkpoint.directory import numbered_files
 from headrace.checkpoint.handover import fill_gap, move
-from headrace.checkpoint.logs import numbered_files
 from headrace.errors import CheckpointError
 from tests.registered import layout_in
 from tests.runner.test_continuous import running

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.testing import Crash, evaluate, fuzz, timeline
 

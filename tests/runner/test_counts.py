@@ -19,7 +19,7 @@ from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from headrace.frames import project_session
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.runner import batch_records, query_run, supervision
 from headrace.spark.jvm import session_conf
 from headrace.spark.jvm.session_conf import apply_settings

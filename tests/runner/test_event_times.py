@@ -16,7 +16,7 @@ from headrace.api import load, run, status, verify
 from headrace.cli import main
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.runner import query_run, supervision

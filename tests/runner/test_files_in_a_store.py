@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace as hr
-from headrace.checkpoint.read_files import ReadFiles
+from headrace.checkpoint.sources import ReadFiles
 from headrace.history.lag import lag
 from headrace.storage.durable import files_below
 from headrace.storage.location import place

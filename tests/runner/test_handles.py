@@ -16,8 +16,7 @@ from headrace.api import events, load, start_query, status, verify
 from headrace.cli import main
 from headrace.control.board import Order, Orders
 from headrace.errors import CheckFailed, Finding, HeadraceError, QueryFailed
-from headrace.generations.layout import log_of
-from headrace.generations.log import Directory, append
+from headrace.generations.log import Directory, append, log_of
 from headrace.model.trigger import Restart
 from headrace.runner.supervise import run
 from tests.export.test_hooks import Receiver, receiving

@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.checkpoint.state_files import version_of
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT

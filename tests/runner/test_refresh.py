@@ -18,7 +18,7 @@ from headrace.contract import BatchRecord
 from headrace.control.board import RunResult
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.tables import TableVersions
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import AvailableNow, Duration, Every
 from headrace.runner.stop import StopRequest

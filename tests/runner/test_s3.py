@@ -17,7 +17,7 @@ import pytest
 
 from headrace.api import load, repartition, reset, rewind, verify
 from headrace.checkpoint import Archive
-from headrace.checkpoint.read_files import ReadFiles
+from headrace.checkpoint.sources import ReadFiles
 from headrace.cli.entry import main
 from headrace.runner.supervise import run
 from headrace.spark.jvm import cds

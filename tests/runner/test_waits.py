@@ -25,7 +25,7 @@ from headrace.control.board import Board
 from headrace.errors import Finding
 from headrace.export.metrics import MetricsObserver
 from headrace.export.metrics_server import readiness
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.runner import query_run

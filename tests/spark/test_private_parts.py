@@ -751,7 +751,7 @@ def a_call_that_no_stream_has_is_found_in_the_trace(scene: Scene) -> None:
 
 @canary("connectors/files/check")
 def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
-    from headrace.checkpoint.read_files import READ_FILES, ReadFiles
+    from headrace.checkpoint.sources import READ_FILES, ReadFiles
     from headrace.connectors.files.check import OPTION, _Batch, _Check, look_at_batches
     from headrace.connectors.spark_files import paths
     from headrace.spark.jvm.session_conf import apply_settings

@@ -12,7 +12,7 @@ import pytest
 from headrace.api import check, load, run, status, verify
 from headrace.cli.entry import main
 from headrace.errors import CheckpointError, Finding, HeadraceError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Counter, Query
 from headrace.spark.stream.counting import Added, Counting, Sum, counted_sums

@@ -16,7 +16,7 @@ from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import CheckFailed
 from headrace.generations import driver_lock
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from tests.runner.projects import write_project
 

@@ -21,12 +21,10 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import CheckpointError, HeadraceError
 from headrace.generations import driver_lock
-from headrace.generations.facts import StartFacts
-from headrace.generations.identity import enter_name, nothing_kept, register_query, sink_context
-from headrace.generations.layout import history_file, layout_of
+from headrace.generations.facts import StartFacts, sink_context
 from headrace.generations.location import waiting_renames
-from headrace.generations.log import Directory, append, begin
-from headrace.generations.register import read_register
+from headrace.generations.log import Directory, append, begin, history_file
+from headrace.generations.register import enter_name, layout_of, nothing_kept, read_register, register_query
 from headrace.history import History
 from headrace.model import Project
 from headrace.starter.rename import apply_renames, rename_history, rename_table

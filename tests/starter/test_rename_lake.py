@@ -11,7 +11,7 @@ import pytest
 import headrace as hr
 from headrace.contract import SinkContext
 from headrace.errors import SinkError
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.registered import latest_generation, layout_in
@@ -73,7 +73,7 @@ def _follow(spark: SparkSession, root: Path, kind: str, prefix: str, sink: Any) 
         assert (snapshot.batch, sorted(map(tuple, snapshot.rows.collect()))) == (2, [("a", 11), ("b", 2)]), again
     assert hr.verify(renamed, "new", spark=spark).state == "equal"
     # Batches of before the rename can still be planned again.
-    assert min(query.sink.ledger.planned(_context(renamed, query), 0)) == 0
+    assert min(query.sink.ledger.read_plans(_context(renamed, query), 0)) == 0
     # An older driver of the old name writes nothing more, wherever it looks.
     store = writer.store  # type: ignore[attr-defined]
     try:

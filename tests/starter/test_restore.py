@@ -13,10 +13,9 @@ import pytest
 from headrace.api import load, reset
 from headrace.checkpoint import Checkpoint, planned_batch
 from headrace.errors import CheckpointError
-from headrace.generations.facts import StartFacts
-from headrace.generations.identity import context_facts, register_project
-from headrace.generations.layout import QueryLayout, newest_of
-from headrace.generations.register import append
+from headrace.generations.facts import StartFacts, context_facts
+from headrace.generations.log import QueryLayout, newest_of
+from headrace.generations.register import append, register_project
 from headrace.model import Project, Query
 from headrace.starter.recovery import recovery_findings, restore_lost_batch
 from tests.registered import layout_in

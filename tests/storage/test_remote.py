@@ -15,9 +15,9 @@ import pytest
 import requests
 
 from headrace.checkpoint.archive import close, segments
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.errors import PlatformError
-from headrace.generations import lease
+from headrace.generations import driver_lock
 from headrace.storage import hdfs, json_lines, location, remote, s3
 from headrace.storage.durable import copy_file, create_file, move, publish, remove_tree, replace_file, size_of, swap
 from headrace.storage.hdfs import Hdfs
@@ -39,7 +39,7 @@ KINDS = [
 @pytest.fixture(autouse=True)
 def _no_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases that are left behind are not renewed in stores that are gone."""
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 3600.0)
+    monkeypatch.setattr(driver_lock, "RENEW_SECONDS", 3600.0)
 
 
 @pytest.fixture
@@ -218,18 +218,18 @@ def test_lines_are_added_and_closed_into_compressed_files(root: RemotePath) -> N
 def test_one_driver_has_the_lease(root: RemotePath) -> None:
     folder = root / "lease"
 
-    def taken(number: int) -> lease.Lease | None:
+    def taken(number: int) -> driver_lock.Lease | None:
         try:
-            return lease.take(folder, str(number))
-        except lease.LeaseHeld:
+            return driver_lock.take_lease(folder, str(number))
+        except driver_lock.LeaseHeld:
             return None
 
     with ThreadPoolExecutor(6) as pool:
         (first,) = filter(None, pool.map(taken, range(6)))
-    assert lease.seen(folder) is not None, "its record is whole as soon as it is there"
+    assert driver_lock.lease_holder(folder) is not None, "its record is whole as soon as it is there"
     assert taken(7) is None
     first.release()
-    assert lease.seen(folder) is None
+    assert driver_lock.lease_holder(folder) is None
     second = taken(8)
     assert second is not None
     assert [file.name for file in folder.iterdir() if file.suffix == ".json"] == ["000002.json"]
@@ -242,22 +242,22 @@ def test_a_lease_ends_with_its_process_or_with_its_silence(
 ) -> None:
     """A process of this machine is seen to be gone; of another one only its silence is known."""
     made, root = memory
-    folder, host = root / "lease", lease.socket.gethostname()
-    first = lease.take(folder, "first")
+    folder, host = root / "lease", driver_lock.socket.gethostname()
+    first = driver_lock.take_lease(folder, "first")
     with monkeypatch.context() as patch:
-        patch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
-        made.now_ms += int(lease.LEASE_SECONDS * 1000)
-        with pytest.raises(lease.LeaseHeld) as held:
-            lease.take(folder, "early")
-        assert (held.value.holder.host, held.value.seconds) == (host, lease.LEASE_SECONDS)  # type: ignore[union-attr]
+        patch.setattr(driver_lock.socket, "gethostname", lambda: "elsewhere")
+        made.now_ms += int(driver_lock.LEASE_SECONDS * 1000)
+        with pytest.raises(driver_lock.LeaseHeld) as held:
+            driver_lock.take_lease(folder, "early")
+        assert (held.value.holder.host, held.value.seconds) == (host, driver_lock.LEASE_SECONDS)  # type: ignore[union-attr]
         made.now_ms += 1
         assert first.is_held
-        lease.take(folder, "late").release()
+        driver_lock.take_lease(folder, "late").release()
     assert not first.is_held, "it was silent for too long"
-    lease.take(folder, "again")
+    driver_lock.take_lease(folder, "again")
     with monkeypatch.context() as patch:
-        patch.setattr(lease, "birth", lambda pid: None)
-        lease.take(folder, "after its death").release()
+        patch.setattr(driver_lock, "birth", lambda pid: None)
+        driver_lock.take_lease(folder, "after its death").release()
 
 
 @pytest.mark.plain
@@ -276,7 +276,7 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
         raise silent("memory", "Connection refused")
 
     if lost == "release":
-        first = lease.take(folder, "first")
+        first = driver_lock.take_lease(folder, "first")
         with monkeypatch.context() as patch:
             patch.setattr(MemoryStore, "create", away)
             first.release()
@@ -284,11 +284,11 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
         with monkeypatch.context() as patch:
             patch.setattr(MemoryStore, "create", away)
             with pytest.raises(PlatformError):
-                lease.take(folder, "first")
+                driver_lock.take_lease(folder, "first")
     assert list(made.files) == [f"/lost-{lost}/000001.json"]
-    held = lease.take(folder, "again")
-    with pytest.raises(lease.LeaseHeld):
-        lease.take(folder, "a second time")
+    held = driver_lock.take_lease(folder, "again")
+    with pytest.raises(driver_lock.LeaseHeld):
+        driver_lock.take_lease(folder, "a second time")
     held.release()
 
 
@@ -303,13 +303,13 @@ def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
     def away(store: MemoryStore, *path: object) -> None:
         raise silent("memory", "Connection refused")
 
-    lease.take(folder, "1").release()
+    driver_lock.take_lease(folder, "1").release()
     with monkeypatch.context() as patch:
         patch.setattr(MemoryStore, "delete", away)
-        held = lease.take(folder, "2")
+        held = driver_lock.take_lease(folder, "2")
     assert {"/lease/000001.json", "/lease/000002.json"} < set(made.files)
-    with pytest.raises(lease.LeaseHeld):
-        lease.take(folder, "3")
+    with pytest.raises(driver_lock.LeaseHeld):
+        driver_lock.take_lease(folder, "3")
     held.release()
     create = MemoryStore.create
 
@@ -321,10 +321,10 @@ def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
     listing = MemoryStore.listing
     monkeypatch.setattr(MemoryStore, "create", created)
     with pytest.raises(PlatformError):
-        lease.take(folder, "3")
+        driver_lock.take_lease(folder, "3")
     monkeypatch.setattr(MemoryStore, "listing", listing)
-    monkeypatch.setattr(lease.socket, "gethostname", lambda: "elsewhere")
-    lease.take(folder, "4").release()
+    monkeypatch.setattr(driver_lock.socket, "gethostname", lambda: "elsewhere")
+    driver_lock.take_lease(folder, "4").release()
     assert sorted(made.files) == ["/lease/000004.free", "/lease/000004.json"]
 
 
@@ -333,12 +333,12 @@ def test_a_lease_is_renewed_while_its_process_lives(
     memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, root = memory
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
-    held = lease.take(root / "lease", "now")
-    made.now_ms += int(lease.LEASE_SECONDS * 2000)
+    monkeypatch.setattr(driver_lock, "RENEW_SECONDS", 0.01)
+    held = driver_lock.take_lease(root / "lease", "now")
+    made.now_ms += int(driver_lock.LEASE_SECONDS * 2000)
     until("sign of life", lambda: "/lease/000001.alive" in made.files, pause=0.01)
-    with pytest.raises(lease.LeaseHeld):
-        lease.take(root / "lease", "other")
+    with pytest.raises(driver_lock.LeaseHeld):
+        driver_lock.take_lease(root / "lease", "other")
     held.release()
 
 
@@ -349,20 +349,20 @@ def test_a_record_that_comes_too_late_is_taken_back(
     """A slow starter has seen record 1 alone; meanwhile 2 was taken, and cleaned up by whoever has 3."""
     _, root = memory
     folder = root / "lease"
-    lease.take(folder, "1").release()
-    known, told = lease.numbers_in, []
+    driver_lock.take_lease(folder, "1").release()
+    known, told = driver_lock.numbers_in, []
 
     def slow(place: Path) -> list[int]:
         found = known(place)
         if not told:
             told.append(found)
-            lease.take(place, "2").release()
-            lease.take(place, "3")
+            driver_lock.take_lease(place, "2").release()
+            driver_lock.take_lease(place, "3")
         return found
 
-    monkeypatch.setattr(lease, "numbers_in", slow)
-    with pytest.raises(lease.LeaseHeld):
-        lease.take(folder, "late")
+    monkeypatch.setattr(driver_lock, "numbers_in", slow)
+    with pytest.raises(driver_lock.LeaseHeld):
+        driver_lock.take_lease(folder, "late")
     assert told == [[1]]
     assert known(folder) == [3]
 

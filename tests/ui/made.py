@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.contract import BatchRecord, Lag, OperatorProgress, SourceProgress
 from headrace.contract.observer import QueryState
 from headrace.errors import Finding, Where
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Project
 

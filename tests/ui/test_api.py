@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from headrace.api import load
 from headrace.cli.entry import main
 from headrace.errors import HeadraceError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.history.pages import SCANNED

@@ -15,9 +15,8 @@ import pytest
 from starlette.testclient import TestClient
 
 import headrace as hr
-from headrace.generations.form import QueryForm
-from headrace.generations.layout import history_file
-from headrace.generations.manifest import note_version, revision
+from headrace.generations.log import history_file
+from headrace.generations.manifest import QueryForm, note_version, revision
 from headrace.history import History
 from headrace.model import Project
 from headrace.ui.app import application

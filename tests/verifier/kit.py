@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace import model
 from headrace.connectors.files.source import Files
 from headrace.contract import OutputMode, Sink, SinkContext, SinkFacts, Snapshot, Writer
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import AvailableNow, Duration, NamedSource, Project, PythonTransform, Query, Transform, Watermark
 from headrace.spark.stream.foreach_batch import ForEachBatch
 from headrace.starter.start import start

@@ -27,7 +27,7 @@ from headrace.checkpoint.sources import SourceNames
 from headrace.connectors.files.source import Files
 from headrace.contract import Boundary
 from headrace.generations.late_rows import with_late_query
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Default, Duration, NamedSource, Project, PythonTransform, Query, Target, Watermark
 from headrace.runner.late_output import LateOutput
 from headrace.runner.source_health import QuarantineFiles

@@ -15,7 +15,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.contract import BatchRecord, Outcome
 from headrace.errors import Finding, HeadraceError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.runner.stop import StopRequest
 from headrace.verifier import periodic

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.generations.form import QueryForm
-from headrace.generations.manifest import QueryRevision
+from headrace.generations.manifest import QueryForm, QueryRevision
 from headrace.model import PythonTransform
 from headrace.verifier.batch_ranges import Range, ranges_of
 from tests.registered import layout_in

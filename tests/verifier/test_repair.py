@@ -15,7 +15,7 @@ from headrace.changes.repair import Repair
 from headrace.cli.entry import main
 from headrace.contract import Boundary, SinkContext
 from headrace.errors import HeadraceError
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Project
 from headrace.starter.sink_work import SinkWork
 from tests.verifier.late_project import land, read, run

@@ -18,7 +18,7 @@ import headrace as hr
 from headrace.api import late, load, verify
 from headrace.contract import Boundary
 from headrace.errors import HeadraceError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Project
 from headrace.spark.jvm.session_conf import apply_settings
@@ -124,7 +124,7 @@ def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: Spa
 KILLED = """
 import os, signal, sys
 from headrace.api import load
-from headrace.generations.layout import layout_named as layout_in
+from headrace.generations.register import layout_named as layout_in
 from headrace.frames.project_session import session
 from headrace.verifier.late_rows import apply_late_rows
 

@@ -18,6 +18,7 @@ from headrace.changes.adopt_sources import AdoptedSource, match_sources, show_so
 from headrace.changes.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
 from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
+from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.checks.analysed import check_analysed
@@ -31,11 +32,10 @@ from headrace.frames.project_session import borrow
 from headrace.generations.blame import reset_command
 from headrace.generations.changes import AdoptionRecord, ChangeStatus
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import QueryLayout, enter_made, layout_of, log_of
 from headrace.generations.location import enter_sink
-from headrace.generations.log import LogRecord
+from headrace.generations.log import LogRecord, QueryLayout, enter_made, log_of
 from headrace.generations.manifest import enter
-from headrace.generations.register import read_register
+from headrace.generations.register import layout_of, read_register
 from headrace.model import NamedSource, Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import is_local
@@ -192,7 +192,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             facts = {name: record.facts[name] for name in AdoptionRecord.__dataclass_fields__}
             replace_file(new.adoption, json.dumps(facts) + "\n")
             made = copy_checkpoint(self.old, new.checkpoint, new.checkpoint, built.names)
-        if errors := [problem for problem in made.problems() if problem.severity == "error"]:
+        if errors := [problem for problem in list_problems(made) if problem.severity == "error"]:
             raise CheckpointError(errors)
         reached("copied")
         enter_sink(project, query, new)

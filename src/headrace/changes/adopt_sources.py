@@ -9,8 +9,7 @@ from itertools import islice
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.prefix import batches_of
-from headrace.checkpoint.sources import source_of
+from headrace.checkpoint.sources import batches_of, source_of
 from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError, nearest
 from headrace.model import NamedSource, Project, Query

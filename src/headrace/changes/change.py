@@ -16,11 +16,24 @@ from headrace.contract import SinkContext, same_place
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, PlatformError
 from headrace.generations import driver_lock
 from headrace.generations.blame import name_command
-from headrace.generations.changes import ChangeStatus, rebuilding, require_ended
+from headrace.generations.changes import ChangeStatus
 from headrace.generations.driver_lock import DriverLock
-from headrace.generations.layout import QueryLayout, layout_of, log_of
 from headrace.generations.location import former_location
-from headrace.generations.log import ChangeName, Directory, Kind, LogRecord, append, as_facts, begin, remove_unreachable
+from headrace.generations.log import (
+    ChangeName,
+    Directory,
+    Kind,
+    LogRecord,
+    QueryLayout,
+    append,
+    as_facts,
+    begin,
+    log_of,
+    rebuilding,
+    remove_unreachable,
+    require_ended,
+)
+from headrace.generations.register import layout_of
 from headrace.model import Project, Query
 from headrace.starter.sink_work import SinkWork, ignore, require_stopped
 from headrace.storage.durable import remove_tree

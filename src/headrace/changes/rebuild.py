@@ -21,12 +21,10 @@ from headrace.contract import Observer, SinkContext
 from headrace.errors import CheckFailed, Finding, HeadraceError, NothingChanged, PlainData
 from headrace.generations import driver_lock
 from headrace.generations.blame import name_command, reset_command
-from headrace.generations.changes import require_ended
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import QueryLayout, history_file, log_of
 from headrace.generations.location import former_location, table_before, waiting_renames
-from headrace.generations.log import Directory, Kind, as_facts
+from headrace.generations.log import Directory, Kind, QueryLayout, as_facts, history_file, log_of, require_ended
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.runner.supervise import run

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.changes.change import Change, late_note, readers
 from headrace.checkpoint import Archive, Checkpoint
-from headrace.checkpoint.logs import Part, numbered_files
+from headrace.checkpoint.directory import Part, numbered_files
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.generations.changes import ChangeStatus, Choice
-from headrace.generations.layout import QueryLayout, layout_of, log_of, newest_of
 from headrace.generations.location import former_location, table_before
-from headrace.generations.log import Directory, LogRecord
+from headrace.generations.log import Directory, LogRecord, QueryLayout, log_of, newest_of
+from headrace.generations.register import layout_of
 from headrace.model import Project
 from headrace.storage.durable import size_of
 
@@ -217,7 +217,7 @@ class Reset(Change[ResetPlan, ResetResult]):
                     f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
                 )
             raise self._refusal(why, f"{fix}; or remove renamed_from")
-        kept = sink.reset.kept(self.query.mode)
+        kept = sink.reset.judge_keeping(self.query.mode)
         if not kept.possible and not sink.reset.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"
             way = f"empty its place and its ledger by hand, and remove {self.live.home}"
@@ -232,7 +232,7 @@ class Reset(Change[ResetPlan, ResetResult]):
         if former is not None:
             yield f"its batches were written to {former}, which is not its sink any more and stays as it is"
         elif result == "keep":
-            yield self.query.sink.reset.kept(self.query.mode).why
+            yield self.query.sink.reset.judge_keeping(self.query.mode).why
         else:
             for name in readers(self.project, self.query):
                 yield f"query '{name}' reads the result, and would get every row of it again; reset it as well"

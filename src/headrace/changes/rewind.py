@@ -22,9 +22,9 @@ from headrace.contract import Held, SinkContext, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.generations.changes import ChangeStatus
 from headrace.generations.late_rows import newest_late_batch
-from headrace.generations.layout import QueryLayout, history_file, layout_of, log_of, newest_of
 from headrace.generations.location import former_location, table_before
-from headrace.generations.log import Directory, LogRecord
+from headrace.generations.log import Directory, LogRecord, QueryLayout, history_file, log_of, newest_of
+from headrace.generations.register import layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.history import History
 from headrace.model import Project, Query

@@ -8,8 +8,7 @@ from typing import Any
 
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.restore import Past
-from headrace.generations.layout import QueryLayout, copy_directory, enter_made
-from headrace.generations.log import LogRecord
+from headrace.generations.log import LogRecord, QueryLayout, copy_directory, enter_made
 from headrace.starter.moved_project import rename_schemas
 from headrace.storage import json_lines
 from headrace.storage.durable import replace_file

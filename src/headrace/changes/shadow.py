@@ -17,10 +17,10 @@ from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.generations.blame import named, reset_command
 from headrace.generations.changes import ChangeStatus
-from headrace.generations.layout import QueryLayout, history_file, layout_of, log_of, rebuild_storage
 from headrace.generations.location import enter_sink
-from headrace.generations.log import Directory
+from headrace.generations.log import Directory, QueryLayout, history_file, log_of, rebuild_storage
 from headrace.generations.manifest import move_sink
+from headrace.generations.register import layout_of
 from headrace.history import History
 from headrace.history.lag import lag, read_committed_prefixes
 from headrace.model import AvailableNow, NamedSource, Project, Query

@@ -15,9 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import Part, numbered_files
+from headrace.checkpoint.directory import Checkpoint, OffsetEntry, Part, numbered_files
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import json_lines
 from headrace.storage.durable import publish, replace_file

@@ -1,29 +1,24 @@
-"""Spark's checkpoint directory as a Python value, read without a JVM, and what is wrong with one."""
+"""Spark's checkpoint directory as Python values, without a JVM: its logs, their entries, its operators of state."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.entries import CommitEntry, OffsetEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import (
-    COMPACT,
-    RESTORE,
-    Part,
-    body,
-    broken_file,
-    missing_entry,
-    numbered_files,
-    text_of,
-    unreadable_directory,
-)
-from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.storage import durable
+from headrace.units import instant
 
 _LISTINGS = 5
+COMPACT = ".compact"
+RESTORE = "restore it from a backup, or reset the query (headrace reset QUERY)"
+DEFAULT_STORE = "default"
+_VERSIONS = (1, 2)
+_NO_OFFSET = "-"
+_FACTS = ("batchWatermarkMs", "batchTimestampMs", "conf")
 
 
 @dataclass(frozen=True)
@@ -123,33 +118,6 @@ class Checkpoint:
         """The number of partitions that the state was written with, or None without state."""
         return max((operator.partitions for operator in self.state_operators()), default=None)
 
-    def problems(self, *, partitions: int | None = None) -> Iterator[Finding]:
-        """Everything that is wrong or worth knowing; never raises. Of one that is not there yet it is nothing.
-
-        Of the state only what the next batch begins with is looked at, and of large files their size alone.
-        partitions: how many the state has, where that was changed after Spark described it.
-        """
-        root = self.root
-        try:
-            if not root.exists():
-                return
-            offsets, commits = numbered_files(root / Part.OFFSETS), numbered_files(root / Part.COMMITS)
-            numbered_files(root)
-        except (CheckpointError, OSError) as error:
-            yield from _findings(error, root)
-            return
-        yield from _identity(root, started=bool(offsets))
-        yield from _unreadable(offsets, OffsetEntry.parse)
-        yield from _unreadable(commits, CommitEntry.parse)
-        yield from _gaps(root, offsets, commits)
-        yield from _source_logs(root / Part.SOURCES, _log_ends(offsets))
-        done = max(commits, default=None)
-        following = max(max(offsets, default=0), -1 if done is None else done + 1)
-        try:
-            yield from state_problems(root, following, done, partitions)
-        except (CheckpointError, OSError) as error:
-            yield from _findings(error, root / Part.STATE)
-
 
 def _unfold(files: dict[int, Path]) -> dict[int, tuple[str, ...]] | None:
     """The entries from the newest compacted file on; None when a file went away meanwhile."""
@@ -179,128 +147,308 @@ def _batch_of(file: Path, line: str, otherwise: int) -> int:
     return batch if isinstance(batch, int) else otherwise
 
 
-def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, ...]:
-    return error.findings if isinstance(error, CheckpointError) else (unreadable_directory(place, error),)
+class Part:
+    """The names of the parts of a checkpoint."""
+
+    ID_FILE = "metadata"
+    OFFSETS, COMMITS = "offsets", "commits"  # A file for each batch, planned or done.
+    SOURCES = "sources"  # The sources' own logs, by their names.
+    STATE = "state"  # The state of each stateful operator, by its number.
+    DESCRIPTIONS = ("_metadata", "v2")  # Spark's descriptions in an operator's directory.
 
 
-def _identity(root: Path, *, started: bool) -> Iterator[Finding]:
-    file = root / Part.ID_FILE
+def numbered_files(folder: Path) -> dict[int, Path]:
+    """The batch files of a log by number, in order; checksums, temporary and other files are left out.
+
+    A missing folder is an empty log. Where both N and N.compact are there, N.compact is meant, as it holds N too.
+    """
+    files: dict[int, Path] = {}
     try:
-        text = text_of(file)
-        has_id = text is not None and bool(json.loads(text)["id"])
-    except (CheckpointError, ValueError, KeyError, TypeError):
-        has_id = False
-    if started and not has_id:
-        yield Finding(
-            code="HR503",
-            where=Where(file=str(file)),
-            what="the file with the query's id is missing or damaged, so Spark refuses to continue",
-            fix='restore it from a backup, or write {"id":"..."} into it with the checkpoint id of the sink\'s ledger',
-        )
+        names = durable.names_in(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return files
+    except OSError as error:
+        raise CheckpointError(unreadable_directory(folder, error)) from error
+    for name in sorted(names):
+        number = name.removesuffix(COMPACT)
+        if number.isascii() and number.isdigit():
+            files[int(number)] = folder / name
+    return dict(sorted(files.items()))
 
 
-def _unreadable(files: dict[int, Path], parse: Callable[[int, str, Path], Any]) -> Iterator[Finding]:
-    for batch, file in files.items():
-        try:
-            text = text_of(file)
-            if text is None:
-                continue
-            parse(batch, text, file)
-            if (wrong := fault_of(file)) is not None:
-                raise broken_file(file, wrong)
-        except (CheckpointError, OSError) as error:
-            yield from _findings(error, file)
+def operator_descriptions(root: Path) -> Iterator[Path]:
+    """The files in which Spark describes the stateful operators of a checkpoint, with absolute paths."""
+    files = (root / Part.STATE).glob("/".join(("*", *Part.DESCRIPTIONS, "*")))
+    return (file for file in files if not file.name.startswith("."))
 
 
-def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Iterator[Finding]:
-    where = Where(file=str(root))
-    for batch in sorted(set(range(min(offsets, default=0), max(offsets, default=-1))) - set(offsets)):
-        yield Finding(
-            code="HR504",
-            where=Where(file=str(root / Part.OFFSETS / str(batch))),
-            what=f"the offsets of batch {batch} are missing between those of its neighbours",
-            fix="restore the file from a backup, if progress was not written in the background; verify takes it from "
-            "the archive, and Spark itself needs those of the last two batches only",
-        )
-    if not offsets:
-        if commits:
-            yield _ahead(where, max(commits), None)
-        return
-    last, done = max(offsets), max(commits, default=None)
-    if done is not None and done > last:
-        yield _ahead(where, done, last)
-    if done is None or done < last:
-        behind = last - (-1 if done is None else done)
-        yield Finding(
-            code="HR505",
-            where=where,
-            what=f"batch {last} is planned and not committed: the next start runs it again with the same rows, and an "
-            "exactly-once sink skips what it has"
-            if behind == 1
-            else f"the newest commit is {'missing' if done is None else done}, and batch {last} is planned",
-        )
-    for batch in sorted(set(range(max(min(offsets), min(commits, default=0)), done or 0)) - set(commits)):
-        yield Finding(
-            code="HR505",
-            where=Where(file=str(root / Part.COMMITS / str(batch))),
-            what=f"the commit of batch {batch} is missing, and later ones are there, of which Spark reads the newest",
-        )
+def is_description(inside: Path) -> bool:
+    """Whether a path within a checkpoint is one of those files."""
+    return inside.parts[:1] == (Part.STATE,) and inside.parts[2:4] == Part.DESCRIPTIONS
 
 
-def _ahead(where: Where, done: int, last: int | None) -> Finding:
+def unreadable_directory(place: Path, error: OSError) -> Finding:
+    """The finding for a directory that the system does not let us read."""
     return Finding(
-        code="HR514",
-        where=where,
-        what=f"batch {done} is committed, but "
-        + ("no batch has offsets" if last is None else f"the newest offsets are of batch {last}")
-        + ", so Spark would give used numbers to new rows",
-        fix=RESTORE,
+        code="HR540",
+        where=Where(file=str(place)),
+        what=f"the directory cannot be read: {reason(error)}",
+        fix="give the user that runs the query the right to read and write the storage directory",
     )
 
 
-def _log_ends(offsets: dict[int, Path]) -> dict[str, int]:
-    """Up to which entry of its own log each source was read, where its offsets are numbers of such entries."""
-    ends: dict[str, int] = {}
-    for batch, file in sorted(offsets.items(), reverse=True)[:2]:
-        try:
-            entry = OffsetEntry.parse(batch, text_of(file) or "", file)
-            for name, offset in entry.offsets.items():
-                facts = json.loads(offset) if offset is not None and offset.startswith("{") else None
-                if isinstance(facts, dict) and isinstance(facts.get("logOffset"), int):
-                    ends.setdefault(name, facts["logOffset"])
-        except (CheckpointError, ValueError):
-            continue
-    return ends
+def missing_entry(log: Path, number: int, more: int = 0) -> Finding:
+    """The finding for a gap in the log of a source."""
+    others = f" and {more} more" if more else ""
+    fault = f"the log of source '{log.name}' lacks entry {number}{others}: Spark cannot know which files it has read"
+    return Finding(code="HR509", where=Where(file=str(log / str(number))), what=fault, fix=RESTORE)
 
 
-def _source_logs(folder: Path, ends: dict[str, int]) -> Iterator[Finding]:
+def text_of(file: Path) -> str | None:
+    """The file's text, or None when it is gone, as files of a running query may be at any time."""
     try:
-        logs = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
-    except OSError as error:
-        yield from _findings(error, folder)
-        return
-    for name in sorted(logs | {name for name, end in ends.items() if end >= 0}):
-        log = folder / name
-        try:
-            files = numbered_files(log)
-        except CheckpointError as error:
-            yield from error.findings
-            continue
-        compacted = max((number for number, file in files.items() if file.name.endswith(COMPACT)), default=0)
-        needed = {number: file for number, file in files.items() if number >= compacted}
-        yield from _unreadable(needed, _file_entries if name in ends else lambda _, text, file: body(file, text))
-        through = max(ends.get(name, -1), max(files, default=-1))
-        missing = sorted(set(range(compacted, through + 1)) - set(files))
-        if missing:
-            yield missing_entry(log, missing[0], len(missing) - 1)
+        return file.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise broken_file(file, f"it cannot be read: {reason(error)}") from error
 
 
-def _file_entries(_: int, text: str, file: Path) -> None:
-    """The file source writes a line of JSON for each file."""
-    _, lines = body(file, text)
-    for line in lines if len(text) <= WHOLE_BYTES else ():
+def body(file: Path, text: str, *, versions: tuple[int, ...] = (1,)) -> tuple[int, list[str]]:
+    """The version and the lines after it; raises CheckpointError for an empty file or an unknown version."""
+    # Not splitlines: Spark ends lines at \n alone, and a JSON text may hold U+2028 and its like.
+    # Before the version, Kafka's log has a zero byte, which Spark 2.1 asked for.
+    first, *lines = text.removeprefix("\0").split("\n")
+    if not text.strip("\0 \n\r\t"):
+        raise broken_file(file, "it is empty")
+    digits = first.strip().removeprefix("v")
+    if not (first.startswith("v") and digits.isascii() and digits.isdigit()):
+        raise broken_file(file, f"its first line is {first[:40]!r} in place of a version")
+    if int(digits) not in versions:
+        raise CheckpointError(
+            code="HR507",
+            where=Where(file=str(file)),
+            what=f"the file is of version {first.strip()}, and this Headrace reads "
+            + " and ".join(f"v{version}" for version in versions),
+            fix="upgrade Headrace: the checkpoint was written by a newer Spark",
+        )
+    return int(digits), lines
+
+
+def broken_file(file: Path, why: str) -> CheckpointError:
+    """The error for a file that a crash of the machine, or a person, has damaged."""
+    folder, name = file.parent.name, file.name
+    if folder == Part.OFFSETS:
+        fix = (
+            f"if it is the newest and the sink's ledger does not hold batch {name}, delete it and .{name}.crc: "
+            "Spark then plans the batch again; otherwise restore it from a backup, or reset the query (headrace reset "
+            "QUERY)"
+        )
+    elif folder == Part.COMMITS:
+        fix = f"delete it and .{name}.crc next to it: Spark then runs the batch again, and the sink skips what it has"
+    else:
+        fix = RESTORE
+    return CheckpointError(
+        code="HR503", where=Where(file=str(file)), what=f"a file of the checkpoint is damaged: {why}", fix=fix
+    )
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Replace a file by `text`, whole: a crash leaves the former text or the new one. Raises OSError.
+
+    Hadoop's checksum of the old text goes first: Hadoop reads a file without a checksum, and refuses one with a wrong
+    checksum. The directory is synced between the two, so that no power cut brings the checksum back.
+    """
+    _remove_checksum(file)
+    durable.replace_file(file, text)
+
+
+def remove_file(file: Path) -> None:
+    """Remove a file and its checksum; a missing one is no fault. Raises OSError."""
+    _remove_checksum(file)
+    file.unlink(missing_ok=True)
+    durable.sync(file.parent)
+
+
+def checksum_of(file: Path) -> Path:
+    """The file in which Hadoop keeps the checksums of a local file."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _remove_checksum(file: Path) -> None:
+    checksum = checksum_of(file)
+    if checksum.exists():
+        checksum.unlink(missing_ok=True)
+        durable.sync(file.parent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetEntry:
+    """Where each source ends in one batch, and what the batch is computed with.
+
+    watermark_ms: the global watermark in force in the batch; 0: none yet.
+    offsets: by the source's name, or by "0", "1", ... in the first format, in the order of the query's plan; the
+        source's own JSON text, or None where the source has given nothing yet.
+    version: the first names the sources by their order, the second by their names.
+    is_continuous: continuous processing has written it, which leaves out all facts about the batch.
+    further: facts of the batch that only Spark reads.
+    """
+
+    batch: int
+    watermark_ms: int = 0
+    timestamp_ms: int = 0
+    conf: Mapping[str, str] = field(default_factory=dict)
+    offsets: Mapping[str, str | None] = field(default_factory=dict)
+    version: int = field(default=2, compare=False)
+    is_continuous: bool = field(default=False, compare=False)
+    further: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @property
+    def watermark(self) -> str | None:
+        """The watermark as ISO 8601 in UTC; None: none yet."""
+        if self.watermark_ms <= 0:
+            return None
+        return instant(self.watermark_ms / 1000).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    @classmethod
+    def parse(cls, batch: int, text: str, file: Path) -> OffsetEntry:
+        """Read what Spark wrote; raises CheckpointError naming `file`."""
+        version, lines = body(file, text, versions=_VERSIONS)
+        if not lines:
+            raise broken_file(file, "it ends after its first line")
+        # Continuous processing leaves the line empty.
+        facts = {} if version == 1 and not lines[0] else _json_object(file, lines[0])
+        offsets: dict[str, str | None] = {}
+        for position, line in enumerate(lines[1:]):
+            name, colon, offset = (str(position), ":", line) if version == 1 else line.partition(":")
+            if not colon or not offset:
+                raise broken_file(file, f"line {position + 3} holds no offset")
+            _complete(file, offset)
+            offsets[name] = None if offset == _NO_OFFSET else offset
+        if not offsets:
+            raise broken_file(file, "it ends before the first source's offset")
+        return cls(
+            batch=batch,
+            watermark_ms=_whole(file, facts, "batchWatermarkMs"),
+            timestamp_ms=_whole(file, facts, "batchTimestampMs"),
+            conf={str(key): str(value) for key, value in (facts.get("conf") or {}).items()},
+            offsets=offsets,
+            version=version,
+            is_continuous=version == 1 and not lines[0],
+            further={key: value for key, value in facts.items() if key not in _FACTS},
+        )
+
+    def format(self) -> str:
+        """The text that Spark reads back as this entry."""
+        facts: dict[str, Any] = {
+            "batchWatermarkMs": self.watermark_ms,
+            "batchTimestampMs": self.timestamp_ms,
+            "conf": dict(self.conf),
+        }
+        facts |= self.further
+        lines = [
+            f"{'' if self.version == 1 else f'{name}:'}{_NO_OFFSET if offset is None else offset}"
+            for name, offset in self.offsets.items()
+        ]
+        head = "" if self.is_continuous else json.dumps(facts, separators=(",", ":"))
+        return "\n".join([f"v{self.version}", head, *lines])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitEntry:
+    """That a batch is done, and the watermark of the next one.
+
+    version: of the file. state_ids: of the second, the ids in the names of the state's files that the next batch begins
+        with: by the operator's number, for each partition those of its stores.
+    """
+
+    batch: int
+    next_watermark_ms: int = 0
+    version: int = field(default=1, compare=False)
+    state_ids: Mapping[int, tuple[frozenset[str], ...]] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def parse(cls, batch: int, text: str, file: Path) -> CommitEntry:
+        """Read what Spark wrote; raises CheckpointError naming `file`."""
+        version, lines = body(file, text, versions=_VERSIONS)
+        facts = _json_object(file, lines[0] if lines else "")
         try:
-            if line and "path" not in json.loads(line):
-                raise broken_file(file, f"a line names no file: {line[:40]!r}")
-        except (ValueError, TypeError) as error:
-            raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
+            named = (facts.get("stateUniqueIds") or {}).items()
+            ids = {int(operator): tuple(map(frozenset, partitions)) for operator, partitions in named}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise broken_file(file, "it does not name the files of the state") from error
+        watermark_ms = _whole(file, facts, "nextBatchWatermarkMs")
+        return cls(batch=batch, next_watermark_ms=watermark_ms, version=version, state_ids=ids)
+
+
+def _json_object(file: Path, line: str) -> dict[str, Any]:
+    if not line.strip():
+        return {}
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise broken_file(file, f"its second line: {reason(error)}") from error
+    if not isinstance(value, dict):
+        raise broken_file(file, "its second line is no JSON object")
+    return value
+
+
+def _whole(file: Path, facts: Mapping[str, Any], key: str) -> int:
+    value = facts.get(key, 0)
+    if not isinstance(value, int):
+        raise broken_file(file, f"{key} is {value!r} in place of a whole number")
+    return value
+
+
+def _complete(file: Path, offset: str) -> None:
+    """Refuse an offset that begins as JSON and was cut off; a source may also write plain text."""
+    if offset[0] in '{["':
+        try:
+            json.loads(offset)
+        except ValueError as error:
+            raise broken_file(file, f"an offset is cut off: {offset[-40:]!r}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateOperator:
+    """One stateful operator of the query: its number, Spark's name for it, its state's partitions, and their stores.
+
+    variables: those of a processor (`transformWithState`), which its state is made of.
+    """
+
+    number: int
+    name: str
+    partitions: int
+    stores: tuple[str, ...] = (DEFAULT_STORE,)
+    variables: tuple[str, ...] = ()
+
+
+def state_operator(folder: Path) -> StateOperator | None:
+    """The operator whose state is in `folder`, state/N; None without metadata. Raises CheckpointError."""
+    metadata = folder / "_metadata"
+    newest = max(numbered_files(metadata / "v2").items(), default=None)
+    file = newest[1] if newest else metadata / "metadata"
+    text = text_of(file)
+    if text is None:
+        return None
+    _, lines = body(file, text, versions=_VERSIONS)
+    try:
+        facts = json.loads(lines[0])
+        stores = facts["stateStoreInfo"]
+        return StateOperator(
+            number=int(folder.name),
+            name=str(facts["operatorInfo"]["operatorName"]),
+            partitions=max(int(store["numPartitions"]) for store in stores),
+            stores=tuple(str(store.get("storeName", DEFAULT_STORE)) for store in stores),
+            variables=tuple(_variables(facts)),
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise broken_file(file, "it does not describe a state operator") from error
+
+
+def _variables(facts: Mapping[str, Any]) -> Iterator[str]:
+    """The names of a processor's variables; Spark keeps its timers among them, by names that begin with `$`."""
+    properties = json.loads(facts.get("operatorPropertiesJson") or "{}")
+    for variable in properties.get("stateVariables", ()):
+        if not (name := str(variable["stateName"])).startswith("$"):
+            yield name

@@ -7,9 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import CommitEntry
-from headrace.checkpoint.logs import COMPACT, Part, checksum_of, numbered_files
+from headrace.checkpoint.directory import COMPACT, Checkpoint, CommitEntry, Part, checksum_of, numbered_files
 from headrace.storage.durable import files_below, sync
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")

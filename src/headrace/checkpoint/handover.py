@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import (
+from headrace.checkpoint.directory import (
+    Checkpoint,
+    OffsetEntry,
     Part,
     broken_file,
     checksum_of,
@@ -33,6 +33,7 @@ from headrace.checkpoint.logs import (
     replace_file,
     text_of,
 )
+from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.relocation import state_url
 from headrace.errors import CheckpointError, Finding, Where
 from headrace.storage.durable import copy_file, files_below, names_in, remove_tree
@@ -178,7 +179,7 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
             "it is not a checkpoint of a streaming query, which has a file metadata and a directory offsets", fix
         )
         return
-    if broken_files := [finding for finding in checkpoint.problems() if finding.severity == "error"]:
+    if broken_files := [finding for finding in list_problems(checkpoint) if finding.severity == "error"]:
         yield from broken_files
         return
     gap = gap_before_newest(checkpoint, None, written_async=None)

@@ -12,11 +12,32 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import OffsetEntry
-from headrace.checkpoint.logs import Part, broken_file, text_of
-from headrace.checkpoint.sources import LogEntry, first_entry, log_entries
-from headrace.errors import reason
+from headrace.checkpoint.directory import (
+    COMPACT,
+    Checkpoint,
+    OffsetEntry,
+    Part,
+    body,
+    broken_file,
+    missing_entry,
+    numbered_files,
+    text_of,
+)
+from headrace.errors import CheckpointError, reason
+
+_BLOCK_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogEntry:
+    """One entry of a source's log: the file's first line, and the lines of this entry.
+
+    compacted: Spark's file of this number also repeats every earlier entry.
+    """
+
+    lines: tuple[str, ...]
+    head: str = "v1"
+    compacted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,3 +188,68 @@ def _file(facts: Mapping[str, Any], places: Sequence[str]) -> tuple[str, int]:
         if path.startswith(place):
             return path.removeprefix(place), int(facts["timestamp"])
     return path, int(facts["timestamp"])
+
+
+def log_entries(folder: Path, after: int, through: int) -> dict[int, LogEntry]:
+    """The entries with numbers above `after` and up to `through`; raises CheckpointError when one is missing."""
+    return {number: _entry(folder, number) for number in range(after + 1, through + 1)}
+
+
+def first_entry(folder: Path) -> LogEntry | None:
+    """Entry 0, in which a source without files writes where it began; None for a source without a log."""
+    file = folder / "0"
+    text = text_of(file)
+    return None if text is None else LogEntry(lines=tuple(body(file, text)[1]), head=text.split("\n", 1)[0])
+
+
+def _entry(folder: Path, number: int) -> LogEntry:
+    file = folder / str(number)
+    text = text_of(file)
+    if text is not None:
+        return LogEntry(lines=tuple(filter(None, body(file, text)[1])))
+    compact = folder / f"{number}{COMPACT}"
+    if compact.exists():
+        return LogEntry(lines=_read_compacted(compact, number), compacted=True)
+    # Spark removes single files some minutes after their entries were compacted.
+    later = [file for other, file in numbered_files(folder).items() if other > number and file.name.endswith(COMPACT)]
+    compacted = _read_compacted(later[0], number) if later else ()
+    if not compacted:
+        raise CheckpointError(missing_entry(folder, number))
+    return LogEntry(lines=compacted)
+
+
+def _read_compacted(file: Path, number: int) -> tuple[str, ...]:
+    """The lines of one entry in a compacted file, which repeats the entries in their order: the newest are last."""
+    lines: list[str] = []
+    for line in _lines_from_the_end(file):
+        try:
+            batch = json.loads(line)["batchId"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
+        if batch == number:
+            lines.append(line)
+        elif batch < number:
+            break
+    return tuple(reversed(lines))
+
+
+def _lines_from_the_end(file: Path) -> Iterator[str]:
+    """The lines behind the version, last first; a log of a million files is not read for one entry."""
+    try:
+        with file.open("rb") as opened:
+            version = opened.readline()
+            body(file, version.decode("utf-8", "replace"))
+            begin, end = len(version), opened.seek(0, 2)
+            rest = b""
+            while end > begin:
+                start = max(begin, end - _BLOCK_BYTES)
+                opened.seek(start)
+                first, *lines = (opened.read(end - start) + rest).split(b"\n")
+                for line in reversed(lines):
+                    if line:
+                        yield line.decode("utf-8")
+                rest, end = first, start
+            if rest:
+                yield rest.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise broken_file(file, f"it cannot be read: {reason(error)}") from error

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.checkpoint.logs import body, broken_file, numbered_files, replace_file, text_of
+from headrace.checkpoint.directory import body, broken_file, numbered_files, replace_file, text_of
 
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.logs import RESTORE, Part, broken_file, replace_file
+from headrace.checkpoint.directory import RESTORE, Checkpoint, Part, broken_file, replace_file
 from headrace.errors import CheckpointError, Where, reason
 from headrace.storage import durable, json_lines
 from headrace.storage.private import writing_to

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.checkpoint.archive import Archive, ArchivedBatch
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import OffsetEntry, state_operator
-from headrace.checkpoint.identity import PlannedBatch, log_offset, planned_batch
-from headrace.checkpoint.logs import (
+from headrace.checkpoint.directory import (
     COMPACT,
+    Checkpoint,
+    OffsetEntry,
     Part,
     body,
     is_description,
     numbered_files,
     remove_file,
     replace_file,
+    state_operator,
     text_of,
 )
-from headrace.checkpoint.sources import LogEntry, log_entries
+from headrace.checkpoint.identity import LogEntry, PlannedBatch, log_entries, log_offset, planned_batch
 from headrace.checkpoint.state_files import Attempts, StateStoreFiles, stores_in, version_of
 from headrace.errors import CheckpointError
 from headrace.storage.durable import files_below, link

@@ -13,8 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.checkpoint.entries import DEFAULT_STORE, CommitEntry, StateOperator, state_operator
-from headrace.checkpoint.logs import RESTORE, Part, checksum_of, numbered_files, text_of
+from headrace.checkpoint.directory import (
+    DEFAULT_STORE,
+    RESTORE,
+    CommitEntry,
+    Part,
+    StateOperator,
+    checksum_of,
+    numbered_files,
+    state_operator,
+    text_of,
+)
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage.remote import store_at
 

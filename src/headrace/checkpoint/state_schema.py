@@ -14,9 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.directory import Checkpoint
-from headrace.checkpoint.entries import DEFAULT_STORE
-from headrace.checkpoint.logs import Part, broken_file
+from headrace.checkpoint.directory import DEFAULT_STORE, Checkpoint, Part, broken_file
 from headrace.errors import CheckpointError, Where, reason
 
 _VERSIONS = (1, 2, 3)

@@ -243,7 +243,7 @@ class _Asked:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def called(*arguments: Any, **options: Any) -> _Asked:
+        def record_call(*arguments: Any, **options: Any) -> _Asked:
             # The last argument of all that make a state: getValueState, getListState and getMapState.
             positions = {"getValueState": 2, "getListState": 2, "getMapState": 3}
             lifetime = options.get("ttlDurationMs", arguments[positions.get(name, 0) :][:1] if name in positions else 0)
@@ -251,7 +251,7 @@ class _Asked:
                 self.lasting.append(str(options.get("stateName", arguments[0] if arguments else "?")))
             return self
 
-        return called
+        return record_call
 
 
 def _check_functions(query: Query, frame: DataFrame, grouped: Sequence[operations.Aggregation]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.cluster.connection import is_elsewhere
 from headrace.contract import Connector, Identity, same_place
-from headrace.contract.identity import canonical_path, shown
+from headrace.contract.identity import canonical_path, describe_identity
 from headrace.errors import Finding, PlatformError, Where
 from headrace.model import NamedSource, Project, Query
 from headrace.model.project import paths_of
@@ -225,7 +225,7 @@ def _find_shared_places(project: Project) -> Iterator[tuple[frozenset[str], Find
             finding = Finding(
                 code="HR259",
                 what=f"queries '{other.name}' and '{query.name}' write to the same place"
-                + ("" if same or identity is None else f", {shown(identity)}"),
+                + ("" if same or identity is None else f", {describe_identity(identity)}"),
                 fix="give each a place of its own, or union their inputs in one query",
                 where=query.where,
                 # Messages of a topic are only added, and its readers may distinguish them.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, PlatformError, nearest, reason
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import require_java
 from headrace.storage.durable import replacing

@@ -5,8 +5,8 @@ two members and overrides what it can do better than the default. Checks and gua
 alone; the conformance suite (`headrace.testing.conformance`) proves each of them.
 """
 
-from headrace.checkpoint.prefix import SourceBatch as SourceBatch
-from headrace.checkpoint.prefix import SourcePrefix as SourcePrefix
+from headrace.checkpoint.sources import SourceBatch as SourceBatch
+from headrace.checkpoint.sources import SourcePrefix as SourcePrefix
 from headrace.contract.batch_record import BatchRecord as BatchRecord
 from headrace.contract.batch_record import Leap as Leap
 from headrace.contract.batch_record import OperatorProgress as OperatorProgress

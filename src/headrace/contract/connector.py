@@ -90,7 +90,7 @@ class Failure:
     what: str
     fix: str
 
-    def seen_in(self, message: str) -> OptionError | None:
+    def find_in(self, message: str) -> OptionError | None:
         """Return what `message` says, if this is its failure."""
         match = re.search(self.pattern, message)
         return OptionError(code=self.code, what=self.what.format(**match.groupdict()), fix=self.fix) if match else None
@@ -200,7 +200,7 @@ class Connector(ABC):
 
         Asked when a query has ended with an error, first of the sources and then of the sink.
         """
-        problems = (failure.seen_in(message) for failure in self.failures)
+        problems = (failure.find_in(message) for failure in self.failures)
         return next((problem for problem in problems if problem is not None), None)
 
 

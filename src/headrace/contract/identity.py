@@ -77,7 +77,7 @@ def same_place(one: Identity, other: Identity) -> bool:
     return all(_same(one.get(part), other.get(part)) for part in parts)
 
 
-def shown(identity: Identity) -> str:
+def describe_identity(identity: Identity) -> str:
     """Write an identity in words: the path or the table, and the system that holds it."""
     within = "/".join(str(identity[part]) for part in ("server", "database") if part in identity)
     name = identity.get("table") or ", ".join(identity.get("topics") or ())

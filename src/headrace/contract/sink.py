@@ -214,7 +214,7 @@ class SinkLedger(Ability):
     def last_batch(self, context: SinkContext) -> int | None:
         """Return the newest batch of the context's checkpoint that is in; None: none is, or it is not known."""
 
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
         """Return what `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
 
         With it and `last_batch`, a checkpoint that has lost its newest entries is brought to where the sink is.
@@ -334,7 +334,7 @@ class SinkReset(Ability):
     droppable: bool = False
     transactional: bool = False
 
-    def kept(self, mode: OutputMode) -> KeptResult:
+    def judge_keeping(self, mode: OutputMode) -> KeptResult:
         """Return what happens to the result if it stays while the query starts again."""
         if self.droppable:
             return replaced_result(mode)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.prefix import SourcePrefix
+from headrace.checkpoint.sources import SourcePrefix
 from headrace.contract.connector import Connector, OptionError, overrides
 from headrace.errors import SourceError
 
@@ -157,7 +157,7 @@ class Source(Connector):
                 fix = f"reset the query (headrace reset QUERY){self.accepting(name, id_)}"
                 yield OptionError(code="HR346", what=f"{message}read it", fix=fix)
 
-    def recreated(self, before: Mapping[str, str], now: Mapping[str, str]) -> OptionError | None:
+    def find_recreated(self, before: Mapping[str, str], now: Mapping[str, str]) -> OptionError | None:
         """Return that something has another id `now` than `before`, which no option accepts; None: nothing has."""
         return next((problem for problem in self.compare_ids(before, now) if problem.severity == "error"), None)
 
@@ -167,7 +167,7 @@ class Source(Connector):
         Raises:
             SourceError: Something has another id `now` than `before`, and no option accepts it.
         """
-        if problem := self.recreated(before, now):
+        if problem := self.find_recreated(before, now):
             raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
 
     def ends_before(self, spark: SparkSession, prefix: SourcePrefix) -> OptionError | None:

@@ -17,7 +17,7 @@ from headrace.control.board import OrderAnswer, QueryVerb, who
 from headrace.control.deploys import DeployRequest, DeployResult, digest_value
 from headrace.control.server import ALREADY_STOPPING, clear, is_own, sockets
 from headrace.errors import Finding, HeadraceError
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.generations.register import read_register
 from headrace.model import Project
 

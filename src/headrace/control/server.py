@@ -26,7 +26,7 @@ from typing import Any
 from headrace.control.board import VERBS, Board, Order, OrderAnswer, Orders
 from headrace.control.deploys import DeployRequest
 from headrace.errors import Finding
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.redaction import redacted
 
 LONGEST_REQUEST = 65_536

@@ -161,7 +161,7 @@ class Assembly:
         return without_values(built, lacking) if lacking else built
 
     def _by_position(self, kind: registry.ConnectorKind, declared: DeclaredSource | DeclaredSink) -> Mapping[str, Any]:
-        if not declared.arguments or declared.kind not in registry.known(kind):
+        if not declared.arguments or declared.kind not in registry.list_names(kind):
             return {}
         names = registry.option_names(kind, declared.kind)
         clash = [name for name in names[: len(declared.arguments)] if name in declared.options]
@@ -239,12 +239,12 @@ def build(
 
 def unknown_connector(kind: registry.ConnectorKind, name: str, where: Where) -> Finding | None:
     """Return the finding that there is no connector of this name; None if there is."""
-    kinds = registry.known(kind)
+    kinds = registry.list_names(kind)
     if name in kinds:
         return None
     fix = nearest(name, kinds)
     opposite: registry.ConnectorKind = "sink" if kind == "source" else "source"
-    if name in registry.known(opposite):
+    if name in registry.list_names(opposite):
         fix = f"'{name}' is a {opposite}; a {kind} is one of {', '.join(kinds)}"
     return Finding(code="HR103", what=f"there is no {kind} '{name}'", fix=fix, where=where)
 

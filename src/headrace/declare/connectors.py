@@ -30,7 +30,7 @@ class _Connectors:
         return partial(self._declare, kind)
 
     def __dir__(self) -> list[str]:
-        return list(registry.known(self._what))
+        return list(registry.list_names(self._what))
 
 
 def _declare_source(

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, TypeAlias
 from headrace.contract import BatchRecord
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, reason
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.spark.jvm.gateway import descendants, kill_all, wait_until_gone
 

@@ -33,7 +33,7 @@ class Observers(Observer):
         observed = Observed(
             project=project.name, target=project.target.name, storage=project.local_storage, report=self.report
         )
-        for name in registry.known("observer"):
+        for name in registry.list_names("observer"):
             try:
                 made = registry.connector("observer", name).of(observed)
             except PlatformError as error:

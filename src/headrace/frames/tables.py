@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames.plan_builder import TableRefused, build, value_of
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import NamedSource, Project, Query, Table
 from headrace.spark.jvm.hadoop_files import escape_pattern
 from headrace.spark.jvm.settings import WHOLE_JSON

@@ -1,8 +1,12 @@
-"""One driver a query: a lock on a file in the storage, which the kernel takes back when the process is gone.
+"""One driver a query: by a lock of the kernel, or by a lease where the storage has no locks.
 
-It is known before the start, unlike the epoch in the sink's database, which fences off an older driver at its next
-batch. The fence remains for storages without such locks and for copies of a storage. Beyond this machine a lease takes
-the place of the lock.
+The kernel takes a lock on a file back when the process is gone. It is known before the start, unlike the epoch in the
+sink's database, which fences off an older driver at its next batch. The fence remains for storages without such locks
+and for copies of a storage.
+
+A store that several machines reach knows no processes. So the driver that runs writes a record with the next number, of
+which a store lets one be the first, and writes now and then that it still lives. The times that are compared are the
+store's own, not those of two machines' clocks.
 """
 
 from __future__ import annotations
@@ -11,7 +15,9 @@ import fcntl
 import json
 import os
 import socket
+import subprocess
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -20,18 +26,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckFailed, CheckpointError, Finding, LeaseLost, PlatformError
-from headrace.generations import lease
-from headrace.generations.identity import register_query
-from headrace.generations.layout import layout_named, layout_of_entry
-from headrace.generations.lease import Holder, Lease
+from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError, LeaseLost, PlatformError
+from headrace.generations.register import layout_named, layout_of_entry, register_query
 from headrace.model import Project, Query
+from headrace.storage.durable import create_file, replace_file
+from headrace.storage.numbered import create, file_of, numbers_in
 from headrace.storage.private import writing_to
 from headrace.storage.remote import store_at
 
 NAME = "driver.lock"
 REBUILDS = "rebuild.lock"
 LEASES = ".leases"
+# By the path of the lock's file. A query that halts between two batches is started again before its first start has
+# ended.
+_held: dict[str, _Held] = {}
+_guard = threading.Lock()
+LEASE_SECONDS = 60.0
+RENEW_SECONDS = 10.0
+_ALIVE, _FREE = ".alive", ".free"
+# The records that this process renews. Another one of its own is left from a time when the store was away: it could not
+# be released, or the answer of its creation was lost.
+_live: set[tuple[str, int]] = set()
+_taking = threading.RLock()
+_START_TIME = 19  # the 22nd field of /proc/<pid>/stat, counted after the name in brackets, which may hold anything
 
 
 @dataclass
@@ -41,12 +58,6 @@ class _Held:
     give_back: Callable[[], None]
     lease: Lease | None = None
     times: int = 1
-
-
-# By the path of the lock's file. A query that halts between two batches is started again before its first start has
-# ended.
-_held: dict[str, _Held] = {}
-_guard = threading.Lock()
 
 
 @dataclass
@@ -106,7 +117,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
             _held[path].times += 1
             return DriverLock(path)
         if not store_at(file).has_locks:
-            taken = _take_lease(query, file, rebuilds)
+            taken = _lease_lock(query, file, rebuilds)
             _held[path] = _Held(taken.release, taken)
             return DriverLock(path)
         with writing_to(file.parent):
@@ -133,15 +144,15 @@ def _unlock(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _take_lease(query: Query, file: Path, rebuilds: bool) -> Lease:
+def _lease_lock(query: Query, file: Path, rebuilds: bool) -> Lease:
     """Take the lease that stands for a lock."""
     folder = file.with_name(file.name + LEASES)
     with writing_to(folder):
         try:
-            return lease.take(folder, _now())
-        except lease.LeaseHeld as held:
+            return take_lease(folder, _now())
+        except LeaseHeld as held:
             who = "another process" if held.holder is None else _name_of(asdict(held.holder))
-            silence = f"{lease.LEASE_SECONDS:.0f} s of silence end it"
+            silence = f"{LEASE_SECONDS:.0f} s of silence end it"
             who += f" (it renewed its lease {held.seconds:.0f} s ago; {silence})"
             raise CheckFailed(_rebuilding(query, who) if rebuilds else _running(query, who)) from held
 
@@ -150,7 +161,7 @@ def seen(project: Project, query: Query) -> str | None:
     """Who runs `query`, as far as the storage shows; nothing is changed."""
     file = _file(project, query)
     if not store_at(file).has_locks:
-        holder = lease.seen(file.with_name(file.name + LEASES))
+        holder = lease_holder(file.with_name(file.name + LEASES))
         return None if holder is None else _name_of(asdict(holder))
     try:
         descriptor = os.open(file, os.O_RDONLY)
@@ -236,3 +247,185 @@ def _file(project: Project, query: Query) -> Path:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who has the right: a process, since when."""
+
+    pid: int
+    birth: str | None
+    host: str
+    started: str
+
+    @classmethod
+    def here(cls, started: str) -> Holder:
+        pid = os.getpid()
+        return cls(pid=pid, birth=birth(pid), host=socket.gethostname(), started=started)
+
+    @property
+    def is_known_dead(self) -> bool:
+        """Whether it was a process of this machine that has ended."""
+        return self.host == socket.gethostname() and (self.birth is None or birth(self.pid) != self.birth)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this process."""
+        return self == Holder.here(self.started)
+
+
+class LeaseHeld(Exception):
+    """Another process has the right; `seconds`: how long ago it last renewed it."""
+
+    def __init__(self, holder: Holder | None, seconds: float) -> None:
+        self.holder = holder
+        self.seconds = seconds
+        super().__init__("held")
+
+
+class Lease:
+    """The record of this process in `folder`; renewed until it is released."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.folder = folder
+        self._number = number
+        self._over = threading.Event()
+        _live.add((str(folder), number))
+        threading.Thread(target=self._renew, name=f"lease-{folder.parent.name}", daemon=True).start()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no other process has taken the right since: of a process that was stopped for long it may be over."""
+        return numbers_in(self.folder)[-1:] == [self._number]
+
+    def release(self) -> None:
+        """Let others run the query. Raises nothing: a lease that cannot be ended ends by itself."""
+        self._over.set()
+        _live.discard((str(self.folder), self._number))
+        _end(self.folder, self._number)
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEW_SECONDS):
+            # A store that is away for a while may be back before the lease has ended.
+            with suppress(OSError, HeadraceError):
+                if file_of(self.folder, self._number).exists() and not self._over.is_set():
+                    _tell(self.folder, self._number)
+
+
+def take_lease(folder: Path, started: str) -> Lease:
+    """The right over `folder`. Raises Held, OSError, and PlatformError where the store does not answer."""
+    with _taking:
+        while True:
+            numbers = numbers_in(folder)
+            newest = max(numbers, default=0)
+            if newest:
+                _require_over(folder, newest)
+            mine = newest + 1
+            if not create(folder, mine, {"holder": asdict(Holder.here(started))}):
+                continue
+            try:
+                is_late = max(numbers_in(folder)) > mine
+            except (OSError, HeadraceError):
+                _end(folder, mine)
+                raise
+            # Where the number was free again, others have taken later ones, and cleaned up behind them, meanwhile.
+            # What cannot be removed now is removed with the next lease: the newest record alone counts.
+            with suppress(OSError, HeadraceError):
+                for number in [mine] if is_late else numbers:
+                    _remove(folder, number)
+            if not is_late:
+                return Lease(folder, mine)
+
+
+def lease_holder(folder: Path) -> Holder | None:
+    """Who has the right over `folder`, as far as it is known; nothing is changed but for a file that asks the time."""
+    newest = max(numbers_in(folder), default=0)
+    try:
+        if newest:
+            _require_over(folder, newest)
+    except LeaseHeld as held:
+        return held.holder
+    return None
+
+
+def _require_over(folder: Path, number: int) -> None:
+    """Raise Held unless the holder of a record is known to be gone, or has not renewed it for long."""
+    record = file_of(folder, number)
+    if file_of(folder, number, _FREE).exists():
+        return
+    try:
+        holder = Holder(**json.loads(record.read_text())["holder"])
+    except FileNotFoundError:
+        return
+    except (ValueError, TypeError, KeyError):
+        holder = None
+    if holder is not None and (holder.is_known_dead or (holder.is_here and (str(folder), number) not in _live)):
+        return
+    probe = folder / f".probe.{uuid.uuid4().hex[:12]}"
+    probe.write_text("")
+    try:
+        now = probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)
+    times = [_time_of(file_of(folder, number, _ALIVE)), _time_of(record)]
+    silent = now - max(times)
+    if silent <= LEASE_SECONDS:
+        raise LeaseHeld(holder, silent)
+
+
+def _end(folder: Path, number: int) -> None:
+    # The record stays, so that no number is given twice.
+    with suppress(OSError, HeadraceError):
+        create_file(file_of(folder, number, _FREE), "")
+
+
+def _remove(folder: Path, number: int) -> None:
+    for file in (file_of(folder, number, _ALIVE), file_of(folder, number, _FREE), file_of(folder, number)):
+        file.unlink(missing_ok=True)
+
+
+def _time_of(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _tell(folder: Path, number: int) -> None:
+    replace_file(file_of(folder, number, _ALIVE), "")
+
+
+def birth(pid: int) -> str | None:
+    """A mark of when the process began, the same each time it is asked for; None when there is no such process.
+
+    A zombie counts as gone: it has ended, and only its parent has not asked how.
+    """
+    return _from_proc(pid) if Path("/proc/self/stat").exists() else _from_ps(pid)
+
+
+def _from_proc(pid: int) -> str | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return None if fields[0] in "ZX" else f"{_boot()}/{fields[_START_TIME]}"
+
+
+def _from_ps(pid: int) -> str | None:
+    listed = subprocess.run(
+        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+    )
+    state, _, started = listed.stdout.strip().partition(" ")
+    return started.strip() if started and not state.startswith("Z") else None
+
+
+def _boot() -> str:
+    """Start times count from the machine's boot, so the boot belongs to the mark."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return ""

@@ -14,11 +14,9 @@ from headrace.checkpoint.repartitions import Repartitions
 from headrace.checkpoint.sources import SourceNames
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError
-from headrace.generations.identity import sink_context
-from headrace.generations.layout import QueryLayout, layout_of, newest_of
-from headrace.generations.log import begin
+from headrace.generations.log import QueryLayout, begin, newest_of
 from headrace.generations.manifest import QueryRevision, forms
-from headrace.generations.register import Register, read_register
+from headrace.generations.register import Register, layout_of, read_register, root_places
 from headrace.generations.source_names import read_source_names
 from headrace.model import Project, Query
 from headrace.storage.private import make_private, writing_to
@@ -150,3 +148,33 @@ def create_directories(facts: StartFacts) -> StartFacts:
         if store_at(layout.home).is_local:  # Others refuse by themselves, with a sentence of their own.
             tempfile.NamedTemporaryFile(dir=layout.home, prefix=".writable-").close()
     return facts if layout is facts.layout else replace(facts, layout=layout)
+
+
+def sink_context(
+    project: Project, query: Query, layout: QueryLayout, *, register: Register | None = None, **more: Any
+) -> SinkContext:
+    """What the sink of `query` is given of a generation; register: None where it is still to be read."""
+    return SinkContext(
+        query=query.name,
+        query_id=layout.query_id,
+        generation=layout.generation,
+        mode=query.mode,
+        checkpoint=layout.checkpoint,
+        mark=layout.head,
+        **context_facts(project, register),
+        **more,
+    )
+
+
+def context_facts(project: Project, register: Register | None = None) -> dict[str, Any]:
+    """What a SinkContext holds of the project; nothing before its first start."""
+    register = register or read_register(project.storage)
+    if register is None:
+        return {}
+    # A project that was moved may not be registered by a look.
+    return {
+        "application": register.application,
+        "project": register.project,
+        "roots": tuple(map(Path, dict.fromkeys((*root_places(project)[::-1], *reversed(register.roots))))),
+        "rebuilds": project.is_rebuild,
+    }

@@ -9,16 +9,17 @@ from datetime import datetime
 from typing import Any, ClassVar, TypeAlias
 
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
+from headrace.checkpoint.directory import Part
 from headrace.checkpoint.handover import gap_before_newest
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
 from headrace.generations import driver_lock
 from headrace.generations.blame import with_command
-from headrace.generations.changes import cut_offs
-from headrace.generations.identity import sink_context
-from headrace.generations.layout import QueryLayout, layout_of, unused_layouts_of
+from headrace.generations.facts import sink_context
+from headrace.generations.log import QueryLayout, cut_offs, unused_layouts_of
 from headrace.generations.manifest import forms, written_async
+from headrace.generations.register import layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.model import Project, Query
 from headrace.storage.durable import size_of
@@ -101,7 +102,7 @@ def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Fi
         # What is wrong inside the checkpoint is reported below, with all else.
         with suppress(CheckpointError):
             partitions = repartitions.partitions(checkpoint)
-    problems = list(checkpoint.problems(partitions=partitions))
+    problems = list(list_problems(checkpoint, partitions=partitions))
     is_async = gap = None
     try:
         forms(layout.manifest)

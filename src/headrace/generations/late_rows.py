@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.connectors.files.source import Files
 from headrace.contract import Identity, Lag, Sink, Source, SourceFacts, SourcePrefix
 from headrace.errors import CheckFailed, Where
-from headrace.generations.layout import QueryLayout, layout_of
+from headrace.generations.log import QueryLayout
+from headrace.generations.register import layout_of
 from headrace.model import AvailableNow, Duration, Every, NamedSource, Once, Project, Query, SqlTransform
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 

@@ -13,9 +13,9 @@ from typing import Any
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Sink, SinkLocation
 from headrace.errors import CheckpointError, Finding
-from headrace.generations.identity import renaming, waiting_rename
-from headrace.generations.layout import QueryLayout, layout_of
+from headrace.generations.log import QueryLayout
 from headrace.generations.manifest import forms
+from headrace.generations.register import layout_of, renaming, waiting_rename
 from headrace.model import Project, Query
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file

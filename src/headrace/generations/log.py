@@ -1,4 +1,4 @@
-"""The log of a query's generations: which directory is live, and which change of the query is under way.
+"""The log of a query's generations: which directory is live, which change is under way, and what lies in a directory.
 
 Numbered records, each written once; the newest holds the whole standing. A directory never moves: a change makes
 another one, and the record that closes it says that this one is live.
@@ -6,17 +6,21 @@ another one, and the record that closes it says that this one is live.
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from headrace.checkpoint import Archive
 from headrace.contract import Mark
-from headrace.errors import CheckpointError, LeaseLost
+from headrace.errors import CheckpointError, Fenced, Finding, LeaseLost, PlatformError, Where
 from headrace.storage import json_record, numbered
-from headrace.storage.durable import names_in, remove_tree
+from headrace.storage.durable import copy_file, link, names_in, remove_tree, replace_file
+from headrace.storage.numbered import file_of
 from headrace.storage.private import writing_to
 
 FOLDER = "log"
@@ -25,6 +29,7 @@ Kind: TypeAlias = Literal["begun", "building", "intent", "done", "undoing", "und
 # Over these no query starts: checkpoint and result may not fit.
 _BETWEEN: tuple[Kind, ...] = ("intent", "undoing")
 _OPEN: tuple[Kind, ...] = (*_BETWEEN, "building", "discarding")
+QUERIES, QUERY_FILE = "queries", "query.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,3 +222,208 @@ def _damage(file: Path) -> json_record.Damaged:
     fault = "the newest record of the query's log, which says which of its directories is live, cannot be read"
     fix = "restore it from a backup of the same time; an older record must not be used in its place"
     return json_record.Damaged(file=file, code="HR584", what=fault, fix=fix, error=CheckpointError)
+
+
+class _InHome:
+    """A file or a directory of a generation, by its name in the generation's own directory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layout: QueryLayout, owner: type[QueryLayout]) -> Path:
+        return layout.home / self._name
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryLayout:
+    """The places of one generation of one query below the storage directory.
+
+    query: its name now. directory: of the query, for ever. query_id: "" before its first start. made: the number of the
+    record of the query's log that made this directory of the generation.
+    """
+
+    storage: Path
+    query: str
+    directory: str
+    query_id: str
+    generation: int = 1
+    made: int = 1
+    # The newest record of the log when this was read.
+    head: Mark | None = field(default=None, compare=False)
+
+    archive = _InHome("archive.jsonl")  # Offsets and watermarks of every batch, kept longer than Spark keeps them.
+    manifest = _InHome("manifest.jsonl")  # The forms that the query has had, each with its first batch.
+    # The versions of the query's code, settings and plan for people to read, each with its first batch.
+    versions = _InHome("versions.jsonl")
+    sink = _InHome("sink.json")  # Where the sink of this checkpoint writes.
+    # The changes of the number of state partitions, each with the batch that it took.
+    repartitions = _InHome("repartitions.jsonl")
+    # The versions of the tables that are recomputed while the query runs, one directory for each table.
+    tables = _InHome("tables")
+    table_record = _InHome("tables.jsonl")  # Which versions of its tables the query used, each with its first batch.
+    counters = _InHome("counters.jsonl")  # What the query's counters have come to with each batch.
+    quarantine = _InHome("quarantine")  # Rows that were quarantined, one file for each source and batch.
+    adoption = _InHome("adopted.json")  # Which checkpoint of another program this generation continues.
+    plan = _InHome("plan.txt")  # The plans of the first batch of the newest start, as Spark gives them.
+    source_names = _InHome("sources.json")  # What Spark calls each source of the query.
+    made_by = _InHome("made.json")  # Of a directory that a change has made: by which record, once it is complete.
+    former_batches = _InHome("history.json")  # What the history had of the batches that a rewind takes back.
+
+    @property
+    def folder(self) -> Path:
+        """The directory of the query, which all its generations share."""
+        return self.storage / QUERIES / self.directory
+
+    @property
+    def place(self) -> Directory:
+        """The generation's own directory, by its name in the query's log."""
+        return Directory(generation=self.generation, made=self.made)
+
+    @property
+    def home(self) -> Path:
+        return self.folder / str(self.place)
+
+    def at(self, directory: Directory) -> QueryLayout:
+        """The places in another directory of the query."""
+        return replace(self, generation=directory.generation, made=directory.made)
+
+    @property
+    def late(self) -> Path:
+        """Rows that were dropped as late, one file for each batch that dropped any, for the query that takes them."""
+        return self.folder / "late" / f"g{self.generation}"
+
+    @property
+    def checkpoint(self) -> Path:
+        """Spark's checkpoint directory."""
+        return self.home / "checkpoint"
+
+
+def rebuild_storage(storage: Path, layout: QueryLayout) -> Path:
+    """Where the rebuild of a query keeps its history, on this machine."""
+    return storage / "rebuild" / layout.directory
+
+
+def history_file(storage: Path) -> Path:
+    """The history store of a project: progress, runs, verdicts."""
+    return storage / "history.db"
+
+
+def log_of(layout: QueryLayout) -> LogRecord | None:
+    """The newest record of the query's log; None before its first start.
+
+    Raises CheckpointError where it cannot be read, and where the query is registered and its directory is gone.
+    """
+    record = read_log(layout.folder)
+    if record is None and layout.query_id:
+        with suppress(PermissionError):  # The writer reports it.
+            if not (layout.folder / QUERY_FILE).exists():
+                raise lost_directory(layout.storage, layout.directory, layout.query)
+    return record
+
+
+def newest_of(layout: QueryLayout) -> QueryLayout:
+    """Where the generation lies that the query runs as, or would begin. Raises CheckpointError."""
+    record = log_of(layout)
+    return layout if record is None else replace(layout.at(record.live), head=record.mark("start"))
+
+
+def unused_layouts_of(layout: QueryLayout) -> list[QueryLayout]:
+    """What changes have put out of use and keep, the oldest first. Raises CheckpointError."""
+    record = log_of(layout)
+    return [] if record is None else [layout.at(directory) for directory in record.kept]
+
+
+def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None = None) -> None:
+    """Copy what a generation keeps next to its checkpoint into `new`, which is made again. Raises OSError.
+
+    batch: rows that later batches have quarantined are left out.
+    """
+    remove_tree(new.home)
+    new.home.mkdir(parents=True, mode=0o700)
+    for file in sorted(layout.home.iterdir()):
+        if file.is_file() and file.name not in (new.made_by.name, new.former_batches.name):
+            copy_file(file, new.home / file.name)
+    for version in sorted(layout.tables.rglob("*")):
+        if version.is_file():
+            link(version, new.tables / version.relative_to(layout.tables))
+    for file in sorted(layout.quarantine.rglob("*")):
+        if file.is_file() and (batch is None or (file.stem.isdigit() and int(file.stem) <= batch)):
+            (new.quarantine / file.relative_to(layout.quarantine)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            copy_file(file, new.quarantine / file.relative_to(layout.quarantine))
+    closed = Archive(layout.archive).folder
+    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
+        link(segment, Archive(new.archive).folder / segment.name)
+
+
+def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batch: int | None) -> None:
+    """Keep that a directory that a change has made is complete: by which record, of which other one. Raises OSError."""
+    facts = {"number": record.number, "token": record.token, "parent": str(parent.place), "batch": batch}
+    replace_file(layout.made_by, json.dumps(facts) + "\n")
+
+
+def cut_offs(layout: QueryLayout) -> Iterator[Finding]:
+    """Yield that a change was cut off, so that the query must not start. Raises CheckpointError."""
+    record, query = log_of(layout), layout.query
+    if record is None or not record.is_between:
+        return
+    done, undo = f"a {record.change}", f"; or take it back: headrace change undo {query}"
+    if record.kind == "undoing":
+        done, undo = f"the undoing of a {record.change}", ""
+    elif record.change == "adopt":
+        done, undo = "the adoption of a checkpoint", f"; or reset it: headrace reset {query}"
+    yield Finding(
+        code="HR581",
+        where=Where(file=str(file_of(layout.folder / FOLDER, record.number))),
+        what=f"{done} of query '{query}' was cut off, so that its checkpoint and its result may not fit",
+        fix=f"end it: headrace change resume {query}{undo}",
+    )
+
+
+def require_live(layout: QueryLayout) -> None:
+    """Raise Fenced if another process has changed the query since its driver began with `layout`.
+
+    A storage that does not answer is no reason to end: an older driver is refused by the epoch in the sink as well.
+    """
+    record = None
+    with suppress(CheckpointError, PlatformError, OSError):
+        record = log_of(layout)
+    if record is None or (not record.is_between and layout.place in (record.live, record.building)):
+        return
+    fault = (
+        f"another process has changed query '{layout.query}' since this driver began, which was stopped for longer "
+        f"than its lease lasts: its log has record {record.number}; this driver writes nothing more"
+    )
+    raise Fenced(code="HR409", what=fault, fix=f"look how it stands: headrace status {layout.query}")
+
+
+def require_ended(layout: QueryLayout) -> None:
+    """Raise CheckpointError if a change was cut off."""
+    if findings := tuple(cut_offs(layout)):
+        raise CheckpointError(findings)
+
+
+def rebuilding(layout: QueryLayout) -> Iterator[Finding]:
+    """Yield why nothing but its rebuild may change the query."""
+    record = log_of(layout)
+    if record is not None and record.building is not None and not record.is_between:
+        yield Finding(
+            code="HR571",
+            where=Where(file=str(file_of(layout.folder / FOLDER, record.number))),
+            what=f"a rebuild of query '{layout.query}' was begun at {record.begun}, which makes its generation "
+            f"{record.building.generation}",
+            fix=f"end it: headrace change resume {layout.query}; or give it up: headrace change discard {layout.query}",
+        )
+
+
+def lost_directory(storage: Path, directory: str, query: str) -> CheckpointError:
+    """That the directory of a registered query is gone."""
+    place = storage / QUERIES / directory
+    why = f"the register names {place} as the directory of query '{query}', and that is not there"
+    return CheckpointError(unclear_storage(storage, why))
+
+
+def unclear_storage(storage: Path, why: str) -> Finding:
+    fix = "restore the whole storage from one backup; if only its register is lost: headrace change register; if the "
+    fix += "results are to begin from scratch, empty the storage and what the sinks hold"
+    fault = f"the storage {storage} does not say which query is which: {why}; a start would write every row again"
+    return Finding(code="HR585", where=Where(file=str(storage)), what=fault, fix=fix)

@@ -1,7 +1,8 @@
 """Which query of a project is which: its id and its directory, for ever, by the name that it has now.
 
 The register is a log of numbered records, of which the newest holds the whole standing. Each directory of a query holds
-the same facts by its first name, so that a lost register can be made from them.
+the same facts by its first name, so that a lost register can be made from them. A query is entered at its first start,
+and under another name at the start that declares it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import CheckpointError, Finding, PlatformError, Where
+from headrace.checkpoint import Checkpoint
+from headrace.errors import CheckFailed, CheckpointError, Finding, PlatformError, Where
+from headrace.generations.log import (
+    QUERIES,
+    QUERY_FILE,
+    QueryLayout,
+    log_of,
+    lost_directory,
+    newest_of,
+    unclear_storage,
+    unused_layouts_of,
+)
+from headrace.model import Project, Query
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import create_file, names_in
 from headrace.storage.private import make_private, writing_to
 
-FOLDER, QUERIES, QUERY_FILE = "register", "queries", "query.json"
+FOLDER = "register"
 # What version 0.1.0 kept in place of the register.
 FORMER_FILE = "application.json"
 _LOCKS = ("driver.lock", "rebuild.lock")
@@ -133,25 +146,22 @@ def rebuild_register(storage: Path) -> Register:
     for name in sorted(_directories(storage)):
         folder = storage / QUERIES / name
         if not (folder / QUERY_FILE).exists():
-            raise CheckpointError(_not_told(storage, f"{folder} has no {QUERY_FILE}: it was not made by this version"))
+            raise CheckpointError(
+                unclear_storage(storage, f"{folder} has no {QUERY_FILE}: it was not made by this version")
+            )
         if not _is_used(folder):
             continue
         query, entry, facts = _facts_in(folder)
         register = register or Register(application=facts["application"], project=facts["project"], roots=())
         if facts["application"] != register.application or query in register.queries:
-            raise CheckpointError(_not_told(storage, f"{folder} is of another project, or of another query '{query}'"))
+            raise CheckpointError(
+                unclear_storage(storage, f"{folder} is of another project, or of another query '{query}'")
+            )
         register = replace(register, queries={**register.queries, query: entry})
     if register is None:
-        raise CheckpointError(_not_told(storage, "it holds no query that has run"))
+        raise CheckpointError(unclear_storage(storage, "it holds no query that has run"))
     append(storage, register)
     return register
-
-
-def lost_directory(storage: Path, directory: str, query: str) -> CheckpointError:
-    """That the directory of a registered query is gone."""
-    place = storage / QUERIES / directory
-    why = f"the register names {place} as the directory of query '{query}', and that is not there"
-    return CheckpointError(_not_told(storage, why))
 
 
 def _unknown_use(storage: Path) -> Finding | None:
@@ -164,14 +174,9 @@ def _unknown_use(storage: Path) -> Finding | None:
     used = next((name for name in _directories(storage) if _is_used(storage / QUERIES / name)), None)
     if used is None:
         return None
-    return _not_told(storage, f"it holds {storage / QUERIES / used}, and no register that says which query that is")
-
-
-def _not_told(storage: Path, why: str) -> Finding:
-    fix = "restore the whole storage from one backup; if only its register is lost: headrace change register; if the "
-    fix += "results are to begin from scratch, empty the storage and what the sinks hold"
-    fault = f"the storage {storage} does not say which query is which: {why}; a start would write every row again"
-    return Finding(code="HR585", where=Where(file=str(storage)), what=fault, fix=fix)
+    return unclear_storage(
+        storage, f"it holds {storage / QUERIES / used}, and no register that says which query that is"
+    )
 
 
 def _list_unregistered(storage: Path, register: Register, query: str) -> Iterator[Path]:
@@ -183,7 +188,7 @@ def _list_unregistered(storage: Path, register: Register, query: str) -> Iterato
 
 
 def _not_known(storage: Path, folder: Path, query: str) -> CheckpointError:
-    return CheckpointError(_not_told(storage, f"{folder} was query '{query}', and the register does not know it"))
+    return CheckpointError(unclear_storage(storage, f"{folder} was query '{query}', and the register does not know it"))
 
 
 def _directories(storage: Path) -> Iterator[str]:
@@ -233,3 +238,197 @@ def _register_of(facts: Any) -> Register:
         queries=queries,
         number=int(facts["number"]),
     )
+
+
+def has_run(layout: QueryLayout) -> bool:
+    """Whether the query has planned a batch; one that was reset counts too."""
+    return Checkpoint(newest_of(layout).checkpoint).last_batch is not None or bool(unused_layouts_of(layout))
+
+
+def layout_named(storage: Path, query: str, former: Sequence[str] = ()) -> QueryLayout:
+    """The first generation of the query of this name, or of that which had one of its `former` names until now.
+
+    Raises CheckpointError and PlatformError, as `read_register`.
+    """
+    return layout_in(storage, read_register(storage), query, former)
+
+
+def layout_in(storage: Path, register: Register | None, query: str, former: Sequence[str] = ()) -> QueryLayout:
+    """Return what `layout_named` does, by a register that was read."""
+    entry = None if register is None else find_entry(storage, register, query, former)
+    if entry is None and register is not None:
+        require_known(storage, register, query, former)
+    return layout_of_entry(storage, query, entry)
+
+
+def layout_of_entry(storage: Path, query: str, entry: Entry | None) -> QueryLayout:
+    """The first generation of a registered query; None: of one whose directory is still to be made."""
+    directory, query_id = (query, "") if entry is None else (entry.directory, entry.id)
+    return QueryLayout(storage=storage, query=query, directory=directory, query_id=query_id)
+
+
+def find_entry(storage: Path, register: Register, query: str, former: Sequence[str]) -> Entry | None:
+    """What the register knows the query by: its name, or the first of its `former` names that is known.
+
+    What a start by the new name has left that planned no batch gives way to a former name that has run.
+    """
+    own = register.queries.get(query)
+    entries = [register.queries[name] for name in former if name in register.queries]
+    if not entries or (own is not None and has_run(layout_of_entry(storage, query, own))):
+        return own
+    return next((entry for entry in entries if has_run(layout_of_entry(storage, query, entry))), own or entries[0])
+
+
+def layout_of(project: Project, query: Query) -> QueryLayout:
+    """Where the generation lies that a query runs as; for its rebuild, the one that is being built.
+
+    Raises CheckpointError, and CheckFailed for a rebuild that another command has discarded.
+    """
+    layout = newest_of(layout_named(project.storage, query.name, query.renamed_from))
+    if project.rebuilds != query.name:
+        return layout
+    record = log_of(layout)
+    if record is None or record.building is None:
+        fault = f"the rebuild of query '{query.name}' is gone: another command has discarded it, or put it in place"
+        raise CheckFailed(code="HR526", what=fault, fix=f"look how the query stands: headrace status {query.name}")
+    return replace(layout.at(record.building), head=record.mark("start"))
+
+
+def register_project(project: Project) -> Register:
+    """The project's register, begun when there is none, with where the project lies now. Raises as `register_query`."""
+    while True:
+        register, stands = _due_register(project)
+        if stands or append(project.storage, register):
+            return register if stands else replace(register, number=register.number + 1)
+
+
+def _due_register(project: Project) -> tuple[Register, bool]:
+    """The register with where the project lies now, and whether its newest record says so already."""
+    stored, here = read_register(project.storage), root_places(project)
+    register = stored or Register(application=str(uuid.uuid4()), project=project.name, roots=())
+    if stored is not None and register.roots[-len(here) :] == here:
+        return register, True
+    former = tuple(root for root in register.roots if root not in here)
+    return replace(register, project=project.name, roots=(*former, *here)), False
+
+
+def register_query(project: Project, query: Query) -> Entry:
+    """What the query is known by; one that nothing is known of gets its id and its directory.
+
+    Raises CheckpointError where a start would take it for another one, and PlatformError.
+    """
+    for other in project.queries.values():
+        if other.late == query.name:  # Its source lies in the directory of that one.
+            register_query(project, other)
+    while True:
+        register, stands = _due_register(project)
+        entry = find_entry(project.storage, register, query.name, query.renamed_from)
+        if entry is None:
+            drawn, stands = with_new_query(project.storage, register, query.name, query.renamed_from), False
+            if drawn is None:
+                continue
+            register, entry = drawn, drawn.queries[query.name]
+        if not (project.storage / QUERIES / entry.directory / QUERY_FILE).exists():
+            raise lost_directory(project.storage, entry.directory, query.name)
+        if stands or append(project.storage, register):
+            return entry
+
+
+def enter_name(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
+    """Enter the name of a query that is about to start, all of which was looked at, as that of its layout's id.
+
+    A start by this name that planned no batch keeps its directory by the former name. Raises CheckpointError if
+    another process has given the name, or the id, away.
+    """
+    while True:
+        register = register_project(project)
+        own, former = register.queries.get(query.name), register.find(layout.query_id)
+        if project.is_rebuild or (own is not None and own.id == layout.query_id):
+            return
+        if former is None or former not in query.renamed_from:
+            fault = f"query '{query.name}' was renamed by another process, to '{former}'"
+            fix = "look which name is declared now; then start it by that"
+            raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
+        entry = register.queries[former]
+        others = {name: other for name, other in register.queries.items() if name not in (former, query.name)}
+        named = {query.name: replace(entry, former=(*entry.former, former)), **({} if own is None else {former: own})}
+        if append(project.storage, replace(register, queries={**others, **named})):
+            fault = (
+                f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
+            )
+            yield renaming(fault, query.where)
+            return
+
+
+def former_names(project: Project, query: Query, register: Register | None) -> tuple[str, ...]:
+    """The names that the query had before, and that no other query has used since."""
+    entry = None if register is None else register.queries.get(query.name)
+    if register is None or entry is None:
+        return ()
+    others = ((name, register.queries.get(name)) for name in dict.fromkeys(entry.former))
+    return tuple(
+        name for name, other in others if other is None or not has_run(layout_of_entry(project.storage, name, other))
+    )
+
+
+def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
+    """That the next start of the query renames it. Raises CheckpointError where more than one is meant."""
+    if not query.sink.facts.durable or not query.renamed_from or project.is_rebuild:
+        return
+    register = read_register(project.storage)
+    require_one_meaning(project, query, register)
+    entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
+    former = None if register is None or entry is None else register.find(entry.id)
+    if former is not None and former != query.name:
+        location = query.sink.location
+        ledger = f", and the ledger of {location.shown}" if location is not None and location.ledger else ""
+        fault = f"the next start renames query '{former}' to '{query.name}': its checkpoint with its state, manifest, "
+        yield renaming(f"{fault}archive, quarantine and history{ledger}, continue", query.where)
+
+
+def nothing_kept(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
+    """That a query that is said to be renamed begins with its sources, since no former name is known."""
+    entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
+    if query.renamed_from and (entry is None or not has_run(layout_of_entry(project.storage, query.name, entry))):
+        named_so = " or ".join(f"'{name}'" for name in query.renamed_from)
+        yield Finding(
+            code="HR559",
+            what=f"query '{query.name}' is renamed from {named_so}, and nothing is kept here by that name: it begins "
+            "with its sources",
+            fix="nothing, if it has never run here; else look whether `storage` is the right directory",
+            where=query.where,
+        )
+
+
+def require_one_meaning(project: Project, query: Query, register: Register | None) -> None:
+    """Raise CheckpointError if more than one query of the names that `query` has, or had, has run."""
+    former = [name for name in query.renamed_from if register is not None and name in register.queries]
+    if register is None or not former:
+        return
+    names = [name for name in (*former, query.name) if name in register.queries]
+    run = [name for name in names if has_run(layout_of_entry(project.storage, name, register.queries[name]))]
+    if len(run) < 2:
+        return
+    first, second = run[0], run[1]
+    if second == query.name:
+        fault = f"'{first}', from which it is renamed, and '{second}' itself have both run"
+        fix = (
+            f"remove renamed_from, and '{second}' continues by itself; or give the query that is to continue '{first}' "
+        )
+        fix += "another name"
+    else:
+        fault = f"'{first}' and '{second}', from which it is renamed, have both run"
+        fix = "name the one in renamed_from whose checkpoint it is to continue"
+    cannot = f"query '{query.name}' cannot be renamed: {fault}"
+    raise CheckpointError(code="HR549", what=cannot, fix=fix, where=query.where)
+
+
+def renaming(what: str, where: Where) -> Finding:
+    """That a name is changed, or was, as `renamed_from` asks for."""
+    fix = "nothing: renamed_from may stay, or go once the rename was run everywhere"
+    return Finding(code="HR559", what=what, fix=fix, where=where)
+
+
+def root_places(project: Project) -> tuple[str, ...]:
+    """Where the project lies; Spark names files as it was named, which may be by way of a link."""
+    return tuple(dict.fromkeys((str(project.root.resolve()), str(project.root.absolute()))))

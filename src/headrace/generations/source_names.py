@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import SourceNames, source_of
 from headrace.errors import CheckpointError, Finding
-from headrace.generations.identity import renaming
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
+from headrace.generations.register import renaming
 from headrace.model import NamedSource, Project, Query
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import SourceNames, further_uses, source_of
+from headrace.checkpoint.sources import SourceNames, committed_prefix, further_uses, source_of
 from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
-from headrace.generations.layout import QueryLayout, history_file, layout_of
+from headrace.generations.log import QueryLayout, history_file
+from headrace.generations.register import layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.history import History, QueryStatus
 from headrace.model import NamedSource, Project, Query

@@ -15,7 +15,7 @@ from headrace.checkpoint.sources import source_of
 from headrace.contract import BatchRecord, ChangeCounts, Lag
 from headrace.contract.observer import QueryState, State
 from headrace.errors import Finding, PlainData
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.history.health import find_wrong_times
 from headrace.units import instant
 

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.contract import BatchRecord
 from headrace.contract.observer import ENDED, QueryState, State
 from headrace.errors import Finding, HeadraceError
-from headrace.generations.processes import birth
+from headrace.generations.driver_lock import birth
 from headrace.history.schema import TAKE_OVER, VERSION, create, faults, newer_history, no_history
 from headrace.history.status import Event, QueryStatus, is_alive, state_of, status_of
 from headrace.redaction import redacted

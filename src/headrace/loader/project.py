@@ -146,7 +146,7 @@ def _elsewhere() -> dict[str, str]:
     of_target = [key for key in targets.KEYS if key not in KEYS]
     return {
         **{key: f"write it at a target: targets: {{dev: {{{key}: ...}}}}" for key in of_target},
-        **{kind: f"write it below sources: {{NAME: {{{kind}: ...}}}}" for kind in registry.known("source")},
+        **{kind: f"write it below sources: {{NAME: {{{kind}: ...}}}}" for kind in registry.list_names("source")},
         **{key: f"write it at a query: queries: {{NAME: {{{key}: ...}}}}" for key in yaml_queries.QUERY_KEYS},
         "watermark": "write it at a source: sources: {NAME: {..., watermark: {column: time, delay: 2 hours}}}",
     }

@@ -186,7 +186,7 @@ def _change_data() -> Schema:
 
 
 def _source() -> Schema:
-    kinds = registry.known("source")
+    kinds = registry.list_names("source")
     watermark = {**_texts_of(WATERMARK_KEYS), "required": list(WATERMARK_KEYS)}
     pair = {"type": "array", "items": _TEXT, "minItems": 2, "maxItems": 2}
     made = {**_connectors("source"), "watermark": {"anyOf": [watermark, pair]}, "renamed_from": _NAMES}
@@ -194,12 +194,12 @@ def _source() -> Schema:
 
 
 def _sink() -> Schema:
-    kinds = registry.known("sink")
+    kinds = registry.list_names("sink")
     return {"anyOf": [_one_of(kinds), {**_object(kinds, _connectors("sink")), **_exactly_one(kinds)}]}
 
 
 def _connectors(kind: registry.ConnectorKind) -> dict[str, Schema]:
-    return {name: _connector(kind, name) for name in registry.known(kind)}
+    return {name: _connector(kind, name) for name in registry.list_names(kind)}
 
 
 def _connector(kind: registry.ConnectorKind, name: str) -> Schema:

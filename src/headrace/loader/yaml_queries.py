@@ -278,7 +278,7 @@ def _kind(
     reading: DocumentReading,
 ) -> str | None:
     """The one key that names the kind; others are misspelt or too many."""
-    kinds_here = registry.known(group)
+    kinds_here = registry.list_names(group)
     also = (*kinds_here, *SOURCE_KEYS) if group == "source" else kinds_here
     if keys and not any(key in kinds_here for key in keys) and (fix := _meant_kind(group, keys)):
         reading.fault("HR112", f"{whose} says no kind above its options", fix, entry.where)
@@ -302,10 +302,10 @@ def _meant_kind(group: registry.ConnectorKind, keys: dict[str, DocumentEntry]) -
     """How to write a source or sink whose options stand without its kind above them; empty if it is another mistake."""
     for word in ("type", "kind", "connector", "format", "name"):
         value = keys[word].value if word in keys else None
-        if isinstance(value, str) and value in registry.known(group):
+        if isinstance(value, str) and value in registry.list_names(group):
             rest = ", ".join(f"{key}: ..." for key in keys if key != word)
             return f"write {value}: {{{rest}}}"
-    options = {kind: _option_names(group, kind) for kind in registry.known(group)}
+    options = {kind: _option_names(group, kind) for kind in registry.list_names(group)}
     fits = [kind for kind, names in options.items() if set(keys) <= set(names)]
     if not fits or (len(keys) == 1 and len(fits) > 2):
         return ""
@@ -315,7 +315,7 @@ def _meant_kind(group: registry.ConnectorKind, keys: dict[str, DocumentEntry]) -
 
 def _option_names(group: registry.ConnectorKind, kind: str) -> tuple[str, ...]:
     try:
-        return registry.option_names(group, kind) if kind in registry.known(group) else ()
+        return registry.option_names(group, kind) if kind in registry.list_names(group) else ()
     except PlatformError:
         return ()
 

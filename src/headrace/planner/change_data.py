@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headrace.checks.change_data import options_of
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.model import Project, Query
 from headrace.planner.difference import Kind, PlanDifference, text_of
 

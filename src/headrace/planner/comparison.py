@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.generations.form import OperatorForm, QueryForm
+from headrace.generations.manifest import OperatorForm, QueryForm
 from headrace.planner.change_data import compare_changes
 from headrace.planner.difference import Kind, PlanDifference, compare_functions
 from headrace.planner.ends import compare_ends, find_renamed_sources

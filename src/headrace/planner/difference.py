@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from headrace.declare.faults import display_path
 from headrace.errors import NOWHERE, Where
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.model import Project, Query, Table
 from headrace.planner.code.meaning import compare_meanings as python_differences
 from headrace.planner.code.meaning import name_of

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from headrace.contract import Sink
 from headrace.contract import Source as SourceConnector
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.model import NamedSource, Project, Query
 from headrace.planner.difference import Kind, PlanDifference, compare_functions, text_of, verdict_on_mixing
 from headrace.planner.time_zones import is_same_clock

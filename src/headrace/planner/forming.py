@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint.sources import SourceNames, source_of
-from headrace.generations.form import QueryForm
+from headrace.generations.manifest import QueryForm
 from headrace.model import Project, PythonTransform, Query, Table
 from headrace.planner.change_data import change_facts
 from headrace.planner.code.meaning import libraries_in, read_meaning
@@ -79,13 +79,13 @@ def form_of(
     tree = plan_tree(frame.sparkSession, plan)
     code = _Code(project, plan, salt, tree)
     static = _Inputs(project, query, code, frame.sparkSession).text
-    form = normalise(tree, complete=query.mode == "complete", python=code.named, static=static)
-    pieces = _digest_pieces(project, query, salt=salt)
+    form = normalise(tree, complete=query.mode == "complete", python=code.name_expression, static=static)
+    pieces, record = _digest_pieces(project, query, salt=salt), code.record_function
     return replace(
         form,
         python=code.found,
-        sources={names.in_spark(source.name): source_facts(project, source, code.kept) for source in sources},
-        sink=sink_facts(project, query, code.kept),
+        sources={names.in_spark(source.name): source_facts(project, source, record) for source in sources},
+        sink=sink_facts(project, query, record),
         changes=change_facts(project, query),
         mode=query.mode,
         settings=read_settings(
@@ -110,15 +110,15 @@ class _Code:
         self._salt = salt
         self._functions = functions(plan)
 
-    def named(self, identity: int, name: str) -> str:
+    def name_expression(self, identity: int, name: str) -> str:
         """Return the name for the function of an expression."""
         function = self._functions.get(identity)
         if function is None:
             return f"python {name}"
         eval_type = BY_SESSION.get(function.eval_type, function.eval_type)
-        return self.kept(function.function, f"{eval_type} {function.return_type}")
+        return self.record_function(function.function, f"{eval_type} {function.return_type}")
 
-    def kept(self, function: Any, further: str = "", *, files: bool = True) -> str:
+    def record_function(self, function: Any, further: str = "", *, files: bool = True) -> str:
         """Record the meaning of `function`, with the content of the `files` that it opens, and return a name for it."""
         record = read_meaning(
             function, owned=partial(_is_owned, self._project), salt=self._salt, keywords=self._keywords, files=files
@@ -196,7 +196,7 @@ class _Inputs:
             return f"table of {static.rows}"
         if static.kind == "rdd":
             functions = [
-                self._code.kept(table.transform.function)
+                self._code.record_function(table.transform.function)
                 for table in self._tables
                 if isinstance(table.transform, PythonTransform)
             ]
@@ -209,7 +209,8 @@ class _Inputs:
                 return f"table {static.kind}"
             plain = {key: value for key, value in static.options.items() if not SECRET_NAME.search(key)}
             given = ", ".join(f"{key}={without_root(self._project, value)}" for key, value in sorted(plain.items()))
-            return f"table {static.kind} given [{given}] by {self._code.kept(data_source(self._spark, static.source))}"
+            reader = self._code.record_function(data_source(self._spark, static.source))
+            return f"table {static.kind} given [{given}] by {reader}"
         for table in self._tables:
             version_of = re.compile(rf"/queries/[\w-]+/g\d+\.\d+/tables/{re.escape(table.name)}/\d+$")
             if table.refresh and any(map(version_of.search, static.paths)):  # It is recomputed while the query runs.
@@ -226,7 +227,7 @@ class _Inputs:
         names = []
         for transform in (table.transform, *upstream):
             if isinstance(transform, PythonTransform):
-                names.append(self._code.kept(transform.function, files=False))
+                names.append(self._code.record_function(transform.function, files=False))
             else:
                 parsed = parse_text(self._spark, transform.sql)
                 names.append(f"SQL {hashlib.sha256(parsed.encode()).hexdigest()[:12]}")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.generations.form import OperatorForm, QueryForm
+from headrace.generations.manifest import OperatorForm, QueryForm
 from headrace.planner.expressions import Expressions, conjuncts, not_null_in
 from headrace.spark.plans.analysed import ARBITRARY_STATE
 from headrace.spark.plans.plan_json import STREAMS, Node, PlanTree, StaticInput

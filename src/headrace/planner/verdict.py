@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part
 from headrace.checkpoint.sources import SourceNames
 from headrace.checks.user_functions import find_calls, is_users
 from headrace.errors import NOWHERE, CheckpointError, Finding, PlainData
 from headrace.generations.blame import recompute_command, reset_command
-from headrace.generations.form import FORMAT, QueryForm
-from headrace.generations.layout import layout_of_entry, newest_of
-from headrace.generations.manifest import QueryRevision, changed_line, forms
-from headrace.generations.register import read_register
+from headrace.generations.log import newest_of
+from headrace.generations.manifest import FORMAT, QueryForm, QueryRevision, changed_line, forms
+from headrace.generations.register import layout_of_entry, read_register
 from headrace.model import Project, PythonTransform, Query
 from headrace.planner.code.meaning import name_of, reasons_not_compared
 from headrace.planner.comparison import compare_forms

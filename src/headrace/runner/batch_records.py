@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import source_of
+from headrace.checkpoint.sources import committed_prefix, source_of
 from headrace.contract import BatchRecord, Observer, SourcePrefix, SourceProgress, bad_rows_metric
 from headrace.errors import CheckpointError, Finding, HeadraceError, SourceError
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.redaction import redacted

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from headrace.checkpoint import Checkpoint
 from headrace.contract import BatchRecord
 from headrace.errors import Finding, HeadraceError
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Project, Query
 from headrace.runner.source_health import SeenBatches
 from headrace.spark.jvm.session_conf import activate

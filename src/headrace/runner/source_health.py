@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint.sources import SourceNames, committed_prefix
 from headrace.contract import BatchRecord, SourcePrefix, bad_rows_metric
 from headrace.errors import Finding, HeadraceError, SourceError
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import NamedSource
 from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.messages.refusals import finding_of

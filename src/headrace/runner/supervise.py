@@ -26,7 +26,7 @@ from headrace.export.otlp import Otlp
 from headrace.export.service import Notifier
 from headrace.export.serving import url_address
 from headrace.generations.driver_lock import require_one_free
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query, Trigger

@@ -20,7 +20,7 @@ from headrace.frames.plan_builder import topological_order
 from headrace.frames.tables import Tables
 from headrace.generations import driver_lock
 from headrace.generations.driver_lock import DriverLock
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.history.lag import find_left_out
 from headrace.model import Once, Project, Query, Trigger
 from headrace.registry import known_failures

@@ -27,7 +27,7 @@ from headrace.frames.change_frames import build_result
 from headrace.frames.plan_builder import registered_tables
 from headrace.generations.blame import named
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import history_file
+from headrace.generations.log import history_file
 from headrace.history import History
 from headrace.model import Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, Finding, HeadraceError, reason
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Counter, Query
 from headrace.spark.stream.broadcasts import pickle_value, unpickle_value
 from headrace.spark.stream.counting import Counting, add_up

@@ -16,14 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.checkpoint.logs import Part, operator_descriptions
-from headrace.checkpoint.read_files import ReadFiles
+from headrace.checkpoint.directory import Part, operator_descriptions
 from headrace.checkpoint.relocation import below, logged_files, rewrite, rewrite_text
-from headrace.checkpoint.sources import source_of
+from headrace.checkpoint.sources import ReadFiles, source_of
 from headrace.contract import Connector
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.facts import StartFacts
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Query
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to

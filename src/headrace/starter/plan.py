@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.checkpoint.prefix import planned_prefix
-from headrace.checkpoint.source_ids import SourceIds
-from headrace.checkpoint.sources import SourceNames, source_of
+from headrace.checkpoint.sources import SourceIds, SourceNames, planned_prefix, source_of
 from headrace.checks.analysed import check_analysed
 from headrace.checks.structure import check_structure_of
 from headrace.checks.triggers import check_live_sources, check_refreshed_tables
@@ -20,13 +18,11 @@ from headrace.frames.plan_builder import Reader, registered_tables
 from headrace.frames.project_session import borrow
 from headrace.frames.tables import Tables
 from headrace.generations.blame import named, with_command
-from headrace.generations.changes import require_live
 from headrace.generations.facts import StartFacts
-from headrace.generations.form import QueryForm
 from headrace.generations.inspect_checkpoint import require_state, require_usable
-from headrace.generations.layout import QueryLayout
 from headrace.generations.location import require_same_sink, waiting_renames
-from headrace.generations.manifest import QueryRevision
+from headrace.generations.log import QueryLayout, require_live
+from headrace.generations.manifest import QueryForm, QueryRevision
 from headrace.generations.manifest import revision as revision_of
 from headrace.generations.source_names import list_source_renames
 from headrace.model import Continuous, NamedSource, Project, Query, RealTime, Trigger

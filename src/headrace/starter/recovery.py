@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.checkpoint import Checkpoint, PlannedBatch
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part
 from headrace.checkpoint.relocation import rewrite
 from headrace.checkpoint.restore import Restorable, restorable, restore, stores_of
 from headrace.checkpoint.sources import source_of
@@ -20,8 +20,16 @@ from headrace.contract import SinkContext, SinkLedger
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.generations.facts import StartFacts
 from headrace.generations.inspect_checkpoint import cut_off
-from headrace.generations.layout import QueryLayout, copy_directory, enter_made, log_of
-from headrace.generations.log import Directory, LogRecord, append, remove_unreachable
+from headrace.generations.log import (
+    Directory,
+    LogRecord,
+    QueryLayout,
+    append,
+    copy_directory,
+    enter_made,
+    log_of,
+    remove_unreachable,
+)
 from headrace.model import Query
 from headrace.starter.moved_project import rename_schemas, source_homes
 from headrace.storage.durable import files_below, link
@@ -122,7 +130,7 @@ def _lost(
         if not asked:
             asked.append(True)
             plans.update(
-                {number: PlannedBatch.loads(text) for number, text in ledger.planned(run, last - KEPT).items()}
+                {number: PlannedBatch.loads(text) for number, text in ledger.read_plans(run, last - KEPT).items()}
             )
         return plans.get(batch)
 

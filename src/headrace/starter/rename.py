@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.blame import named
-from headrace.generations.changes import rebuilding
 from headrace.generations.facts import StartFacts
-from headrace.generations.identity import former_names, nothing_kept, require_one_meaning
-from headrace.generations.layout import history_file, unused_layouts_of
 from headrace.generations.location import enter_sink, require_same_sink, table_before, table_renamed
-from headrace.generations.register import Register
+from headrace.generations.log import history_file, rebuilding, unused_layouts_of
+from headrace.generations.register import Register, former_names, nothing_kept, require_one_meaning
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.planner.verdict import list_refusals

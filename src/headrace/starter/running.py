@@ -16,7 +16,7 @@ from headrace.contract import ChangeCounts, Connector, SinkContext
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
 from headrace.frames.tables import Tables
 from headrace.generations.driver_lock import DriverLock
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import Project, Query
 from headrace.planner.forming import DeclaredCode
 from headrace.registry import known_failures

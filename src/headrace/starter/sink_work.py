@@ -10,10 +10,9 @@ from headrace.contract import SinkContext
 from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.generations.blame import named
-from headrace.generations.facts import StartFacts
-from headrace.generations.identity import sink_context
-from headrace.generations.layout import QueryLayout, history_file
+from headrace.generations.facts import StartFacts, sink_context
 from headrace.generations.location import table_before
+from headrace.generations.log import QueryLayout, history_file
 from headrace.history import History
 from headrace.model import Project, Query
 

@@ -16,10 +16,9 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.durability import Durability
 from headrace.checkpoint.handover import fill_gap, move, remove_drafts
-from headrace.checkpoint.read_files import READ_FILES
 from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.restore import Restorable
-from headrace.checkpoint.source_ids import SourceIds
+from headrace.checkpoint.sources import READ_FILES, SourceIds
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_cores, check_own_session
 from headrace.contract import SinkContext, Writer
@@ -34,12 +33,11 @@ from headrace.errors import (
 from headrace.frames.plan_builder import register_written
 from headrace.generations import driver_lock
 from headrace.generations.blame import named
-from headrace.generations.changes import require_live
-from headrace.generations.facts import StartFacts, create_directories
-from headrace.generations.identity import context_facts, enter_name
+from headrace.generations.facts import StartFacts, context_facts, create_directories
 from headrace.generations.location import enter_sink
+from headrace.generations.log import require_live
 from headrace.generations.manifest import QueryRevision, enter, note_version, written_async
-from headrace.generations.register import read_register
+from headrace.generations.register import enter_name, read_register
 from headrace.generations.source_names import write_source_names
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Target, Trigger
 from headrace.spark.jvm.session_conf import (

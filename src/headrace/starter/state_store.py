@@ -16,7 +16,7 @@ from headrace.generations import driver_lock
 from headrace.generations.blame import name_command, reset_command
 from headrace.generations.facts import StartFacts
 from headrace.generations.inspect_checkpoint import require_usable
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.model import Project, Query
 from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.spark.jvm.preconditions import require_version

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from headrace import registry
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import Part, replace_file
+from headrace.checkpoint.directory import Part, replace_file
 from headrace.checks.change_data import options_of
 from headrace.contract import BatchRecord, Boundary, Sink, readable_back
 from headrace.errors import ProjectError
-from headrace.generations.identity import sink_context
-from headrace.generations.layout import layout_of
+from headrace.generations.facts import sink_context
+from headrace.generations.register import layout_of
 from headrace.model import Default, Project, Query, Target
 from headrace.starter.request import Request
 from headrace.starter.running import Running

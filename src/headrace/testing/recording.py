@@ -14,7 +14,7 @@ from headrace.errors import CheckFailed, ProjectError, nearest
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_code import send_code
 from headrace.frames.project_session import borrow
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.model import Project, Query
 from headrace.spark.plans.plan_rewrite import BATCH
 from headrace.testing.rows import local_rows

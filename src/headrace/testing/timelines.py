@@ -16,7 +16,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import source_of
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.plan_builder import build, registered_tables
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.markup import table, whole
 from headrace.model import Project, Query, Transform
 from headrace.spark.jvm.session_conf import apply_settings

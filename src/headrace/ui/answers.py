@@ -16,7 +16,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from headrace.checks.state_bounds import window_lengths
 from headrace.errors import HeadraceError
-from headrace.generations.layout import history_file, layout_of
+from headrace.generations.log import history_file
+from headrace.generations.register import layout_of
 from headrace.history import History, pages
 from headrace.history.lag import SourceLags
 from headrace.model import Project, Query

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from headrace.checks.result import compute_guarantee
-from headrace.generations.layout import QueryLayout
+from headrace.generations.log import QueryLayout
 from headrace.model import NamedSource, Project, Query, Table, View
 from headrace.model.project import SqlTransform, Transform, code_of
 from headrace.storage import json_lines

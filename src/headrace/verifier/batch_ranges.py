@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.tables import Tables, TableVersions, Use, in_force
-from headrace.generations.form import QueryForm
-from headrace.generations.layout import QueryLayout
-from headrace.generations.manifest import QueryRevision, forms
+from headrace.generations.log import QueryLayout
+from headrace.generations.manifest import QueryForm, QueryRevision, forms
 from headrace.model import Project, Query
 from headrace.planner.comparison import compare_forms as compare_forms
 from headrace.planner.difference import worst

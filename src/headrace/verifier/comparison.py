@@ -336,9 +336,9 @@ def holds_type(type_: DataType, *names: str) -> bool:
 
 
 def _difference(row: Any, names: list[str], key: tuple[str, ...]) -> Difference:
-    def named(part: Any) -> dict[str, Any] | None:
+    def name_values(part: Any) -> dict[str, Any] | None:
         return None if part is None else dict(zip(names, part.asDict(recursive=True).values(), strict=True))
 
-    expected, actual = named(row["expected"]), named(row["actual"])
+    expected, actual = name_values(row["expected"]), name_values(row["actual"])
     either = expected or actual or {}
     return Difference(kind=row["kind"], key={name: either.get(name) for name in key}, expected=expected, actual=actual)

@@ -11,15 +11,15 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.checkpoint import Archive, Checkpoint, planned_offsets
-from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.logs import Part
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import SourceNames, log_entries, source_of
+from headrace.checkpoint.directory import Part
+from headrace.checkpoint.identity import log_entries, log_offset
+from headrace.checkpoint.sources import SourceNames, committed_prefix, source_of
 from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
 from headrace.generations.blame import name_command
-from headrace.generations.layout import QueryLayout, history_file, layout_of
+from headrace.generations.log import QueryLayout, history_file
+from headrace.generations.register import layout_of
 from headrace.generations.source_names import read_source_names
 from headrace.history import History
 from headrace.model import Project, Query

@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.entries import StateOperator
-from headrace.checkpoint.logs import Part
+from headrace.checkpoint.directory import Part, StateOperator
 from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.frames.project_session import borrow
 from headrace.generations.blame import name_command
 from headrace.generations.inspect_checkpoint import require_usable
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import sentence_of

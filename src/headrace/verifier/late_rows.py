@@ -22,9 +22,10 @@ from headrace.errors import CheckFailed, Finding, HeadraceError, PlatformError
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
 from headrace.generations.blame import name_command
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.generations.late_rows import LATE_NAMES, late_file
-from headrace.generations.layout import QueryLayout, layout_of
+from headrace.generations.log import QueryLayout
+from headrace.generations.register import layout_of
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC

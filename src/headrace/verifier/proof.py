@@ -15,11 +15,10 @@ from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
 from headrace.generations.blame import with_command
-from headrace.generations.changes import require_ended
-from headrace.generations.facts import StartFacts
-from headrace.generations.identity import sink_context
-from headrace.generations.layout import QueryLayout, history_file, layout_of
+from headrace.generations.facts import StartFacts, sink_context
 from headrace.generations.location import waiting_renames
+from headrace.generations.log import QueryLayout, history_file, require_ended
+from headrace.generations.register import layout_of
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query

@@ -12,11 +12,10 @@ from typing import Any
 import headrace as hr
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
-from headrace.generations.layout import QueryLayout
 from headrace.generations.location import enter_sink
-from headrace.generations.log import Directory, LogRecord, append, begin
+from headrace.generations.log import Directory, LogRecord, QueryLayout, append, begin
 from headrace.generations.manifest import QueryRevision, enter, forms
 from headrace.model import Project
 from headrace.planner.ends import place_of

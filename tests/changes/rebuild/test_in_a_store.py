@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.changes.comparison import RebuildReport
-from headrace.generations.layout import rebuild_storage
+from headrace.generations.log import rebuild_storage
 from headrace.model import Project
 from headrace.storage.location import is_remote
 from services import HdfsServer, S3Server

@@ -21,7 +21,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError
 from headrace.frames import project_session
-from headrace.generations.layout import log_of, rebuild_storage
+from headrace.generations.log import log_of, rebuild_storage
 from headrace.model import Project
 from tests.changes.rebuild.scenes import (
     BUILT,

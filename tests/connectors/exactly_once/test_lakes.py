@@ -168,7 +168,7 @@ def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -
         for place in ("offsets", "sources/in"):
             (checkpoint / place / str(number)).unlink()
     assert sink.ledger.last_batch(first.run) == 2
-    plans = sink.ledger.planned(first.run, 1)
+    plans = sink.ledger.read_plans(first.run, 1)
     assert [PlannedBatch.loads(plans[number]).batch for number in sorted(plans)] == [1, 2]
     with pytest.raises(CheckpointBehind, match="has batches of query 'q' up to 2"):
         first.start()

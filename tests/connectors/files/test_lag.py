@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from headrace.checkpoint.read_files import ReadFile
+from headrace.checkpoint.sources import ReadFile
 from headrace.connectors.files import lag as file_lag
 from headrace.connectors.files.source import Files
 from headrace.connectors.spark_files import paths as file_paths

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.api import check, load, run, verify
 from headrace.errors import Finding, HeadraceError
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from headrace.testing.conformance import forget_commit
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.registered import layout_in

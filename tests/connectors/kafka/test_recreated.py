@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.connectors.kafka import client
 from headrace.connectors.kafka.source import Kafka
 from headrace.errors import SourceError
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.history.lag import read_committed_prefixes
 from headrace.runner import source_health
 from headrace.starter.start import start

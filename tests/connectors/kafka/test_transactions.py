@@ -18,7 +18,7 @@ from headrace.connectors.kafka.sink import KafkaSink
 from headrace.connectors.kafka.transactions import KafkaBatches
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import CheckpointError, Fenced, SinkError
-from headrace.generations.identity import sink_context
+from headrace.generations.facts import sink_context
 from tests.connectors.clients import messages, newest_totals
 from tests.connectors.sql.databases import checkpoint_of
 from tests.connectors.suites import UpdateSinkConformance, further_but

@@ -18,7 +18,7 @@ from headrace.cli.view.lines import FINISHING, STOPPING, RunView
 from headrace.cli.view.tables import Row, live_table
 from headrace.contract import BatchRecord, BatchWork, Outcome, QueryStart, QueryState
 from headrace.errors import Finding
-from headrace.generations.layout import layout_of
+from headrace.generations.register import layout_of
 from headrace.history.lag import lag
 from headrace.model import Project
 

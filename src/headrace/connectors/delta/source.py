@@ -225,7 +225,7 @@ class Delta(Source):
         if last is not None:
             there = delta_log.table_id(place)
             before, now = ({self._place.text: id_} for id_ in (json.loads(last)["reservoirId"], there or ""))
-            if problem := self.recreated(before, now):
+            if problem := self.find_recreated(before, now):
                 return Lag(count=0, unit="files", problem=problem.what)
             start = delta_log.offset(last)
         elif isinstance(self.starting_version, int):

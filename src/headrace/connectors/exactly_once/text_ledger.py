@@ -161,7 +161,7 @@ class LinesLedger(SinkLedger):
         lines = self.lines(context, 1)
         return lines[-1].checkpoint if lines else None
 
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
         return plans(context, self.lines(context), first)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.checkpoint.read_files import READ_FILES, ReadFile, ReadFiles
+from headrace.checkpoint.sources import READ_FILES, ReadFile, ReadFiles
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError
 from headrace.errors import SourceError, first_line

@@ -128,7 +128,9 @@ class Iceberg(Source):
         if elsewhere and not prefix.batches:
             return None
         history, last = self._open_history(), SnapshotOffset.of(prefix.batches[-1].end) if prefix.batches else None
-        if last is not None and (problem := self.recreated({self.table: last.table}, {self.table: history.table_id})):
+        if last is not None and (
+            problem := self.find_recreated({self.table: last.table}, {self.table: history.table_id})
+        ):
             return Lag(count=0, unit="rows", problem=problem.what)
         with self._place.translate_errors():
             rows, size, since = history.behind(last)

@@ -210,7 +210,7 @@ class KafkaReset(contract.SinkReset):
 
     target: TopicTarget
 
-    def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
+    def judge_keeping(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "its messages stay, and every row comes again, in batches numbered from 0 on"
         return contract.KeptResult(possible=True, why=why)
 

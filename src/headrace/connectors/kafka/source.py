@@ -198,7 +198,7 @@ class Kafka(KafkaOptions, contract.Source):
                 return None
             position = {}
         ids = prefix.ids()
-        return kafka_prefix.measure_lag(self, position, partial(self.recreated, ids) if ids else None)
+        return kafka_prefix.measure_lag(self, position, partial(self.find_recreated, ids) if ids else None)
 
     def left_out(self, prefix: contract.SourcePrefix) -> Iterator[contract.OptionError]:
         """Messages that an open transaction holds back; a topic that was created again ends the query."""
@@ -229,7 +229,7 @@ class Kafka(KafkaOptions, contract.Source):
         if not wanted:
             return ""
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
-            if problem := self.recreated(prefix.ids(), broker.topic_ids(topic for topic, _ in wanted)):
+            if problem := self.find_recreated(prefix.ids(), broker.topic_ids(topic for topic, _ in wanted)):
                 return problem.what
             earliest = broker.earliest(wanted)
         gone = kafka_prefix.first_gone(wanted, earliest)

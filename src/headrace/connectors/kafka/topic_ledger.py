@@ -317,7 +317,7 @@ class KafkaLedger(LinesLedger):
         own = ledger(self.target, context)
         return () if own is None else own.ledger.lines
 
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
         return plans(context, lines(self.target, context) or (), first)
 
 

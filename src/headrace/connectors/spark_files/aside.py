@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.checkpoint.logs import COMPACT, body, broken_file, checksum_of, numbered_files, text_of
+from headrace.checkpoint.directory import COMPACT, body, broken_file, checksum_of, numbered_files, text_of
 from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
 from headrace.errors import CheckpointError, NothingChanged
 from headrace.storage.durable import move, remove_tree, replace_file, swap

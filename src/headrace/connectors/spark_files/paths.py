@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from urllib.parse import unquote, urlsplit
 
-from headrace.checkpoint.read_files import ReadFile
+from headrace.checkpoint.sources import ReadFile
 from headrace.storage.location import place
 from headrace.storage.remote import at
 from headrace.storage.store import StoreEntry

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.identity import log_offset
-from headrace.checkpoint.read_files import ReadFile
+from headrace.checkpoint.sources import ReadFile
 from headrace.connectors.spark_files import paths as file_paths
 from headrace.contract import OptionError, SourcePrefix
 from headrace.errors import SourceError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace import contract
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.logs import numbered_files
+from headrace.checkpoint.directory import numbered_files
 from headrace.connectors.spark_files import aside
 from headrace.connectors.spark_files import formats as file_form
 from headrace.errors import CheckpointError, SinkError, reason
@@ -189,7 +189,7 @@ class FilesReset(contract.SinkReset):
         """Return the directory of the files. Raises SinkError where it cannot be renamed."""
         return aside.local_directory(self.find(session).path)
 
-    def kept(self, mode: contract.OutputMode) -> contract.KeptResult:
+    def judge_keeping(self, mode: contract.OutputMode) -> contract.KeptResult:
         why = "Spark's log of its files would take the new batches for those that are written, and skip them"
         return contract.KeptResult(possible=False, why=why)
 

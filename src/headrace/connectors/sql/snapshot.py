@@ -33,7 +33,7 @@ class DatabaseLedger(SinkTable, LinesLedger):
             return [] if last is None else [last]
         return []
 
-    def planned(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
         dialect = self.dialect()
         with open_reader(dialect, f"query '{context.query}'") as connection:
             ledger = Ledger(connection, dialect, context, self.table)

@@ -59,7 +59,7 @@ class ReachedValues:
         self._alive: list[Any] = []
         self._waiting: list[tuple[Any, Data, str | None]] = []
         self._uses = Uses(keywords)
-        self._objects = Objects(self.value, self._uses, self._owns_name, self.owned, self._show_lines)
+        self._objects = Objects(self.value, self._uses, self._owns_name, self.is_owned, self._show_lines)
         self._directory: str | None = None
         # Values whose names say that they are secrets are not shown.
         self._secrets = {value for name, value in os.environ.items() if SECRET_NAME.search(name) and len(value) > 2}
@@ -93,7 +93,7 @@ class ReachedValues:
             node["attributes"].sort(key=lambda pair: str(pair[0]))
         return bool(taken)
 
-    def owned(self, module: types.ModuleType) -> bool:
+    def is_owned(self, module: types.ModuleType) -> bool:
         """Whether a module belongs to the project; a copy that was pickled does if the module of its name does."""
         return self._owns(module) or self._owns(sys.modules.get(module.__name__, module))
 
@@ -195,7 +195,7 @@ class ReachedValues:
 
     def _object(self, thing: Any, depth: int) -> Data:
         if isinstance(thing, types.ModuleType):
-            return self._node(thing) if self.owned(thing) else {"library": thing.__name__}
+            return self._node(thing) if self.is_owned(thing) else {"library": thing.__name__}
         if isinstance(thing, (types.BuiltinFunctionType, types.MethodWrapperType)):
             return self._builtin(thing, depth)
         if isinstance(thing, _METHODS):

@@ -141,13 +141,13 @@ def shut_down_reads_on_close() -> None:
 
     close = Connection.close
 
-    def closed(self: Any, reset: bool = False) -> None:
+    def shut_down_and_close(self: Any, reset: bool = False) -> None:
         with suppress(OSError, AttributeError):  # Closed before, or by another thread.
             self.socket.shutdown(socket.SHUT_RD)
         close(self, reset)
 
     if close.__module__ != __name__:
-        Connection.close = closed
+        Connection.close = shut_down_and_close
 
 
 @contextmanager

@@ -191,7 +191,7 @@ def close_interrupted_connections() -> None:
 
     send: Callable[[Any, str], str] = ClientServerConnection.send_command
 
-    def sent(self: Any, command: str) -> str:
+    def send_or_close(self: Any, command: str) -> str:
         try:
             return send(self, command)
         except Exception:  # py4j's own errors, which it looks after itself
@@ -201,7 +201,7 @@ def close_interrupted_connections() -> None:
             raise
 
     if send.__module__ != __name__:
-        ClientServerConnection.send_command = sent
+        ClientServerConnection.send_command = send_or_close
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def cache_java_names() -> None:
 def _cache_lookup(look: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     from py4j.java_gateway import JavaClass, JavaPackage, JVMView
 
-    def found(self: Any, name: str) -> Any:
+    def look_up(self: Any, name: str) -> Any:
         value = look(self, name)
         if isinstance(value, JavaPackage):
             lasts = name in _PACKAGES if isinstance(self, JVMView) else name.islower()
@@ -289,4 +289,4 @@ def _cache_lookup(look: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
             self.__dict__[name] = value
         return value
 
-    return found
+    return look_up

@@ -328,7 +328,7 @@ def finding_of_message(
         return Finding(code=ours["code"], what=f"{subject}: {ours['what']}", fix=ours["fix"], where=where)
     if finding := known_failure(text, subject=subject, where=where, connectors=connectors):
         return finding
-    others = (failure.seen_in(text) for failure in installed())
+    others = (failure.find_in(text) for failure in installed())
     if problem := _of_worker(text) or next((failure for failure in others if failure is not None), None):
         return Finding(code=problem.code, what=f"{subject}: {problem.what}", fix=problem.fix, where=where)
     python = python_error(text)

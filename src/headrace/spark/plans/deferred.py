@@ -162,11 +162,11 @@ def _stand_in(until: ExitStack) -> None:
         leave()
         return build(builder)
 
-    def begun(_: Any, conf: Any = None) -> Any:
+    def begin_now(_: Any, conf: Any = None) -> Any:
         leave()
         return begin(conf)
 
-    def called(function: Any, *columns: Any, **named: Any) -> Any:
+    def call_later(function: Any, *columns: Any, **named: Any) -> Any:
         from pyspark.sql.classic.column import Column
 
         if not standing_in():
@@ -178,8 +178,8 @@ def _stand_in(until: ExitStack) -> None:
     _replace(until, SparkSession, "getActiveSession", classmethod(get_active))
     _replace(until, SparkSession, "_getActiveSessionOrCreate", staticmethod(get_or_create))
     _replace(until, SparkSession.Builder, "getOrCreate", built)
-    _replace(until, SparkContext, "getOrCreate", classmethod(begun))
-    _replace(until, UserDefinedFunction, "__call__", called)
+    _replace(until, SparkContext, "getOrCreate", classmethod(begin_now))
+    _replace(until, UserDefinedFunction, "__call__", call_later)
 
 
 def _without_session(until: ExitStack) -> None:
@@ -194,7 +194,7 @@ def _without_session(until: ExitStack) -> None:
     session = holder._instantiatedSession
     active, build = SparkSession.getActiveSession, SparkSession.Builder.getOrCreate
 
-    def shown(ask: Callable[[], Any]) -> Any:
+    def ask_session(ask: Callable[[], Any]) -> Any:
         """What the user's code asks for the session itself."""
         holder._instantiatedSession = session
         try:
@@ -203,8 +203,8 @@ def _without_session(until: ExitStack) -> None:
             holder._instantiatedSession = None
 
     _replace(until, SparkSession, "_instantiatedSession", None)
-    _replace(until, SparkSession, "getActiveSession", classmethod(lambda _: shown(active)))
-    _replace(until, SparkSession.Builder, "getOrCreate", lambda builder: shown(lambda: build(builder)))
+    _replace(until, SparkSession, "getActiveSession", classmethod(lambda _: ask_session(active)))
+    _replace(until, SparkSession.Builder, "getOrCreate", lambda builder: ask_session(lambda: build(builder)))
 
 
 def _replace(until: ExitStack, owner: Any, name: str, value: Any) -> None:

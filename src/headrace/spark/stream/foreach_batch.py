@@ -53,7 +53,7 @@ def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], No
     StreamExecution.
     """
 
-    def called(frame: DataFrame, batch: int) -> None:
+    def take_batch(frame: DataFrame, batch: int) -> None:
         try:
             take(frame, batch)
         except Exception as error:
@@ -62,7 +62,7 @@ def for_each_batch(writer: DataStreamWriter, take: Callable[[DataFrame, int], No
                 raise
             raise BrokenOff(why) from None
 
-    return writer.foreachBatch(called)
+    return writer.foreachBatch(take_batch)
 
 
 def compute_all(frame: DataFrame) -> None:

@@ -83,7 +83,7 @@ class SinkConformance(SinkTriggers):
         """Let one batch take all input that is new."""
         self.start(spark, sink, tmp_path, context, ends=True, steps=100)
 
-    def written(self, spark: SparkSession, sink: Sink, context: SinkContext) -> list[tuple[Any, ...]]:
+    def read_written(self, spark: SparkSession, sink: Sink, context: SinkContext) -> list[tuple[Any, ...]]:
         return sorted(map(tuple, sink.read_back(spark, context).rows.collect()))
 
     def answer(self, spark: SparkSession, tmp_path: Path, mode: OutputMode) -> list[tuple[Any, ...]]:
@@ -128,7 +128,7 @@ class SinkConformance(SinkTriggers):
             with pytest.raises(SinkError):
                 sink.read_back(spark, context)
             return
-        assert self.written(spark, sink, context) == self.answer(spark, tmp_path, mode)
+        assert self.read_written(spark, sink, context) == self.answer(spark, tmp_path, mode)
         assert sink.read_back(spark, context).batch in ((STEPS - 1,) if sink.facts.durable else (None,))
         if sink.ledger is not None:
             assert sink.ledger.checkpoint_id(context) in (None, Checkpoint(context.checkpoint).id)
@@ -160,7 +160,7 @@ class SinkConformance(SinkTriggers):
         finally:
             query.stop()
         if readable_back(sink):
-            assert self.written(spark, again, context) == self.answer(spark, tmp_path, mode)
+            assert self.read_written(spark, again, context) == self.answer(spark, tmp_path, mode)
             self.assert_client_reads_input(home, tmp_path, mode)
 
     def test_an_older_driver_writes_nothing_more(self, spark: SparkSession, home: Path, tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ class SinkConformance(SinkTriggers):
                 query.processAllAvailable()
                 assert (query.isActive, errors) == (True, [])
                 return
-            before = self.written(spark, older, context)
+            before = self.read_written(spark, older, context)
             newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
             self.feed(tmp_path, 1, shared=False)
             with pytest.raises(Exception, match="newer driver"):
@@ -188,7 +188,7 @@ class SinkConformance(SinkTriggers):
         finally:
             query.stop()
         assert [type(fault) for fault in errors] == [Fenced]
-        assert self.written(spark, older, context) == before
+        assert self.read_written(spark, older, context) == before
 
     def test_a_copy_of_the_storage_is_refused_and_nothing_is_doubled(
         self, spark: SparkSession, home: Path, tmp_path: Path
@@ -206,7 +206,7 @@ class SinkConformance(SinkTriggers):
         self.feed(tmp_path, 1, shared=False)
         self.start(spark, self.make(home, mode), tmp_path, copy, ends=True)
         held = self.answer(spark, tmp_path, mode)
-        assert self.written(spark, self.make(home, mode), copy) == held
+        assert self.read_written(spark, self.make(home, mode), copy) == held
         (tmp_path / "input" / "1.json").unlink()
         self.feed(tmp_path, 2, shared=False)
         try:
@@ -216,7 +216,7 @@ class SinkConformance(SinkTriggers):
         except Exception:
             assert errors, "a batch of the copy's failed, and the sink does not say why"
         assert errors, "a batch was taken for the one that the copy had written, and its rows are lost"
-        assert self.written(spark, self.make(home, mode), copy) == held
+        assert self.read_written(spark, self.make(home, mode), copy) == held
 
     def test_a_query_begins_anew_beside_its_result_or_over_it(
         self, spark: SparkSession, home: Path, tmp_path: Path
@@ -233,23 +233,23 @@ class SinkConformance(SinkTriggers):
         if sink.reset.droppable:
             assert sink.reset.row_counts(first, lambda: spark) == ()
             self.catch_up(spark, sink, tmp_path, first)
-            before = self.written(spark, sink, first)
+            before = self.read_written(spark, sink, first)
             assert [rows.count for rows in sink.reset.row_counts(first, lambda: spark)][:1] > [0]
             for way in ("archive", "archive", "restore", "restore"):
                 getattr(sink.reset, way)(first, lambda: spark)
-            assert self.written(spark, self.make(home, modes[0]), first) == before
+            assert self.read_written(spark, self.make(home, modes[0]), first) == before
             self.feed(tmp_path, 2, shared=False)
             self.catch_up(spark, self.make(home, modes[0]), tmp_path, first)
-            assert self.written(spark, sink, first) == self.answer(spark, tmp_path, modes[0])
+            assert self.read_written(spark, sink, first) == self.answer(spark, tmp_path, modes[0])
             sink.reset.archive(first, lambda: spark)
             assert sink.reset.row_counts(second, lambda: spark) == ()
             self.catch_up(spark, self.make(home, modes[0]), tmp_path, second)
             with pytest.raises(NothingChanged, match="HR583"):
                 sink.reset.restore(first, lambda: spark)
             sink.reset.discard(first, lambda: spark)
-            assert self.written(spark, sink, second) == self.answer(spark, tmp_path, modes[0])
+            assert self.read_written(spark, sink, second) == self.answer(spark, tmp_path, modes[0])
             sink.reset.archive(second, lambda: spark)
-        mode = next((mode for mode in modes if sink.reset.kept(mode).possible), None)
+        mode = next((mode for mode in modes if sink.reset.judge_keeping(mode).possible), None)
         if mode is None or not readable_back(sink):
             return
         sink = self.make(home, mode)
@@ -262,11 +262,11 @@ class SinkConformance(SinkTriggers):
             sink.reset.hand_over(ends, begins, lambda: spark)
         self.feed(tmp_path, 3, shared=False)
         self.catch_up(spark, self.make(home, mode), tmp_path, first)
-        assert self.written(spark, sink, first) == self.answer(spark, tmp_path, mode)
+        assert self.read_written(spark, sink, first) == self.answer(spark, tmp_path, mode)
         sink.reset.hand_over(first, 2, lambda: spark)
         # With as many batches as the first life had, or more: what is kept may be replaced batch by batch.
         self.start(spark, self.make(home, mode), tmp_path, second, ends=True)
-        assert self.written(spark, sink, second) == self.answer(spark, tmp_path, mode)
+        assert self.read_written(spark, sink, second) == self.answer(spark, tmp_path, mode)
 
     def test_a_rebuilt_result_takes_the_place_of_the_former_one_and_gives_it_back(
         self, spark: SparkSession, home: Path, tmp_path: Path
@@ -282,31 +282,31 @@ class SinkConformance(SinkTriggers):
         rebuilt = replace(former, generation=2, checkpoint=tmp_path / "second" / "checkpoint", rebuilds=True)
         placed = replace(rebuilt, rebuilds=False)
         self.catch_up(spark, sink, tmp_path, former)
-        before = self.written(spark, sink, former)
+        before = self.read_written(spark, sink, former)
         self.feed(tmp_path, 2, shared=False)
         self.catch_up(spark, swap.beside, tmp_path, rebuilt)
         for _ in range(2):
             swap.swap_in(former, rebuilt, lambda: spark)
-        assert self.written(spark, self.make(home, mode), placed) == self.answer(spark, tmp_path, mode)
+        assert self.read_written(spark, self.make(home, mode), placed) == self.answer(spark, tmp_path, mode)
         self.feed(tmp_path, 3, shared=False)
         self.catch_up(spark, self.make(home, mode), tmp_path, placed)
         whole = self.answer(spark, tmp_path, mode)
-        assert self.written(spark, self.make(home, mode), placed) == whole
+        assert self.read_written(spark, self.make(home, mode), placed) == whole
         for _ in range(2):
             swap.swap_out(former, rebuilt, lambda: spark)
-        assert self.written(spark, self.make(home, mode), former) == before
-        assert self.written(spark, swap.beside, rebuilt) == whole
+        assert self.read_written(spark, self.make(home, mode), former) == before
+        assert self.read_written(spark, swap.beside, rebuilt) == whole
         self.catch_up(spark, self.make(home, mode), tmp_path, former)
-        assert self.written(spark, self.make(home, mode), former) == whole
+        assert self.read_written(spark, self.make(home, mode), former) == whole
         self.assert_client_reads_input(home, tmp_path, mode)
         swap.swap_in(former, rebuilt, lambda: spark)
-        assert self.written(spark, self.make(home, mode), placed) == whole
+        assert self.read_written(spark, self.make(home, mode), placed) == whole
         self.assert_client_reads_input(home, tmp_path, mode)
         swap.swap_out(former, rebuilt, lambda: spark)
         swap.drop_beside(rebuilt, lambda: spark)
         with pytest.raises((SinkError, CheckpointError)):
             swap.beside.read_back(spark, rebuilt)
-        assert self.written(spark, self.make(home, mode), former) == whole
+        assert self.read_written(spark, self.make(home, mode), former) == whole
 
     def test_a_result_goes_back_to_an_earlier_batch_and_forward_again(
         self, spark: SparkSession, home: Path, tmp_path: Path
@@ -332,16 +332,16 @@ class SinkConformance(SinkTriggers):
             assert sink.rewind.list_taken_back(context, batch, lambda: spark)
             for _ in range(2):
                 sink.rewind.go_back(context, batch, lambda: spark)
-            assert self.written(spark, self.make_rewindable(home, mode), context) == answers[batch]
+            assert self.read_written(spark, self.make_rewindable(home, mode), context) == answers[batch]
             if batch == 1:
                 for _ in range(2):
                     sink.rewind.undo(context, batch, lambda: spark)
-                assert self.written(spark, sink, context) == answers[2]
+                assert self.read_written(spark, sink, context) == answers[2]
         Past.of(checkpoint, Archive(tmp_path / "archive.jsonl")).copy(place, 0)
         context.checkpoint.rename(tmp_path / "former")
         place.rename(context.checkpoint)
         self.start(spark, self.make_rewindable(home, mode), tmp_path, context, ends=True)
-        assert self.written(spark, sink, context) == answers[2]
+        assert self.read_written(spark, sink, context) == answers[2]
         self.assert_client_reads_input(home, tmp_path, mode)
         with pytest.raises(NothingChanged, match="HR583"):
             sink.rewind.undo(context, 0, lambda: spark)
@@ -349,4 +349,4 @@ class SinkConformance(SinkTriggers):
             sink.rewind.forget(context, lambda: spark)
         sink.rewind.undo(context, 0, lambda: spark)
         sink.rewind.go_back(context, 0, lambda: spark)
-        assert self.written(spark, sink, context) == answers[0]
+        assert self.read_written(spark, sink, context) == answers[0]

@@ -17,9 +17,8 @@ import pytest
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.archive import Archive
-from headrace.checkpoint.logs import Part, numbered_files
-from headrace.checkpoint.prefix import committed_prefix
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint.directory import Part, numbered_files
+from headrace.checkpoint.sources import SourceNames, committed_prefix
 from headrace.contract import OutputMode, Sink, SinkContext, Source, SourcePrefix
 
 if TYPE_CHECKING:
