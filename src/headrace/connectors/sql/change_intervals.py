@@ -94,12 +94,13 @@ class IntervalMerge(ChangeMerge):
         compared = f"SELECT {names}, LAG({OPERATION}) OVER {window} AS former{before} FROM ({last}) AS last_ones"
         begins = f"CASE WHEN former IS NULL OR former <> {OPERATION} OR ({OPERATION} = 'upsert' AND NOT ({same})) "
         begins = f"SELECT {names}, {begins} THEN 1 ELSE 0 END AS begins FROM ({compared}) AS compared"
-        # One window for all, so that the changes are sorted once. Sequences grow with the order: the greatest of those
-        # that have begun an interval has begun the row's own.
-        sequence = dialect.bytewise(SEQUENCE) if self.form.sequence.kind == "text" else SEQUENCE
-        followed = f"SELECT {names}, LEAD(begins) OVER {window} AS is_last, LEAD({SEQUENCE}) OVER {window} AS ended, "
-        followed += f"MAX(CASE WHEN begins = 1 THEN {sequence} END) OVER {window} AS begun FROM ({begins}) AS marked"
-        whole = f"SELECT {names}, begun, ended FROM ({followed}) AS followed_ones WHERE COALESCE(is_last, 1) = 1"
+        # One window for all, so that the changes are sorted once. Of an interval the first and the last change stay.
+        followed = f"SELECT {names}, begins, LEAD(begins) OVER {window} AS is_last, LEAD({SEQUENCE}) OVER {window} "
+        followed += f"AS ended FROM ({begins}) AS begun"
+        kept = f"SELECT {names}, begins, COALESCE(is_last, 1) AS is_last, ended, LAG({SEQUENCE}) OVER {window} "
+        kept += f"AS first_one FROM ({followed}) AS followed_ones WHERE begins = 1 OR COALESCE(is_last, 1) = 1"
+        whole = f"SELECT {names}, CASE WHEN begins = 1 THEN {SEQUENCE} ELSE first_one END AS begun, ended "
+        whole += f"FROM ({kept}) AS kept WHERE is_last = 1"
         start, end = map(quote, (self.form.options.start_column, self.form.options.end_column))
         pairs = [(f"n.{name}", f"r.{name}") for name in others] + [("n.ended", f"r.{end}")]
         unchanged = " AND ".join(dialect.same_value(*pair) for pair in pairs)
