@@ -121,11 +121,13 @@ dist: setup
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(BIN)/python -m hatchling build -d dist
 	@cd dist && sha256sum *
 
-LOCK := uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url --generate-hashes
+LOCK := uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url
 
+# The last one names what a wheel needs of the second: its bill of materials lists these.
 lock:
-	$(LOCK) scripts/build.in --output-file scripts/build.txt
-	$(LOCK) --constraint scripts/pins.txt --extra dev pyproject.toml --output-file constraints.txt
+	$(LOCK) --generate-hashes scripts/build.in --output-file scripts/build.txt
+	$(LOCK) --generate-hashes --constraint scripts/pins.txt --extra dev pyproject.toml --output-file constraints.txt
+	$(LOCK) --constraint constraints.txt --extra all pyproject.toml --output-file scripts/released.txt
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

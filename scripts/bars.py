@@ -6,7 +6,8 @@ a mismatch brought 1,300 lines and five codes; the kit that tries faults on any 
 modules; the checks of servers, topics, files and arguments brought 3,750 lines, 14 modules and twelve codes; folders
 for each database and the register of ids brought 20 modules and one code; the wheel, `doctor`, `explain`, completion,
 `preview` and what a notebook shows brought 1,200 lines, five modules and two codes; change data brought 3,500 lines, 16
-modules, seven codes and one ability of sinks; `deploy` and `run --watch` brought 800 lines and six modules.
+modules, seven codes and one ability of sinks; `deploy` and `run --watch` brought 800 lines and six modules; `deploy
+--restart` and the board of several projects brought 800 lines and seven modules.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 82_500, 64_500),
+    Bar("lines", 83_200, 64_500),
     Bar("modules", 445, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
@@ -76,7 +77,7 @@ BARS = (
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 58_900, 52_500),
+    Bar("lines of code", 59_250, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("unplain words in prose", 1, 0),
     Bar("functions named by a participle", 20, 0),

@@ -1,4 +1,4 @@
-"""What a build adds to the package: the page of findings, and a bill of materials of the locked packages.
+"""What a build adds to the package: the page of findings, and a bill of materials.
 
 Both come from the tree alone, so that two builds of one commit are the same bytes.
 """
@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # What the dashboard ships of others.
 VENDORED = (("%40dagrejs/dagre", "3.1.3", "MIT"), ("uplot", "1.6.32", "MIT"))
-_PIN = re.compile(r"^([a-z0-9][\w.-]*)(?:\[[^]]*\])?==(\S+)(?: ; ([^\\]+?))? \\$")
+_PIN = re.compile(r"^([a-z0-9][\w.-]*)(?:\[[^]]*\])?==(\S+)(?: ; ([^\\]+?))?(?: \\)?$", re.MULTILINE)
 _JAR = re.compile(r"^([0-9a-f]{64})  (.+)-(\d[^-]*)\.jar$")
 
 
@@ -41,7 +41,9 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def bill_of_materials(root: Path, version: str) -> dict[str, Any]:
-    """Return the lock, the vendored scripts and the jars as a CycloneDX document.
+    """Return the packages that a wheel needs, the vendored scripts and the jars as a CycloneDX document.
+
+    Versions and hashes are those of the lock, which holds what only development needs as well.
 
     Args:
         root: The tree.
@@ -49,11 +51,12 @@ def bill_of_materials(root: Path, version: str) -> dict[str, Any]:
     """
     package = root / "src" / "headrace"
     lock = (root / "constraints.txt").read_text(encoding="utf-8")
+    released = (root / "scripts" / "released.txt").read_text(encoding="utf-8")
     jars = (package / "spark" / "jars.sha256").read_text(encoding="utf-8")
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'headrace {version} {lock} {jars}')}",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'headrace {version} {released} {lock} {jars}')}",
         "version": 1,
         "metadata": {
             "component": {
@@ -61,11 +64,12 @@ def bill_of_materials(root: Path, version: str) -> dict[str, Any]:
                 "licenses": [{"license": {"id": "Apache-2.0"}}],
             }
         },
-        "components": [*_locked(lock), *_vendored(), *_jars(jars)],
+        "components": [*_locked(lock, released), *_vendored(), *_jars(jars)],
     }
 
 
-def _locked(lock: str) -> Iterator[dict[str, Any]]:
+def _locked(lock: str, released: str) -> Iterator[dict[str, Any]]:
+    needed = {(name, version) for name, version, _ in map(re.Match.groups, _PIN.finditer(released))}
     component: dict[str, Any] = {}
     for line in lock.splitlines():
         if pin := _PIN.match(line):
@@ -73,7 +77,8 @@ def _locked(lock: str) -> Iterator[dict[str, Any]]:
             component = {**_component("library", f"pkg:pypi/{name}@{version}", name, version), "hashes": []}
             if marker:
                 component["properties"] = [{"name": "python:marker", "value": marker}]
-            yield component
+            if (name, version) in needed:
+                yield component
         elif digest := re.match(r"\s+--hash=sha256:([0-9a-f]{64})", line):
             component["hashes"].append({"alg": "SHA-256", "content": digest[1]})
 

@@ -107,6 +107,7 @@ def run(
     verify_every: float | None = None,
     verify_parts: int = 1,
     watch: bool = False,
+    board: Board | None = None,
 ) -> results.RunResult:
     """Run queries until they end or are asked to stop.
 
@@ -122,6 +123,7 @@ def run(
         verify_every: Verify the queries that have made batches, each time after so many seconds.
         verify_parts: Verify one of so many parts of the keys each time, in turn.
         watch: Whether each save of the project's files is deployed to this run.
+        board: What shows other threads how the queries stand.
 
     Returns:
         How each query ended.
@@ -137,7 +139,7 @@ def run(
     from headrace.runner.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
-    board = Board()
+    board = board or Board()
     if verify_every is not None:
         reporter = _with_verdicts(project, board, reporter, verify_every, verify_parts)
 

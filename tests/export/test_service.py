@@ -311,6 +311,11 @@ def test_systemd_hears_of_the_start_of_batches_and_of_the_end(systemd: Systemd) 
     assert systemd.hears("STOPPING=1")
 
 
+def test_systemd_hears_that_an_application_begins_again_which_must_not_end_the_unit(systemd: Systemd) -> None:
+    Notifier(Board(), systemd.environ, begins_again=lambda: True).close()
+    assert systemd.hears("RELOADING=1\nMONOTONIC_USEC=")
+
+
 @pytest.mark.parametrize("state", ["starting", "paused", "running, and waits for its next trigger"])
 def test_the_watchdog_of_what_has_nothing_to_do_is_fed_while_the_supervisor_lives(systemd: Systemd, state: str) -> None:
     board = Board()

@@ -19,6 +19,8 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import headrace
 from headrace import registry
@@ -89,14 +91,19 @@ def new() -> set[str]:
 
 
 @pytest.mark.plain
-def test_the_bill_of_materials_has_each_locked_package_script_and_jar(wheel: zipfile.ZipFile) -> None:
+def test_the_bill_of_materials_has_what_a_wheel_needs_and_nothing_of_development(wheel: zipfile.ZipFile) -> None:
     (name,) = [name for name in wheel.namelist() if "/sboms/" in name]
     bill = json.loads(wheel.read(name))
     assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", headrace.__version__)
     of = {component["purl"]: component for component in bill["components"]}
     assert len(of) == len(bill["components"])
-    locked = re.findall(r"^([\w.-]+)(?:\[.*\])?==([^ ]+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert {f"pkg:pypi/{package}@{version}" for package, version in locked} <= set(of)
+    packages = {component["name"] for component in bill["components"] if component["purl"].startswith("pkg:pypi/")}
+    locked, released = (pinned(ROOT / name) for name in ("constraints.txt", "scripts/released.txt"))
+    assert released <= locked, "make lock writes both"
+    assert {f"pkg:pypi/{package}@{version}" for package, version in released} <= set(of)
+    assert packages == {package for package, _ in released}
+    assert packages >= {canonicalize_name(Requirement(text).name) for text in requirements(wheel, "all")}
+    assert packages.isdisjoint({"pytest", "ruff", "mypy", "sphinx", "selenium", "nbclient"})
     assert all(
         re.fullmatch("[0-9a-f]{64}", digest["content"]) for part in of.values() for digest in part.get("hashes", ())
     )
@@ -109,6 +116,17 @@ def test_the_bill_of_materials_has_each_locked_package_script_and_jar(wheel: zip
             if file.name.lower().startswith(package.rpartition("/")[2].lower())
         ]
         assert version in script.read_text()
+
+
+def pinned(lock: Path) -> set[tuple[str, str]]:
+    return set(re.findall(r"^([\w.-]+)(?:\[.*\])?==([^ \n]+)", lock.read_text(), re.MULTILINE))
+
+
+def requirements(wheel: zipfile.ZipFile, extra: str) -> list[str]:
+    """What pip installs of other packages for `headrace[extra]`, in this Python."""
+    text = wheel.read(f"headrace-{headrace.__version__}.dist-info/METADATA").decode()
+    named = [Requirement(line) for line in Parser().parsestr(text).get_all("Requires-Dist", [])]
+    return [str(entry) for entry in named if entry.marker is None or entry.marker.evaluate({"extra": extra})]
 
 
 @pytest.mark.plain

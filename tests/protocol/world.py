@@ -23,6 +23,7 @@ from headrace.changes.rebuild import Rebuild
 from headrace.changes.reset import Reset
 from headrace.changes.rewind import Rewind
 from headrace.checkpoint import Archive, Checkpoint, PlannedBatch
+from headrace.checkpoint.identity import planned_batch
 from headrace.connectors.exactly_once import batches as exactly_once
 from headrace.connectors.kafka import producer, topic_ledger, transactions
 from headrace.connectors.sql import preparation, silence
@@ -1111,9 +1112,14 @@ class World:
             if lacking := set(checkpoint.commit_numbers()) - set(archived):
                 self._broken(f"{bucket} has committed batches that are not archived: {lacking}")
         for batch, text in self.database.rows(_PLANS):
-            theirs = None if text is None else PlannedBatch.loads(text).entry.offsets
-            if theirs is not None and batch in archived and archived[batch].offsets != theirs:
-                self._broken(f"{bucket} has archived {archived[batch].offsets} of batch {batch}, which has {theirs}")
+            if text is None or batch not in archived:
+                continue
+            ours, theirs = archived[batch].offsets, PlannedBatch.loads(text)
+            with self.scheduler.aside():
+                # Another copy of the storage may have given the same files other numbers.
+                own = theirs if ours == theirs.entry.offsets else planned_batch(checkpoint, batch)
+            if own is None or (own.entry.offsets, own.digest()) != (ours, theirs.digest()):
+                self._broken(f"{bucket} has archived {ours} of batch {batch}, which has {theirs.entry.offsets}")
 
     def _require_unchanged(self, process: Process) -> None:
         """A start that was refused has written nothing but the tables that it needs, and the names of a rename."""

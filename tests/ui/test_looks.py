@@ -292,7 +292,7 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
     monkeypatch.setenv("HEADRACE_UI_TOKEN", TOKEN)
     (tmp_path / "fake.py").write_text(FAKE)
     verifying = Verifying(project, [sys.executable, str(tmp_path / "fake.py")])
-    asked = client(project, verifying=verifying)
+    asked = client(project, verifying=lambda _: verifying)
     asked.headers.update(BEARER)
     for said, state in (('{"verdict": "equal"}', "ended"), ("headrace HR123: it is broken", "failed")):
         (tmp_path / "fake.go").unlink(missing_ok=True)

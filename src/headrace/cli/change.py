@@ -20,7 +20,7 @@ from headrace.cli.options import (
     reads_project,
     with_project,
 )
-from headrace.cli.output import amount, json_text, say_below
+from headrace.cli.output import amount, json_text, say_below, show_waiting
 
 if TYPE_CHECKING:
     from headrace.changes.adopt import Adoption, AdoptionPlan, PlannedIs
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.changes.reset import ResetPlan
     from headrace.changes.rewind import RewindPlan
     from headrace.changes.shadow import RebuildStatus
+    from headrace.cli.view.lines import RunView
     from headrace.contract import Held
     from headrace.generations.changes import Choice
     from headrace.model import Project
@@ -100,14 +101,23 @@ def apply_change(
     """
     asks = not options.dry_run and options.asks(" or --dry-run")
     if options.dry_run or asks:
-        plan = change.plan
+        with show_waiting(f"{change.query.name}: looking at what there is"):
+            plan = change.plan
         options.say(plan.as_dict(), partial(show, plan))
         if options.dry_run or not click.confirm(f"{change.name.capitalize()} {change.query.name}?", err=True):
             return 0 if options.dry_run else 1
-    done = change.apply()
+    with show_waiting(f"{change.query.name}: {change.name}"):
+        done = change.apply()
     if not options.as_json and not asks:
         show(done.plan)
     return say_done(change, done, options) if say is None else say(done)
+
+
+def undo_change(change: AnyChange, options: ProjectOptions) -> int:
+    """Undo `change`, print what was done, and return the exit code."""
+    with show_waiting(f"{change.query.name}: undoing the {change.name}"):
+        done = change.undo()
+    return say_done(change, done, options)
 
 
 def say_done(change: AnyChange, done: Any, options: ProjectOptions) -> int:
@@ -251,7 +261,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _say_adopted(project: Project, options: ChangeArguments, done: Adoption, *, verifies: bool = False) -> int:
-    verdict = api.verify(project, done.query) if verifies else None
+    with show_waiting(f"{done.query}: running the batch query"):
+        verdict = api.verify(project, done.query) if verifies else None
     compared: list[object] = [f"compare the result with the batch answer: headrace verify {done.query}"]
     if verdict is not None:
         compared = [f"the result was compared with the batch answer: {verdict.state}", *verdict.findings]
@@ -312,7 +323,8 @@ def rebuild(
     change = api.rebuild(project, name, since=time, accept_partial=accept_partial)
     if not options.dry_run:
         return _apply_rebuild(change, options, no_swap=no_swap, wait=wait, asks=asks)
-    plan = change.plan
+    with show_waiting(f"{name}: looking at what there is"):
+        plan = change.plan
 
     def show() -> None:
         click.echo(f"{name}: generation {plan.generation} would be built next to {plan.former}")
@@ -327,18 +339,32 @@ def _apply_rebuild(
 ) -> int:
     name = change.query.name
 
+    view: RunView | None = None
+
     def approve(report: Any) -> bool:
-        if not options.as_json:
+        if view is None:
+            return not no_swap
+        # The question and its answer need the terminal.
+        with view.released():
             _say_report(name, report.as_dict())
-        return not no_swap and (not asks or click.confirm(f"Put the rebuilt result of {name} in place?", err=True))
+            return not no_swap and (not asks or click.confirm(f"Put the rebuilt result of {name} in place?", err=True))
+
+    def notify(note: str) -> None:
+        if view is not None:
+            with view.released():
+                click.echo(f"  {note}")
+
+    def show_step(reached: str) -> None:
+        if view is not None and reached == "caught-up":
+            view.step(f"{name}: comparing the new result with the former one")
 
     if options.as_json:
         done = change.apply(approve=approve, wait=wait)
     else:
-        from headrace.cli.view.lines import Lines
+        from headrace.cli.view import view_for
 
-        with Lines() as view:
-            done = change.apply(approve=approve, wait=wait, reporter=view, notify=lambda note: click.echo(f"  {note}"))
+        with view_for(change.project, [name], ends=True, as_json=False) as view:
+            done = change.apply(approve=approve, wait=wait, reporter=view, notify=notify, reached=show_step)
     say_done(change, done, options)
     return 0 if done.done in _ENDED_WELL or (no_swap and done.done == "compared") else 1
 
@@ -423,7 +449,8 @@ def change_resume(query: str, options: ChangeArguments) -> int:
 
     if isinstance(change, Rebuild) and change.status is not None and change.status.phase == "building":
         return _apply_rebuild(change, options, asks=options.asks())
-    done = change.resume()
+    with show_waiting(f"{name}: ending the {change.name}"):
+        done = change.resume()
     return _say_adopted(project, options, done) if change.name == "adopt" else say_done(change, done, options)
 
 
@@ -436,7 +463,7 @@ def change_undo(query: str, options: ProjectOptions) -> int:
     Possible until the query plans its next batch. After the undo of a rebuild, the rebuilt result is kept.
     """
     change = _require_change(*options.with_query(query), "undo")
-    return say_done(change, change.undo(), options)
+    return undo_change(change, options)
 
 
 @change.command(name="discard")
@@ -456,7 +483,9 @@ def change_discard(query: str, options: ChangeArguments) -> int:
         deleted = f"what the rebuild of {name} has made" if before else f"the former generation of {name}"
     if asks and not click.confirm(f"Delete for good {deleted}?", err=True):
         return 1
-    return say_done(change, change.discard(), options)
+    with show_waiting(f"{name}: deleting {deleted}"):
+        done = change.discard()
+    return say_done(change, done, options)
 
 
 @change.command(name="register")

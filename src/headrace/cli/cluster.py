@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from headrace.cli.options import F, ProjectOptions, json_option, reads_project, with_project
-from headrace.cli.output import say_json, say_table
+from headrace.cli.output import say_json, say_table, show_waiting
 
 
 def home_option(command: F) -> F:
@@ -49,7 +49,8 @@ def start(home: Path | None, as_json: bool, **asked: Any) -> int:
     from headrace.cluster.control import start as start_cluster
 
     place = _home(home)
-    made = start_cluster(place, **asked)
+    with show_waiting("starting the cluster"):
+        made = start_cluster(place, **asked)
     return _show(place, as_json=as_json, more=f"in headrace.yml:  targets: {{cluster: {{master: '{made.url}'}}}}")
 
 
@@ -109,7 +110,8 @@ def pack(packages: tuple[str, ...], out: Path, lock: Path | None, options: Proje
     from headrace.frames.project_session import worker_packages
 
     project = options.project()
-    made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)
+    with show_waiting("packing"):
+        made = make(out, sorted({*worker_packages(project), *packages}), lock=lock)
     sentence = (
         f"{made.file}: {len(made.packages)} packages for Python {made.python} on {made.machine}, "
         f"{made.bytes / (1 << 20):,.0f} MB\nin headrace.yml, at the target:  worker_packages: {made.file}"

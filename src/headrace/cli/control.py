@@ -9,7 +9,7 @@ import click
 
 from headrace import api
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project
-from headrace.cli.output import say_error, say_json
+from headrace.cli.output import say_error, say_json, show_waiting
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
     def note(sentence: str) -> None:
         click.echo(f"{sentence}; waiting for its end", err=True)
 
-    return _tell(api.running(project).stop(query, now=now, notify=note), as_json=options.as_json)
+    with show_waiting("waiting for the running batches"):
+        answers = api.running(project).stop(query, now=now, notify=note)
+    return _tell(answers, as_json=options.as_json)
 
 
 @click.command()
@@ -77,7 +79,9 @@ def restart(query: str, options: ProjectOptions) -> int:
 
 def _order(do: Callable[[RunningApplications], OrderAnswer], query: str, options: ProjectOptions) -> int:
     project, _ = options.with_query(query, may_lack_variables=True)
-    return _tell([do(api.running(project))], as_json=options.as_json)
+    with show_waiting(f"{query}: waiting for the running application"):
+        answer = do(api.running(project))
+    return _tell([answer], as_json=options.as_json)
 
 
 def _tell(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:

@@ -24,6 +24,7 @@ from headrace import __version__
 from headrace.cli.change import adopt, change, rebuild, reset, rewind
 from headrace.cli.check import check
 from headrace.cli.cluster import cluster
+from headrace.cli.command_line import CommandLine
 from headrace.cli.control import pause, restart, resume, stop
 from headrace.cli.deploy import deploy
 from headrace.cli.doctor import doctor
@@ -136,17 +137,20 @@ def _show_versions(context: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; it raises nothing but SystemExit."""
+    line = CommandLine.of_process() if arguments is None else None
     given = list(sys.argv[1:] if arguments is None else arguments)
     with standard_streams(out=RedactingStream(sys.stdout), err=RedactingStream(sys.stderr)):
-        return _run(given, as_json="--json" in given)
+        return _run(given, line, as_json="--json" in given)
 
 
-def _run(given: list[str], *, as_json: bool) -> int:
+def _run(given: list[str], line: CommandLine | None, *, as_json: bool) -> int:
     try:
         if any("\0" in argument for argument in given):
             raise HeadraceError(code="HR090", what="an argument holds a null character", fix="write it without")
         colour = False if os.environ.get("NO_COLOR") else None
-        code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False, color=colour)
+        code: Any = headrace.main(given, prog_name="headrace", standalone_mode=False, color=colour, obj=line)
+        if line is not None:
+            line.end()
     except HeadraceError as error:
         ended = error
     except click.UsageError as error:
@@ -168,6 +172,8 @@ def _run(given: list[str], *, as_json: bool) -> int:
     else:
         return code if isinstance(code, int) else 0
     say_error(ended.findings, exit_code=ended.exit_code, as_json=as_json)
+    if line is not None and line.answer is not None:
+        line.answer.fail(ended.findings)
     return ended.exit_code
 
 

@@ -11,7 +11,7 @@ import click
 from headrace import api
 from headrace import inspect as look
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project
-from headrace.cli.output import amount, say_below, say_finding
+from headrace.cli.output import amount, say_below, say_finding, show_waiting
 from headrace.cli.view.formatting import NOTHING, format_lag, instant, number, size_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ def checkpoint(queries: tuple[str, ...], options: ProjectOptions) -> int:
     project = options.project(may_lack_variables=True)
     names = choose_queries(project, queries)
 
-    reports = [look.checkpoint(project, name) for name in names]
+    reports = []
+    for done, name in enumerate(names):
+        with show_waiting(f"{name}: reading its checkpoint", done=done, total=len(names)):
+            reports.append(look.checkpoint(project, name))
 
     def show() -> None:
         for report in reports:
@@ -70,7 +73,8 @@ def offsets(query: str, batch: int | None, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query, may_lack_variables=True)
 
-    report = look.offsets(project, name, batch=batch)
+    with show_waiting(f"{name}: reading its checkpoint"):
+        report = look.offsets(project, name, batch=batch)
     return _say(report, offset_lines, options)
 
 
@@ -85,7 +89,8 @@ def watermark(query: str, limit: int, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query, may_lack_variables=True)
 
-    report = look.watermark(project, name, limit=limit)
+    with show_waiting(f"{name}: reading its checkpoint"):
+        report = look.watermark(project, name, limit=limit)
     return _say(report, watermark_lines, options)
 
 
@@ -113,7 +118,8 @@ def show(query: str, keys: tuple[str, ...], batch: int | None, limit: int, optio
     if repeated := next((column for column in columns if columns.count(column) > 1), None):
         raise click.UsageError(f"--key has two values for column '{repeated}': name one")
 
-    report = look.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
+    with show_waiting(f"{name}: reading its state"):
+        report = look.state(project, name, key={column: value for column, _, value in pairs}, batch=batch, limit=limit)
     return _say(report, state_lines, options)
 
 
@@ -129,7 +135,8 @@ def repartition(query: str, partitions: int, options: ProjectOptions) -> int:
     """
     project, name = options.with_query(query)
 
-    done = api.repartition(project, name, partitions)
+    with show_waiting(f"{name}: writing its state in other partitions"):
+        done = api.repartition(project, name, partitions)
     parts = amount(done.after, "partition")
     sentence = f"has {parts} already" if done.batch is None else f"is in {parts} instead of {done.before}"
     options.say(done.as_dict(), lambda: click.echo(f"{name}: the state {sentence}"))

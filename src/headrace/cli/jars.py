@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.options import json_option
-from headrace.cli.output import say_json
+from headrace.cli.output import say_json, show_waiting
 
 
 @click.group()
@@ -42,8 +42,10 @@ def fetch(directory: Path, names: tuple[str, ...]) -> int:
     from headrace.spark.jvm.jars import DIRECTORIES_VARIABLE, choose, install, known_connectors
 
     every = {**known_connectors(), **declared_jars()}
-    for connector in choose(names or tuple(every), every):
-        files = install(connector, directory.absolute())
+    chosen = list(choose(names or tuple(every), every))
+    for done, connector in enumerate(chosen):
+        with show_waiting(f"fetching {connector.name}", done=done, total=len(chosen)):
+            files = install(connector, directory.absolute())
         click.echo(f"{connector.name}: {len(files)} jars")
     click.echo(f"on the machine without a network: export {DIRECTORIES_VARIABLE}={directory.absolute()}")
     return 0

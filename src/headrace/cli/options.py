@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.output import keep_stdout_for_json, say_json
+from headrace.cli.output import keep_stdout_for_json, say_json, show_waiting
 from headrace.errors import Finding, HeadraceError, nearest
 from headrace.storage.location import scheme_of
 from headrace.units import Duration
@@ -54,9 +54,10 @@ class ProjectOptions:
 
     def project(self, *, may_lack_variables: bool = False) -> Project:
         """Return the project; raises ProjectError."""
-        from headrace.loader import load
+        with show_waiting("reading the project"):
+            from headrace.loader import load
 
-        return load(self.directory, target=self.target, may_lack_variables=may_lack_variables)
+            return load(self.directory, target=self.target, may_lack_variables=may_lack_variables)
 
     def with_query(self, query: str, *, may_lack_variables: bool = False) -> tuple[Project, str]:
         """Return the project and the name of one of its queries; raises HeadraceError for one that is not declared."""

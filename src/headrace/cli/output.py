@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDTH_WITHOUT_TERMINAL = 200
+# A command that ends sooner shows no line that would only flicker.
+_SECONDS_UNTIL_SHOWN = 0.5
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -87,19 +89,35 @@ def say_table(table: Any) -> None:
     console.print(table)
 
 
-@contextmanager
-def show_waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """Show on a terminal's stderr what the block does and for how long; yield a function that says the next step."""
-    console = console_of(stderr=True)
-    if not console.is_terminal:
-        yield lambda step: None
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def open_terminal() -> TextIO | None:
+    """Open the terminal of standard error itself: while the JVM starts, standard error passes lines on late."""
+    if not sys.stderr.isatty():
+        return None
+    return open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace")
 
-    text = TextColumn("{task.description}", markup=False)
-    with Progress(SpinnerColumn(), text, TimeElapsedColumn(), console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda step: progress.update(task, description=step)
+
+@contextmanager
+def show_waiting(what: str, *, done: int = 0, total: int = 1) -> Iterator[None]:
+    """Show on a terminal's stderr what the block does and for how long, if it lasts; of several steps a bar as well."""
+    console = console_of(stderr=True, file=open_terminal())
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    bar = (BarColumn(bar_width=24), MofNCompleteColumn()) if total > 1 else ()
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), *bar, TimeElapsedColumn())
+    # What the project prints goes where it would go without the line.
+    progress = Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
+    progress.add_task(what, completed=done, total=total if total > 1 else None)
+    start = threading.Timer(_SECONDS_UNTIL_SHOWN, progress.start)
+    start.start()
+    try:
+        yield
+    finally:
+        start.cancel()
+        start.join()
+        progress.stop()
 
 
 def table_of(

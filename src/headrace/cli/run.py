@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import api
+from headrace.cli.command_line import CommandLine
 from headrace.cli.options import ProjectOptions, choose_queries, parse_length, reads_project, usage_error
 from headrace.cli.output import amount, say_below, say_json, show_waiting
 from headrace.cli.service import dashboard
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.cli.view.lines import RunView
     from headrace.model import Project, Trigger
     from headrace.planner.verdict import Judgement
+    from headrace.runner.stop import StopRequest
 
 
 CHANGED = 2
@@ -90,23 +92,49 @@ def run(
             project = with_operations(project, exit_on_failure=True)
         names = choose_queries(project, queries)
 
+        from headrace.control.board import Board
+
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
-        url = stack.enter_context(dashboard(project, ui_port)) if with_ui or ui_port is not None else ""
+        board = Board()
+        url = stack.enter_context(dashboard(project, ui_port, board)) if with_ui or ui_port is not None else ""
         view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
+        from headrace.export.observers import Observers
+
+        line = CommandLine.current()
+        former, request = None if line is None else line.former, _stop_request(line, names, queries, options)
         result = api.run(
             project,
             names,
             trigger=wanted,
-            reporter=view,
-            accept_forward=accept_forward,
+            reporter=view if line is None or line.answer is None else Observers(view, line.answer.expect(names)),
+            stop=request,
+            accept_forward=accept_forward or (former is not None and former.accept_forward),
             verify_every=every,
             verify_parts=verify_parts or 1,
             watch=watch,
+            board=board,
         )
     view.summary(result)
+    if line is not None and request.new_start is not None:
+        line.following = request.new_start
+        click.echo("the application begins again", err=True)
     return result.exit_code
+
+
+def _stop_request(
+    line: CommandLine | None, names: Sequence[str], given: Sequence[str], options: ProjectOptions
+) -> StopRequest:
+    """Return the request by which the run stops, or begins again where this process can execute its command again."""
+    from headrace.runner.stop import StopRequest
+
+    if line is None:
+        return StopRequest()
+    target = ("--target", options.target) if options.target else ()
+    plan_command = ("plan", *given, "--json", "-C", str(options.directory), *target)
+    held = () if line.former is None else line.former.orders(names)
+    return StopRequest(start_plan=lambda: line.start_process(*plan_command), held=held)
 
 
 @click.command()
@@ -163,7 +191,8 @@ def plan(
         judgement.query: tuple(list_refusals(project.queries[judgement.query], judgement)) for judgement in judgements
     }
     if options.as_json:
-        say_json({"queries": [judgement.as_dict() for judgement in judgements]})
+        plain = [{**one.as_dict(), "refused": [why.as_dict() for why in refused[one.query]]} for one in judgements]
+        say_json({"queries": plain})
     else:
         for judgement in judgements:
             say(judgement, refused[judgement.query])

@@ -6,7 +6,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -14,11 +16,14 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import ProjectOptions, parse_length, reads_project, usage_error
+from headrace.cli.output import amount
 from headrace.errors import HeadraceError
 from headrace.redaction import KNOWN
 
 if TYPE_CHECKING:
+    from headrace.control.board import Board
     from headrace.model import Project
+    from headrace.ui.listed import Listed
 
 
 @click.command()
@@ -93,36 +98,68 @@ def service(
 @click.option("--name", "names", multiple=True, metavar="HOST", help="A name by which a proxy asks. Repeatable.")
 @click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="For TLS, in PEM.")
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The certificate's key.")
+@click.argument("directories", nargs=-1, metavar="[DIR]...", type=click.Path(path_type=Path))
 @reads_project
 def ui(
-    port: int, address: str, names: tuple[str, ...], certificate: Path | None, key: Path | None, options: ProjectOptions
+    port: int,
+    address: str,
+    names: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    directories: tuple[Path, ...],
+    options: ProjectOptions,
 ) -> int:
     """Show the project in the browser: state, rates, faults.
 
-    The pages read the history, and need neither Spark nor a running application. They are
-    served to this machine alone, and ask for the token: that of the variable HEADRACE_UI_TOKEN, or one that is made
-    and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
+    Several DIR are several projects, in a list. The pages read the history, and need neither Spark nor a running
+    application. They are served to this machine alone, and ask for the token: that of the variable HEADRACE_UI_TOKEN,
+    or one that is made and printed as a part of the link. Any other --address needs HEADRACE_UI_TOKEN, and TLS.
     Ctrl-C ends.
     """
+    from headrace.ui.listed import list_projects
     from headrace.ui.server import ServedAddress, serve
 
     token = _token()
-    project = options.project()
+    shown: Project | Sequence[Listed]
+    if directories:
+        shown = list_projects(_load_all(directories, options))
+        title = f"of {amount(len(shown), 'project')}"
+    else:
+        shown = options.project()
+        title = f"of '{shown.name}'"
     place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
     def ready(url: str) -> None:
-        sentence = f"the dashboard of '{project.name}' is at {url} (Ctrl-C ends)"
+        sentence = f"the dashboard {title} is at {url} (Ctrl-C ends)"
         options.say({"event": "serving", "url": url}, lambda: click.echo(sentence))
 
-    serve(project, place, ready)
+    serve(shown, place, ready)
     return 0
 
 
-def dashboard(project: Project, port: int | None) -> AbstractContextManager[str]:
-    """Serve the dashboard during a run, to this machine alone; yields its link."""
-    from headrace.ui.server import PORT, ServedAddress, serve_in_background
+def _load_all(directories: Sequence[Path], options: ProjectOptions) -> list[tuple[Path, Project | HeadraceError]]:
+    """Return each project once, or why it cannot be loaded; raises HeadraceError if none can."""
+    if options.directory != Path():
+        raise usage_error("the projects stand in two places: --project and DIR", "leave one of them out")
+    loaded: dict[Path, Project | HeadraceError] = {}
+    for directory in (directory.resolve() for directory in directories):
+        try:
+            loaded[directory] = replace(options, directory=directory).project()
+        except HeadraceError as error:
+            loaded[directory] = error
+    errors = [error for error in loaded.values() if isinstance(error, HeadraceError)]
+    if len(errors) == len(loaded):
+        raise HeadraceError([finding for error in errors for finding in error.findings])
+    return list(loaded.items())
 
-    return serve_in_background(project, ServedAddress(port=PORT if port is None else port, token=_token()))
+
+def dashboard(project: Project, port: int | None, board: Board) -> AbstractContextManager[str]:
+    """Serve the dashboard during a run, to this machine alone; yields its link. board: of the run."""
+    from headrace.ui.server import PORT, ServedAddress, serve_in_background
+    from headrace.ui.shown import ShownProject
+
+    shown = ShownProject(project, deployed=lambda: board.project)
+    return serve_in_background(shown, ServedAddress(port=PORT if port is None else port, token=_token()))
 
 
 def _token() -> str:

@@ -11,6 +11,7 @@ from types import FrameType
 
 import click
 
+from headrace.cli.command_line import CommandLine
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project
 from headrace.cli.output import child_stdout
 from headrace.errors import EXIT_BROKEN, FINAL_EXIT_CODES, HeadraceError
@@ -41,7 +42,7 @@ def submit(queries: tuple[str, ...], supervise: bool, deploy_mode: str, options:
     words += ["--json"] if options.as_json else []
     if supervise:
         return _supervise([sys.executable, "-m", "headrace", *words])
-    code = run.main(words[1:], prog_name="headrace submit", standalone_mode=False)
+    code = run.main(words[1:], prog_name="headrace submit", standalone_mode=False, obj=CommandLine.current())
     return int(code or 0)
 
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import click
 
 from headrace.cli.options import FiniteRange, ProjectOptions, choose_queries, reads_project, usage_error
-from headrace.cli.output import amount, pairs, say_error, say_json, say_table, table_of
+from headrace.cli.output import amount, pairs, say_error, say_json, say_table, show_waiting, table_of
 from headrace.errors import Finding, HeadraceError, ProjectError
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ def test(
         from headrace.testing.recording import record_case
 
         project, query = options.with_query(record)
-        file = record_case(project, query, batches=batches or 5, mask=columns)
+        with show_waiting(f"{query}: reading its newest batches"):
+            file = record_case(project, query, batches=batches or 5, mask=columns)
         options.say({"file": str(file)}, lambda: click.echo(f"recorded: {file}"))
         return 0
     # Where Hypothesis keeps what it learns, which would be below the working directory.
@@ -105,7 +106,7 @@ def _run_tests(
     seed: int | None,
     seconds: float | None,
 ) -> int:
-    from headrace.testing.cases import fuzz_cases, run_cases
+    from headrace.testing.cases import fuzz_cases, list_cases, run_cases
 
     project = options.project(may_lack_variables=True)
     names = choose_queries(project, queries) if queries else ()
@@ -113,8 +114,14 @@ def _run_tests(
         _require_writable(junit)
     limit = 60.0 if seconds is None else seconds
     fuzzed = fuzz_cases(project, names, runs=runs, seed=seed, seconds=limit) if runs else ()
-    results = []
-    for result in chain(run_cases(project, names), fuzzed):
+    results: list[CaseResult] = []
+    total = 1 if runs else len(list_cases(project, names))
+    remaining = chain(run_cases(project, names), fuzzed)
+    while True:
+        with show_waiting("running the tests", done=len(results), total=total):
+            result = next(remaining, None)
+        if result is None:
+            break
         results.append(result)
         _say(result, as_json=options.as_json)
     if junit is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import api
-from headrace.cli.change import ChangeArguments, apply_change, begin_options, say_done
+from headrace.cli.change import ChangeArguments, apply_change, begin_options, undo_change
 from headrace.cli.options import ProjectOptions, choose_queries, reads_project
 from headrace.cli.output import amount, pairs, say_below, say_finding, say_json, say_table, show_waiting, table_of
 from headrace.cli.view.formatting import duration, instant, number
@@ -76,7 +76,7 @@ def verify(
     if repair or undo:
         project, name = options.with_query(queries[0])
         change = api.repair(project, name, keys=given)
-        return say_done(change, change.undo(), options) if undo else apply_change(change, _plan, options)
+        return undo_change(change, options) if undo else apply_change(change, _plan, options)
     project = options.project()
     names = choose_queries(project, queries)
     worst = 0
@@ -123,8 +123,8 @@ def _verdicts(
 ) -> Iterator[Verdict]:
     """Yield each verdict as soon as it is found."""
     with closing(api.verify_each(project, names, keys=keys, since_batch=since, part=part)) as verdicts:
-        for done, name in enumerate(names, 1):
-            with show_waiting(f"{name}: running the batch query ({done} of {len(names)})"):
+        for done, name in enumerate(names):
+            with show_waiting(f"{name}: running the batch query", done=done, total=len(names)):
                 verdict = next(verdicts)
             yield verdict
 

@@ -36,7 +36,7 @@ class LiveStart:
 class Board:
     """The states of an application's queries; written by the thread that supervises them.
 
-    projects: by query, the one that it is declared in, as it runs.
+    projects: by query, the one that it is declared in, as it runs. project: the newest that was deployed, if any.
     refreshed_at: by query, when each of its tables was computed last. due_at: by query that runs on, until when Spark
     should have reported a batch, or nothing to do. retries, retrying: how often the sink of each has tried a
     batch again in this application, and which ones do so now. beat_at: when the supervisor last came by.
@@ -47,6 +47,7 @@ class Board:
         self._live: dict[str, LiveStart] = {}
         self._changed = threading.Condition()
         self.projects: dict[str, Project] = {}
+        self.project: Project | None = None
         self.refreshed_at: dict[str, Mapping[str, float]] = {}
         self.due_at: Mapping[str, float] = {}
         self.retries: dict[str, int] = {}
@@ -118,6 +119,11 @@ class OrderAnswer(PlainData):
     @property
     def done(self) -> bool:
         return self.finding is None
+
+    @property
+    def begins_again(self) -> bool:
+        """Whether it is a deploy that lets the application begin again."""
+        return self.deploy is not None and self.deploy.done and bool(self.deploy.reasons)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -58,13 +58,19 @@ class RunningApplication:
 
     def deploy(self, request: DeployRequest) -> DeployResult:
         """Have a changed project brought to its queries, however long that takes."""
-        answer = self._order({"do": "deploy", "by": who(), **request.as_dict()})
-        if answer.finding is not None:
-            return DeployResult(findings=(answer.finding,), pid=self.pid)
-        return answer.deploy or DeployResult(pid=self.pid)
+        answers = self._ask({"do": "deploy", "by": who(), **request.as_dict()})
+        answer = self._next(answers)
+        planned = answer.deploy or DeployResult(pid=self.pid)
+        if answer.begins_again and not request.dry_run:
+            answer = self._next(answers)
+            planned = planned.after_new_start(answer.deploy or planned)
+        return planned if answer.finding is None else replace(planned, findings=(answer.finding,))
 
     def _order(self, request: Mapping[str, Any]) -> OrderAnswer:
-        plain = next(self._ask(request), None)
+        return self._next(self._ask(request))
+
+    def _next(self, answers: Iterator[dict[str, Any]]) -> OrderAnswer:
+        plain = next(answers, None)
         return OrderAnswer(finding=_gone(self.pid)) if plain is None else OrderAnswer.from_dict(plain)
 
     def stop(self, *, now: bool = False, notify: Callable[[str], None] | None = None) -> OrderAnswer:
@@ -131,7 +137,9 @@ class RunningApplications:
         """Stop `query` after its running batch and start it again as it was loaded: no change is read."""
         return find_running(self._storage, query)[0].order("restart", query)
 
-    def deploy(self, *, dry_run: bool = False, accept_forward: bool = False) -> list[DeployResult]:
+    def deploy(
+        self, *, dry_run: bool = False, accept_forward: bool = False, restart: bool = False
+    ) -> list[DeployResult]:
         """Bring the project's files, as they are now, to each application; queries that have not changed run on.
 
         If one application refuses it, or cannot take it, no query stops, and the results say why.
@@ -139,6 +147,8 @@ class RunningApplications:
         Args:
             dry_run: Whether to say only what a deploy would do.
             accept_forward: Whether to accept changes that affect only new rows.
+            restart: Whether an application may stop after its batches and begin again, if a change needs that. It must
+                run by the command line.
 
         Returns:
             What was done in each application.
@@ -148,7 +158,7 @@ class RunningApplications:
         """
         there, silent = _require_applications(self._storage)
         results = [DeployResult(findings=(_no_answer(pid),), pid=pid) for pid in silent]
-        planned = _deploy_request(self._project, dry_run=True, accept_forward=accept_forward)
+        planned = _deploy_request(self._project, dry_run=True, accept_forward=accept_forward, restart=restart)
         if dry_run or results or len(there) > 1:
             results += [application.deploy(planned) for application in there]
             if dry_run or not all(result.done for result in results):
@@ -161,13 +171,12 @@ class RunningApplications:
         yield from find_running(self._storage)[-1].follow()
 
 
-def _deploy_request(project: Project | None, *, dry_run: bool, accept_forward: bool) -> DeployRequest:
+def _deploy_request(project: Project | None, **asked: bool) -> DeployRequest:
     """Return what is asked of an application, with digests of the variables as they are in this process."""
     salt, loaded = secrets.token_hex(8), None if project is None else project.loaded
     values = {} if loaded is None else loaded.variables
     return DeployRequest(
-        dry_run=dry_run,
-        accept_forward=accept_forward,
+        **asked,
         target="" if project is None else project.target.name,
         salt=salt,
         variables={name: digest_value(salt, value) for name, value in values.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
 
 from headrace.errors import Finding, PlainData
@@ -16,12 +16,14 @@ Action: TypeAlias = Literal["keep", "start", "restart", "stop"]
 class DeployRequest(PlainData):
     """A deploy as it is asked for.
 
-    dry_run: plan it alone. accept_forward: accept changes that affect only new rows. target: the asker's.
+    dry_run: plan it alone. accept_forward: accept changes that affect only new rows. restart: let the application begin
+    again if a change needs that. target: the asker's.
     variables: those that the project names, as the asker has them, by digests with `salt`: no value passes the socket.
     """
 
     dry_run: bool = False
     accept_forward: bool = False
+    restart: bool = False
     target: str = ""
     salt: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +67,8 @@ class DeployResult(PlainData):
 
     steps: in the order of the project. findings: why nothing was done, apart from what single queries say.
     pid: the process of the application. carried_out: whether the steps were carried out. needs_restart: whether
-    only another start of the application can take the change.
+    only another start of the application can take the change. reasons: why the application begins again; empty if it
+    does not.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("done",)
@@ -74,6 +77,16 @@ class DeployResult(PlainData):
     pid: int = 0
     carried_out: bool = False
     needs_restart: bool = False
+    reasons: tuple[str, ...] = ()
+
+    def after_new_start(self, result: DeployResult) -> DeployResult:
+        """Return what was planned, with what came of it as the new start reports it."""
+        came = {step.query: step for step in result.steps}
+        steps = (
+            replace(step, outcome=now.outcome, findings=now.findings) if (now := came.get(step.query)) else step
+            for step in self.steps
+        )
+        return replace(self, steps=tuple(steps), findings=result.findings, carried_out=True)
 
     @property
     def errors(self) -> tuple[Finding, ...]:

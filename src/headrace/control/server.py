@@ -43,8 +43,8 @@ class ControlServer:
     """Listens until closed; each connection has a thread of its own.
 
     stop: asks the application to stop, at once or after its running batches; returns whether it was stopping already.
-    owns_process: whether the process should
-    end with the application.
+    begin_again: lets it stop after its running batches and begin again; it gets the connection on which the new start
+    answers. owns_process: whether the process should end with the application.
     """
 
     def __init__(
@@ -56,8 +56,10 @@ class ControlServer:
         orders: Orders,
         stop: Callable[[bool], bool],
         owns_process: bool,
+        begin_again: Callable[[int, DeployRequest], None] | None = None,
     ) -> None:
         self._storage, self._board, self._orders, self._stop = storage, board, orders, stop
+        self._begin_again = begin_again
         self._facts = {"pid": os.getpid(), "birth": birth(os.getpid()), "project": project, "owns": owns_process}
         self._followers: list[queue.Queue[str | None]] = []
         self._silent: list[socket.socket] = []
@@ -146,8 +148,14 @@ class ControlServer:
             except (TypeError, ValueError) as error:
                 _answer(connection, OrderAnswer(finding=_not_understood(str(error))).as_dict())
                 return
-            order = self._orders.give(Order(verb="deploy", by=by, deploy=deploy))
-            _answer(connection, order.answer.result().as_dict())
+            answer = self._orders.give(Order(verb="deploy", by=by, deploy=deploy)).answer.result()
+            kept = os.dup(connection.fileno())
+            with suppress(OSError):
+                _answer(connection, answer.as_dict())
+            if self._begin_again is not None and answer.begins_again and not deploy.dry_run:
+                self._begin_again(kept, deploy)
+            else:
+                os.close(kept)
         elif verb in VERBS and isinstance(query, str):
             order = self._orders.give(Order(verb=verb, query=query, by=by))
             _answer(connection, order.answer.result().as_dict())

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -161,7 +161,14 @@ class Notifier(Observer):
     Source: sd_notify(3), a datagram to the socket that NOTIFY_SOCKET names; a full one is skipped.
     """
 
-    def __init__(self, board: Board, environ: MutableMapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        board: Board,
+        environ: MutableMapping[str, str] = os.environ,
+        *,
+        begins_again: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._begins_again = begins_again
         # Spark's JVM and its workers must not write to it.
         self._address = environ.pop("NOTIFY_SOCKET", "")
         microseconds = environ.pop("WATCHDOG_USEC", "")
@@ -181,9 +188,10 @@ class Notifier(Observer):
         self._work[record.query] = (record.batch,)
 
     def close(self) -> None:
-        """Report that the application ends; systemd gives it time for what still runs."""
+        """Report that the application ends, for which systemd gives it time, or that its process begins it again."""
         self._done.set()
-        self._send("STOPPING=1")
+        again = f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}"
+        self._send(again if self._begins_again() else "STOPPING=1")
 
     def _watch(self) -> None:
         told_ready = False

@@ -218,3 +218,11 @@ def _moment(text: str | None) -> datetime | None:
 
 def _text(seconds: float | None) -> str | None:
     return None if seconds is None else instant(seconds).isoformat()
+
+
+def newest_code(history: History) -> tuple[int, int]:
+    """Return what changes with each deploy, and with each start in another process."""
+    with history._snapshot() as db:
+        deployed = db.execute("SELECT max(id) FROM events WHERE kind = 'deployed'").fetchone()[0]
+        process = db.execute("SELECT pid FROM runs ORDER BY id DESC LIMIT 1").fetchone()
+    return int(deployed or 0), int(process[0]) if process else 0

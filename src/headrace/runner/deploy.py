@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,11 @@ from headrace.loader.modules import remember_modules
 from headrace.model import Project
 from headrace.planner.deployment import Declared, plan_steps
 from headrace.runner.batch_records import Notes
-from headrace.runner.limits import ImportedFiles, list_limits
+from headrace.runner.limits import ImportedFiles, list_limits, list_other_settings
 from headrace.runner.loaded_files import LoadedFiles
+from headrace.runner.new_start import plan_new_start
 from headrace.runner.states import States
+from headrace.runner.stop import StopRequest
 from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.messages.refusals import finding_of
 from headrace.starter.plan import plan, require_sound
@@ -34,7 +36,8 @@ class Deployer:
     """Carries out the deploys of a run, one at a time; the orders to the queries are carried out as any others.
 
     project: the newest one that was deployed, or that the run began with. queries: the names that the run is bound to;
-    None: all of the project. files: those of the project, as they were read last.
+    None: all of the project. files: those of the project, as they were read last. request: by which the run may stop to
+    begin again.
     """
 
     def __init__(
@@ -47,9 +50,10 @@ class Deployer:
         *,
         files: LoadedFiles,
         queries: Collection[str] | None,
+        request: StopRequest,
         report: Callable[[Callable[[], None]], None],
     ) -> None:
-        self.project, self.files = project, files
+        self.project, self.files, self._request = project, files, request
         self._spark, self._states, self._orders, self._notes = spark, states, orders, notes
         self._queries, self._report = queries, report
         self._imported = ImportedFiles()
@@ -63,12 +67,11 @@ class Deployer:
         if self._is_at_work or order.deploy is None:
             return False
         put_back = remember_modules()
+        project: Project | HeadraceError
         try:
             project = self._load_again(order.deploy)
         except Exception as error:  # Whatever it is, the queries run on.
-            put_back()
-            self._answer(order, DeployResult(findings=_findings_of(error)))
-            return True
+            project = HeadraceError(_findings_of(error))
         self._is_at_work = True
         in_thread(self._spark, lambda: self._deploy(order, project, put_back), self._end, name="headrace-deploy")
         return True
@@ -90,12 +93,12 @@ class Deployer:
         # What the command line has set for this run stays.
         return replace(project, target=self.project.target)
 
-    def _deploy(self, order: Order, project: Project, put_back: Callable[[], None]) -> None:
+    def _deploy(self, order: Order, project: Project | HeadraceError, put_back: Callable[[], None]) -> None:
         """Plan a deploy and carry it out; whatever comes of it, the order is answered."""
         request = order.deploy or DeployRequest()
         try:
             result = self._plan(project, request)
-            if request.dry_run or not result.done:
+            if isinstance(project, HeadraceError) or request.dry_run or not result.done or result.reasons:
                 put_back()
             else:
                 result = self._carry_out(project, result, by=order.by)
@@ -104,9 +107,18 @@ class Deployer:
             result = DeployResult(findings=_findings_of(error))
         self._answer(order, result)
 
-    def _plan(self, project: Project, request: DeployRequest) -> DeployResult:
-        if limits := tuple(list_limits(self.project, project, self._imported, request)):
-            return DeployResult(findings=limits, needs_restart=True)
+    def _plan(self, project: Project | HeadraceError, request: DeployRequest) -> DeployResult:
+        if isinstance(project, HeadraceError):
+            # A new process may read what this one cannot, as with a new version of a package.
+            can_begin_again = request.restart and self._request.start_plan is not None
+            return self._plan_new_start(project.findings, request) if can_begin_again else _refuse(project.findings)
+        other_settings = tuple(list_other_settings(self.project, project, request))
+        if limits := tuple(list_limits(self.project, project, self._imported)):
+            if request.restart and not other_settings:
+                return self._plan_new_start(limits, request)
+            return _refuse((*other_settings, *limits), needs_restart=True)
+        if other_settings:
+            return _refuse(other_settings, needs_restart=True)
         names = self._chosen(project)
         require_sound(check_structure_of(project, names))
         running = {
@@ -115,6 +127,18 @@ class Deployer:
             if not state.is_removed
         }
         return DeployResult(steps=plan_steps(running, project, plan(project, names, spark=self._spark)))
+
+    def _plan_new_start(self, limits: Sequence[Finding], request: DeployRequest) -> DeployResult:
+        """Let a new process plan the project, as only another start of the application takes it."""
+        if self._request.start_plan is None:
+            return _refuse((_CANNOT_BEGIN_AGAIN, *limits), needs_restart=True)
+        planned = plan_new_start(
+            self._request.start_plan(),
+            [state.query.name for state in self._states if not state.is_removed],
+            accept_forward=request.accept_forward,
+            is_stopping=lambda: bool(self._request),
+        )
+        return replace(planned, reasons=tuple(dict.fromkeys(limit.what for limit in limits)))
 
     def _chosen(self, project: Project) -> list[str]:
         """Return the queries of `project` that the run is to have, with those that take late rows of others."""
@@ -126,6 +150,7 @@ class Deployer:
     def _carry_out(self, project: Project, planned: DeployResult, *, by: str) -> DeployResult:
         """Give the orders, and wait until each is carried out."""
         former, self.project = self.project, project
+        self._states.show_project(project)
         orders: dict[str, Order] = {}
         for step in sorted(planned.steps, key=lambda step: _IN_TURN.index(step.action)):
             if step.action == "keep":
@@ -158,8 +183,19 @@ class Deployer:
     def _note(self, result: DeployResult, by: str) -> None:
         for finding in result.errors:
             self._notes.report(finding)
-        if result.carried_out:
+        if result.carried_out or (result.reasons and result.done):
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
+
+
+_CANNOT_BEGIN_AGAIN = Finding(
+    code="HR854",
+    what="the application cannot begin again by itself: a Python program runs it, and not the command line",
+    fix="stop that program, and start it again",
+)
+
+
+def _refuse(findings: Sequence[Finding], *, needs_restart: bool = False) -> DeployResult:
+    return DeployResult(findings=tuple(findings), needs_restart=needs_restart)
 
 
 def _findings_of(error: Exception) -> tuple[Finding, ...]:

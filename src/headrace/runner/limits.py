@@ -15,7 +15,8 @@ from headrace.model.project import Target
 from headrace.runner.loaded_files import mark_of
 from headrace.user_code import is_installed
 
-_FIX = "start the application again, which reads it all: headrace stop, then headrace run"
+_FIX = "let the application stop after its batches and begin again: headrace deploy --restart"
+_OTHER_START = "correct it in your shell; or start the application with it: headrace stop, then headrace run"
 
 
 class ImportedFiles:
@@ -33,22 +34,25 @@ class ImportedFiles:
                 yield name if file.suffix != ".py" and not is_installed(str(file)) else name.partition(".")[0]
 
 
-def list_limits(
-    running: Project, project: Project, imported: ImportedFiles, request: DeployRequest
-) -> Iterator[Finding]:
-    """Report each change that needs another start of the application."""
+def list_limits(running: Project, project: Project, imported: ImportedFiles) -> Iterator[Finding]:
+    """Report each change that only another start of the application takes."""
     before, now = (one.loaded.target if one.loaded else one.target for one in (running, project))
-    if request.target and request.target != before.name:
-        yield _finding(f"it runs with target '{before.name}', and not with '{request.target}'")
     for setting in _changed_settings(before, now):
         yield _finding(f"{setting} of target '{now.name}' has changed", now)
     if new := {jars.name for jars in jars_of(project)} - {jars.name for jars in jars_of(running)}:
         yield _finding(f"its session has no jars of {', '.join(sorted(new))}")
     for name in sorted(set(imported.list_changed(running.root))):
         yield _finding(f"the files of '{name}', which Python has imported, have changed")
-    loaded = project.loaded
-    for name in () if loaded is None else request.other_variables(loaded.variables):
-        yield _finding(f"the variable '{name}' has another value in the process of the application")
+
+
+def list_other_settings(running: Project, project: Project, request: DeployRequest) -> Iterator[Finding]:
+    """Report what the asker has set in another way than who started the application, and no new start changes."""
+    target = (running.loaded or running).target
+    if request.target and request.target != target.name:
+        yield _finding(f"it runs with target '{target.name}', and not with '{request.target}'", fix=_OTHER_START)
+    for name in () if project.loaded is None else request.other_variables(project.loaded.variables):
+        problem = f"the variable '{name}' has another value in the process of the application"
+        yield _finding(problem, fix=_OTHER_START)
 
 
 def _changed_settings(before: Target, now: Target) -> Iterator[str]:
@@ -65,6 +69,6 @@ def _changed_settings(before: Target, now: Target) -> Iterator[str]:
             yield f"'{field.name}'"
 
 
-def _finding(what: str, target: Target | None = None) -> Finding:
+def _finding(what: str, target: Target | None = None, *, fix: str = _FIX) -> Finding:
     where = NOWHERE if target is None else target.where
-    return Finding(code="HR854", what=f"the running application cannot take a change: {what}", fix=_FIX, where=where)
+    return Finding(code="HR854", what=f"the running application cannot take a change: {what}", fix=fix, where=where)

@@ -104,6 +104,10 @@ class States:
         supervised.project, supervised.query, supervised.is_removed = project, project.queries[query], False
         self._board.projects[query] = project
 
+    def show_project(self, project: Project) -> None:
+        """Show which project was deployed."""
+        self._board.project = project
+
     def remove(self, query: str) -> None:
         """Let a query that has stopped count no more: it is declared no longer."""
         self._all[query].is_removed = True

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from headrace.contract import Observer
 from headrace.control.board import Order, Orders, application_ended
+from headrace.control.new_start import NewStart
 from headrace.errors import Finding
 from headrace.model import Continuous, Query
 from headrace.runner.query_run import QueryRun, Watching
@@ -32,23 +34,36 @@ ASKS = (signal.SIGINT, signal.SIGTERM)
 class StopRequest:
     """How often a run was asked to stop; safe to ask from any thread.
 
-    signalled: how often by a signal, also where the main thread hangs and has not come to ask.
+    start_plan: starts a process that plans a new start; None: the process of the run cannot begin again. held: orders
+    that come before the first start. signalled: how often by a signal, also where the main thread hangs and has not
+    come to ask.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, start_plan: Callable[[], subprocess.Popen[str]] | None = None, held: Sequence[Order] = ()
+    ) -> None:
         self._asked = 0
         self._lock = threading.Lock()
+        self.start_plan, self.held = start_plan, held
+        self.new_start: NewStart | None = None
         self.signalled = 0
 
     def ask(self) -> None:
-        """Ask once more."""
+        """Ask once more; if the run is to begin again, it ends instead."""
         with self._lock:
-            self._asked += 1
+            self._asked += self.new_start is None
+            self.new_start = None
 
     def ask_for(self, *, now: bool) -> None:
         """Ask for a stop now, or after the running batches; where it was asked for that already, nothing changes."""
         with self._lock:
-            self._asked = max(self._asked, 2 if now else 1)
+            self._asked, self.new_start = max(self._asked, 2 if now else 1), None
+
+    def begin_again(self, new_start: NewStart) -> None:
+        """Ask for a stop after the running batches, and a new start; a run that is to end already does so."""
+        with self._lock:
+            if not self._asked:
+                self._asked, self.new_start = 1, new_start
 
     @property
     def asked(self) -> int:

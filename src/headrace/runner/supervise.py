@@ -15,6 +15,7 @@ from headrace.checks.structure import check_structure, check_structure_of, no_qu
 from headrace.contract import Observer
 from headrace.control.board import Board, Orders, RunResult
 from headrace.control.deploys import DeployRequest
+from headrace.control.new_start import NewStart
 from headrace.control.server import ControlServer
 from headrace.errors import CheckFailed, Finding, HeadraceError, ProjectError
 from headrace.export.hooks import Hooks
@@ -150,7 +151,7 @@ def controlled(
 
     def stop(now: bool) -> bool:
         with stopping:  # Two that come at the same time would ask twice, which means now.
-            already = request.heard > 0
+            already = request.heard > 0 and request.new_start is None
             by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
             # A signal more than two ends the process at once, so one that drains already is asked once more.
             for _ in range(max(1, 2 - request.heard) if now else int(not already)):
@@ -159,6 +160,9 @@ def controlled(
                 else:
                     request.ask()
         return already
+
+    def begin_again(connection: int, deploy: DeployRequest) -> None:
+        request.begin_again(NewStart.of_board(board, connection, accept_forward=deploy.accept_forward))
 
     stopping = threading.Lock()
     in_main_thread = threading.current_thread() is threading.main_thread()
@@ -169,7 +173,7 @@ def controlled(
         if operations.telemetry.openlineage:
             observers.add(Lineage(project.name, version("pyspark"), observers.report))
         if owns_process:
-            observers.add(Notifier(board))
+            observers.add(Notifier(board, begins_again=lambda: request.new_start is not None))
         _log(project, observers, stack)
         if operations.hooks:
             observers.add(Hooks(operations.hooks, project.name, observers.report))
@@ -182,6 +186,7 @@ def controlled(
                 orders=orders,
                 stop=stop,
                 owns_process=owns_process,
+                begin_again=begin_again,
             )
         except OSError as error:
             reporter.note(_no_socket(error))

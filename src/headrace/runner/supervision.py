@@ -95,6 +95,8 @@ class Supervision:
         self.stopping = Stopping(spark, request, self.states, reporter)
         self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
         orders = orders or Orders()
+        for order in request.held:
+            orders.give(order)
         orders.on_order(self.listener.wake)
         self.deployer = Deployer(
             project,
@@ -104,6 +106,7 @@ class Supervision:
             self.notes,
             files=files or LoadedFiles(project),
             queries=only,
+            request=request,
             report=self.said.put,
         )
         self.desk = OrderDesk(
@@ -119,6 +122,7 @@ class Supervision:
         """Run `queries`; `trigger` overrides what they declare."""
         try:
             self.states.add(self.project, topological_order(self.project, queries))
+            self.desk.take()
             while not self.states.all_ended:
                 self._start_more(trigger)
                 self._step()

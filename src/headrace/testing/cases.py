@@ -97,13 +97,13 @@ def read_cases(project: Project, queries: Sequence[str] = ()) -> list[TestCase]:
     Raises:
         ProjectError: A case is wrong; all faults are reported at once.
     """
-    entries = _read_entries(project, queries)
+    entries = list_cases(project, queries)
     if faults := [finding for case in entries for finding in case.faults]:
         raise ProjectError(faults)
     return entries
 
 
-def _read_entries(project: Project, queries: Sequence[str]) -> list[TestCase]:
+def list_cases(project: Project, queries: Sequence[str]) -> list[TestCase]:
     """Return the cases of these queries, wrong ones and those of unknown queries included."""
     files = sorted(file for file in (project.root / "tests").glob("*.y*ml") if file.suffix in (".yml", ".yaml"))
     entries = [case for file in files for case in _read_file(project, file)]
@@ -120,7 +120,7 @@ def run_cases(project: Project, queries: Sequence[str] = ()) -> Iterator[CaseRes
     Yields:
         The result of each case, as soon as it has run. A wrong case fails and stops no other.
     """
-    for case in _read_entries(project, queries):
+    for case in list_cases(project, queries):
         begun = time.monotonic()
         try:
             if case.faults:
@@ -145,7 +145,7 @@ def fuzz_cases(
 ) -> Iterator[CaseResult]:
     """Fuzz each query, or all, over the rows of each of its cases or over generated ones, and yield the results."""
     for query in queries or project.queries:
-        query_cases = [case for case in _read_entries(project, [query]) if case.query == query and not case.faults]
+        query_cases = [case for case in list_cases(project, [query]) if case.query == query and not case.faults]
         query_cases = query_cases or [TestCase(name="fuzz", query=query, where=project.query(query).where)]
         for query_case in query_cases:
             begun, name = time.monotonic(), "fuzz"

@@ -6,13 +6,13 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from headrace.checks.state_bounds import window_lengths
 from headrace.errors import HeadraceError
@@ -24,7 +24,9 @@ from headrace.model import Project, Query
 from headrace.ui.graph import definition, graph, versions
 from headrace.ui.live import Live, Shared
 from headrace.ui.looks import ROWS_MOST, Looks, Refused
+from headrace.ui.running import NoMetrics, application_health, scrape_metrics
 from headrace.ui.series import late, series
+from headrace.ui.shown import ShownProject
 from headrace.ui.standing import standings
 from headrace.ui.verifying import AlreadyRunning, Verifying, Work
 
@@ -34,29 +36,41 @@ BODY_BYTES = 20_000
 
 
 class Answers:
-    """What each address answers; every call reads the history again and keeps nothing."""
+    """What each address of one project answers; every call reads the history again and keeps nothing."""
 
-    def __init__(self, project: Project, *, verifying: Verifying | None = None) -> None:
-        self._project = project
-        self._looks = Looks(project)
-        self._lags = SourceLags(project)
-        self._verifying = verifying or Verifying(project)
-        self._file = history_file(project.local_storage)
-        self._graph = graph(project)
+    def __init__(self, shown: ShownProject | Project, *, verifying: Verifying | None = None) -> None:
+        self._shown = shown if isinstance(shown, ShownProject) else ShownProject(shown)
+        self._parts = _Parts.of(self._shown.project)
+        self._verifying = verifying or Verifying(self._project)
+        self._file = history_file(self._project.local_storage)
         self._watched: History | None = None
         self._mark: tuple[int, int] | None = None
         self.live = Live(self.look)
         self._shared = Shared(lambda: (since, self._mark) if (since := self.live.followed_since) else None)
 
+    @property
+    def _now(self) -> _Parts:
+        """The project as it is shown now, with what is made of it."""
+        project = self._shown.project
+        if self._parts.project is not project:
+            self._parts = _Parts.of(project, number=self._parts.number + 1)
+        return self._parts
+
+    @property
+    def _project(self) -> Project:
+        return self._now.project
+
     def project(self, request: Request) -> Response:
         """Return the whole project at a glance."""
         with self._history() as history:
-            return self._json({**self._about(), "graph": self._graph, **self._standings(history)})
+            self._shown.refresh(history)
+            return self._json({**self._about(), "graph": graph(self._project), **self._standings(history)})
 
     def query(self, request: Request) -> Response:
         """One query: what it is, how it stands, its runs and verdicts."""
-        query = self._query_of(request)
         with self._history() as history:
+            self._shown.refresh(history)
+            query = self._query_of(request)
             return self._json(
                 {
                     **self._about(),
@@ -69,6 +83,22 @@ class Answers:
                     "answers_sql": query.sink.answers is not None,
                 }
             )
+
+    def has_query(self, name: str) -> bool:
+        """Whether the project has a query of this name."""
+        return name in self._project.queries
+
+    def health(self, request: Request) -> Response:
+        """Return whether the project's application runs, and its queries do their work."""
+        state = application_health(self._project)
+        return self._json(state, 200 if state["ok"] else 503)
+
+    def metrics(self, request: Request) -> Response:
+        """Return the metrics of the project's application, for Prometheus."""
+        try:
+            return PlainTextResponse(scrape_metrics(self._project))
+        except NoMetrics as error:
+            return self._json({"error": str(error)}, 503)
 
     def batches(self, request: Request) -> Response:
         """Return a page of batches, the newest first."""
@@ -127,13 +157,13 @@ class Answers:
         last = min(whole_number(request, "last", first, least=0, most=_LARGEST), first + PAGE_MOST)
         with self._history() as history:
             generation = self._generation(request, history, query) if history else 1
-        return self._json(self._looks.ledger(query, generation, first, last))
+        return self._json(self._now.looks.ledger(query, generation, first, last))
 
     def rows(self, request: Request) -> Response:
         """Return the newest rows of the result."""
         query = self._query_of(request)
         limit = whole_number(request, "limit", 20, least=1, most=ROWS_MOST)
-        return self._answer_look(lambda: self._looks.rows(query, limit))
+        return self._answer_look(lambda: self._now.looks.rows(query, limit))
 
     async def ask(self, request: Request) -> Response:
         """Return what the database of a query's sink answers to one statement that reads."""
@@ -141,7 +171,7 @@ class Answers:
         query, statement = self._find_query(given.get("query")), given.get("sql")
         if not isinstance(statement, str):
             raise WrongRequest("sql is a text")
-        return await run_in_threadpool(self._answer_look, lambda: self._looks.ask(query, statement))
+        return await run_in_threadpool(self._answer_look, lambda: self._now.looks.ask(query, statement))
 
     def work_state(self, request: Request) -> Response:
         """Return which verify or search for late rows runs, or how the last one that was started here ended."""
@@ -209,6 +239,7 @@ class Answers:
                 if mark == self._mark and not again:
                     return None
                 self._mark = mark
+                self._shown.refresh(history)
                 if history is not None:
                     history.note_killed()
                 standings: dict[str, Any] = self._clean(self._standings(history))
@@ -220,8 +251,9 @@ class Answers:
         project = self._project if query is None else self._project.only([query])
         newest = history.events(1) if history else []
         return {
-            "queries": standings(project, history, self._lags),
+            "queries": standings(project, history, self._now.lags),
             "newest_event": newest[-1].id if newest else 0,
+            "declared": self._now.number,
         }
 
     def _runs(self, history: History | None, query: Query) -> list[dict[str, Any]]:
@@ -294,6 +326,20 @@ class Answers:
 
 def _newest_generation(history: History | None, query: Query) -> int:
     return next((int(run["generation"]) for run in pages.runs_of(history, query.name, 1)), 1) if history else 1
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is made of a project; number: how many were shown before it."""
+
+    project: Project
+    looks: Looks
+    lags: SourceLags
+    number: int
+
+    @classmethod
+    def of(cls, project: Project, *, number: int = 0) -> _Parts:
+        return cls(project=project, looks=Looks(project), lags=SourceLags(project), number=number)
 
 
 class WrongRequest(ValueError):

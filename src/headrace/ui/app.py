@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -11,31 +11,36 @@ from urllib.parse import parse_qs
 import yaml
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, ExceptionHandler
 
 from headrace.errors import HeadraceError
 from headrace.history.pages import SearchError
 from headrace.model import Project
 from headrace.ui.answers import Answers, UnknownQuery, WrongRequest
-from headrace.ui.guard import STATIC, Guard, login_page
+from headrace.ui.guard import BOARD, STATIC, Guard, login_page, own_path
+from headrace.ui.listed import Listed
+from headrace.ui.overview import Overview
+from headrace.ui.shown import ShownProject
 from headrace.ui.verifying import Verifying
 
 Page: TypeAlias = Callable[[Request], Response]
 
 
 def application(
-    project: Project,
+    project: Project | ShownProject | Sequence[Listed],
     *,
     hosts: Collection[str],
     token: str,
     secure: bool = False,
-    verifying: Verifying | None = None,
+    verifying: Callable[[Project], Verifying] = Verifying,
 ) -> ASGIApp:
-    """Return the application behind its guard; `secure`: served by TLS; `verifying`: starts its verifies."""
-    answers = Answers(project, verifying=verifying)
+    """Return the application behind its guard: of one project, or of a board of several.
+
+    secure: served by TLS. verifying: makes what starts the verifies of a project.
+    """
 
     async def login(request: Request) -> Response:
         if request.method != "POST":
@@ -48,40 +53,68 @@ def application(
                 return login_page("more was sent than a token", 413)
         return guard.enter(request.scope, parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0], "/")
 
-    def page(name: str) -> Page:
-        return lambda request: FileResponse(STATIC / name)
+    routes: list[BaseRoute] = []
+    if isinstance(project, Sequence):
+        overview = Overview(project)
+        routes += [
+            Route("/", _page("projects.html")),
+            Route("/api/projects", overview.projects),
+            Route("/api/live", overview.follow),
+        ]
+        for one in project:
+            if one.project is not None:
+                answers = Answers(one.project, verifying=verifying(one.project))
+                routes.append(Mount(f"{BOARD}{one.key}", routes=_project_routes(answers)))
+    else:
+        shown = project if isinstance(project, ShownProject) else ShownProject(project)
+        routes += _project_routes(Answers(shown, verifying=verifying(shown.project)))
+    routes += [
+        Route("/login", login, methods=["GET", "POST"]),
+        Route("/api/openapi.json", lambda request: JSONResponse(openapi())),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    handlers: Mapping[Any, ExceptionHandler] = {
+        WrongRequest: _wrong,
+        SearchError: _wrong,
+        HeadraceError: _fault,
+        404: _missing,
+    }
+    guard = Guard(Starlette(routes=routes, exception_handlers=handlers), hosts=hosts, token=token, secure=secure)
+    return guard
+
+
+def _project_routes(answers: Answers) -> list[BaseRoute]:
+    """Return the addresses of one project, from its own first page on."""
 
     def query_page(request: Request) -> Response:
-        is_known = request.path_params["name"] in project.queries
-        return FileResponse(STATIC / ("query.html" if is_known else "missing.html"), 200 if is_known else 404)
+        is_known = answers.has_query(request.path_params["name"])
+        return FileResponse(STATIC / "query.html") if is_known else missing_page(request)
 
-    inner = Starlette(
-        routes=[
-            Route("/", page("project.html")),
-            Route("/queries/{name}", query_page),
-            Route("/login", login, methods=["GET", "POST"]),
-            Route("/api/project", answers.project),
-            Route("/api/queries/{name}", answers.query),
-            Route("/api/queries/{name}/batches", answers.batches),
-            Route("/api/queries/{name}/series", answers.series),
-            Route("/api/queries/{name}/late", answers.late),
-            Route("/api/queries/{name}/ledger", answers.ledger),
-            Route("/api/queries/{name}/rows", answers.rows),
-            Route("/api/ask", answers.ask, methods=["POST"]),
-            Route("/api/verify", answers.verify, methods=["POST"]),
-            Route("/api/verify", answers.work_state),
-            Route("/api/late", answers.late_rows, methods=["POST"]),
-            Route("/api/late", answers.work_state),
-            Route("/api/queries/{name}/versions", answers.versions),
-            Route("/api/events", answers.events),
-            Route("/api/openapi.json", lambda request: JSONResponse(openapi())),
-            Route("/api/live", answers.follow),
-            Mount("/static", StaticFiles(directory=STATIC)),
-        ],
-        exception_handlers={WrongRequest: _wrong, SearchError: _wrong, HeadraceError: _fault, 404: _missing},
-    )
-    guard = Guard(inner, hosts=hosts, token=token, secure=secure)
-    return guard
+    return [
+        Route("/", _page("project.html")),
+        Route("/queries/{name}", query_page),
+        Route("/api/project", answers.project),
+        Route("/api/queries/{name}", answers.query),
+        Route("/api/queries/{name}/batches", answers.batches),
+        Route("/api/queries/{name}/series", answers.series),
+        Route("/api/queries/{name}/late", answers.late),
+        Route("/api/queries/{name}/ledger", answers.ledger),
+        Route("/api/queries/{name}/rows", answers.rows),
+        Route("/api/ask", answers.ask, methods=["POST"]),
+        Route("/api/verify", answers.verify, methods=["POST"]),
+        Route("/api/verify", answers.work_state),
+        Route("/api/late", answers.late_rows, methods=["POST"]),
+        Route("/api/late", answers.work_state),
+        Route("/api/queries/{name}/versions", answers.versions),
+        Route("/api/events", answers.events),
+        Route("/api/health", answers.health),
+        Route("/api/metrics", answers.metrics),
+        Route("/api/live", answers.follow),
+    ]
+
+
+def _page(name: str) -> Page:
+    return lambda request: FileResponse(STATIC / name)
 
 
 def openapi() -> dict[str, Any]:
@@ -102,6 +135,12 @@ def _fault(request: Request, error: Exception) -> Response:
 
 
 def _missing(request: Request, error: Exception) -> Response:
-    if request.url.path.startswith(("/api/", "/static/")):
+    if own_path(request.url.path).startswith(("/api/", "/static/")):
         return JSONResponse({"error": "there is nothing at this address"}, 404)
-    return FileResponse(STATIC / "missing.html", 404)
+    return missing_page(request)
+
+
+def missing_page(request: Request) -> Response:
+    """Return the page that leads back to the project, or to the list of the board."""
+    text = (STATIC / "missing.html").read_text(encoding="utf-8")
+    return HTMLResponse(text.replace('href="/"', f'href="{request.scope.get("root_path", "")}/"'), 404)

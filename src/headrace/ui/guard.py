@@ -24,6 +24,8 @@ STATIC = Path(__file__).parent / "static"
 OPEN = ("/login", "/static/")
 ACTIONS = {"/api/ask": "POST", "/api/verify": "GET, HEAD, POST", "/api/late": "GET, HEAD, POST"}
 """The addresses that do more than read, and their methods."""
+BOARD = "/projects/"
+"""What the addresses of a project begin with, where several are on one board."""
 OWN_HEADER = "x-headrace"
 LINK = "open"
 """The parameter of a link that has the token, as the command prints it."""
@@ -114,17 +116,17 @@ class Guard:
         return None if is_right else self._tries.wait(address)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), own_path(scope["path"])
         if not self._is_meant_for_us(headers.get("host", "")):
             return JSONResponse({"error": "this address is not served here"}, 421)
         reads = scope["method"] in ("GET", "HEAD")
         if scope["path"] == "/login" or (reads and scope["path"].startswith(OPEN)):
             is_foreign = not reads and not _is_of_own_page(headers, with_script=False)
             return JSONResponse({"error": _FOREIGN}, 403) if is_foreign else None
-        if not reads and (scope["path"] not in ACTIONS or scope["method"] != "POST"):
-            allowed = {"Allow": ACTIONS.get(scope["path"], "GET, HEAD")}
+        if not reads and (path not in ACTIONS or scope["method"] != "POST"):
+            allowed = {"Allow": ACTIONS.get(path, "GET, HEAD")}
             return JSONResponse({"error": "pages can only be read"}, 405, headers=allowed)
-        is_page = reads and not scope["path"].startswith("/api/")
+        is_page = reads and not path.startswith("/api/")
         if is_page and (link := QueryParams(scope["query_string"]).get(LINK)):
             # As a picture of another site it would use up the tries of who looks at that.
             is_opened = headers.get("sec-fetch-dest", "document") == "document"
@@ -158,6 +160,11 @@ class Guard:
 
 _FOREIGN = "this was asked by the page of another site"
 _TOO_MANY = "too many wrong tokens came from this address: show the right one, or wait {} s"
+
+
+def own_path(path: str) -> str:
+    """Return the path within its project, wherever on the board that is."""
+    return "/" + path.removeprefix(BOARD).partition("/")[2] if path.startswith(BOARD) else path
 
 
 def login_page(notice: str = "", status: int = 200, **headers: str) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -18,7 +18,14 @@ from headrace.model import Project
 from headrace.model.operations import LOOPBACK
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import uvicorn
+
+    from headrace.ui.listed import Listed
+    from headrace.ui.shown import ShownProject
+
+    Shown: TypeAlias = Project | ShownProject | Sequence[Listed]
 
 PORT = 8470
 TOKEN_VARIABLE = "HEADRACE_UI_TOKEN"
@@ -56,7 +63,7 @@ class ServedAddress:
         return f"{scheme}://{url_address(self.host, port)}/"
 
 
-def serve(project: Project, address: ServedAddress, ready: Callable[[str], object]) -> None:
+def serve(project: Shown, address: ServedAddress, ready: Callable[[str], object]) -> None:
     """Serve until interrupted; `ready` gets the link. Raises HeadraceError if it cannot be served so."""
     with _prepare(project, address) as (server, bound, link):
         ready(link)
@@ -64,23 +71,31 @@ def serve(project: Project, address: ServedAddress, ready: Callable[[str], objec
 
 
 @contextmanager
-def serve_in_background(project: Project, address: ServedAddress) -> Iterator[str]:
+def serve_in_background(project: Shown, address: ServedAddress) -> Iterator[str]:
     """Serve while the block runs, in a thread of its own; gives the link. Raises HeadraceError as `serve` does."""
     with _prepare(project, address) as (server, bound, link), serving.serve_in_thread(server, bound, "dashboard"):
         yield link
 
 
 @contextmanager
-def _prepare(project: Project, address: ServedAddress) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
+def _prepare(project: Shown, address: ServedAddress) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
     require_extra()
     require_closed(address)
     from headrace.ui.app import application
     from headrace.ui.guard import LINK
     from headrace.ui.verifying import Verifying
 
-    bound, verifying = _bind(address), Verifying(project)
+    verifying: list[Verifying] = []
+
+    def make_verifying(shown: Project) -> Verifying:
+        verifying.append(Verifying(shown))
+        return verifying[-1]
+
+    bound = _bind(address)
     secure, made = address.certificate is not None, "" if address.token else secrets.token_urlsafe(24)
-    app = application(project, hosts=address.hosts(), token=address.token or made, secure=secure, verifying=verifying)
+    app = application(
+        project, hosts=address.hosts(), token=address.token or made, secure=secure, verifying=make_verifying
+    )
     with bound:
         try:
             server = serving.server_of(
@@ -101,7 +116,8 @@ def _prepare(project: Project, address: ServedAddress) -> Iterator[tuple[uvicorn
                 address.url(bound.getsockname()[1]) + (f"?{LINK}={made}" if made else ""),
             )
         finally:
-            verifying.close()
+            for one in verifying:
+                one.close()
 
 
 def require_extra() -> None:

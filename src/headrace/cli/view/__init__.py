@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from headrace.cli.output import console_of, open_terminal
 
 if TYPE_CHECKING:
     from headrace.cli.view.lines import RunView
@@ -18,18 +18,9 @@ def view_for(project: Project, queries: Sequence[str], *, ends: bool, as_json: b
 
     if as_json:
         return JsonLines()
-    from rich.console import Console
-
-    console = Console(file=_terminal(), stderr=True, markup=False, highlight=False)
+    console = console_of(file=open_terminal(), stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
         return Lines()
     from headrace.cli.view.live import Bars, LiveTable
 
     return Bars(project, console, queries) if ends else LiveTable(console, queries)
-
-
-def _terminal() -> TextIO | None:
-    """Open the terminal of standard error itself: while the JVM starts, standard error passes lines on late."""
-    if not sys.stderr.isatty():
-        return None
-    return open(os.dup(sys.stderr.fileno()), "w", encoding=sys.stderr.encoding, errors="replace")

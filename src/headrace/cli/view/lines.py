@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,14 @@ class RunView(Observer):
 
     def leave(self) -> None:
         """Release the terminal."""
+
+    def step(self, what: str) -> None:
+        """Show what the command does next to the run."""
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Let others use the terminal while the block runs."""
+        yield
 
     def summary(self, result: RunResult) -> None:
         """Print the result of the run on stdout: a line for each query."""
@@ -70,6 +79,9 @@ class Lines(RunView):
     def leave(self) -> None:
         for query in list(self._held):
             self._say(query)
+
+    def step(self, what: str) -> None:
+        _line(what)
 
     def preparing(self, what: str, query: str | None) -> None:
         # A query that is started again and again says so by itself.

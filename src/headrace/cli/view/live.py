@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -67,6 +68,9 @@ class _OnTerminal(RunView):
 
     def note(self, finding: Finding) -> None:
         self._console.print(Text(str(finding)))
+
+    def step(self, what: str) -> None:
+        self._say(what)
 
     def _say(self, what: str) -> None:
         if not self._stopping:
@@ -148,6 +152,14 @@ class Bars(_OnTerminal):
     def leave(self) -> None:
         super().leave()
         self._progress.stop()
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
 
     def preparing(self, what: str, query: str | None) -> None:
         super().preparing(what, query)

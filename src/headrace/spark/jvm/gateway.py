@@ -287,8 +287,9 @@ def kill() -> None:
 
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
-        with suppress(OSError):
+        with suppress(OSError, subprocess.TimeoutExpired):
             kill_all(process.pid)
+            process.wait(10)
 
 
 def kill_all(pid: int) -> None:

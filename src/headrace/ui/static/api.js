@@ -1,9 +1,9 @@
 // What the server answers, and what it tells as it happens.
-import { byId, h, text } from "./dom.js";
+import { base, byId, h, text } from "./dom.js";
 import { clock } from "./format.js";
 
 export const get = async (path) => {
-  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  const answer = await fetch(base + path, { headers: { Accept: "application/json" } });
   if (answer.status === 401) location.assign("/login");
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.findings?.[0]?.what ?? found.error);
@@ -12,7 +12,7 @@ export const get = async (path) => {
 
 // An action: the server takes it from its own pages alone.
 export const post = async (path, value) => {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json", "X-Headrace": "1" }, body: JSON.stringify(value) });
+  const answer = await fetch(base + path, { method: "POST", headers: { "Content-Type": "application/json", "X-Headrace": "1" }, body: JSON.stringify(value) });
   if (answer.status === 401) location.assign("/login");
   const found = await answer.json();
   if (!answer.ok) throw new Error([found.error, found.fix && `Fix: ${found.fix}.`].filter(Boolean).join(". "));
@@ -25,10 +25,14 @@ export const live = (told) => {
     mark.className = `live ${kind}`;
     text(mark, words);
   };
-  const source = new EventSource("/api/live");
+  let declared;
+  const source = new EventSource(`${base}/api/live`);
   source.addEventListener("standing", (event) => {
     const found = JSON.parse(event.data);
     if (found.findings) return state("off", "the history cannot be read");
+    // A deploy has brought another project: its graph and definitions are drawn again.
+    declared ??= found.declared;
+    if (declared !== found.declared) return location.reload();
     state("on", `live · ${clock(Date.now() / 1000)} UTC`);
     return told(found);
   });

@@ -13,6 +13,10 @@ const fill = (node, attributes, children) => {
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+// What the addresses of this project begin with, where several are on one board.
+export const base = location.pathname.match(/^\/projects\/[^/]+/)?.[0] ?? "";
+export const queryPage = (query) => `${base}/queries/${encodeURIComponent(query)}`;
+
 export const byId = (id) => document.getElementById(id);
 
 // Replaces what a node holds if it differs, so that what has the focus keeps it while nothing changes.
@@ -48,7 +52,7 @@ export const finding = (found, query) =>
     h("div", { class: "head" },
       h("span", { class: "sign", "aria-hidden": "true" }, SEVERITY[found.severity]),
       h("span", {}, `${found.code} ${found.severity}`),
-      query && h("a", { href: `/queries/${encodeURIComponent(query)}` }, query),
+      query && h("a", { href: queryPage(query) }, query),
       found.where?.line ? h("span", {}, `${found.where.file}:${found.where.line}`) : null),
     h("p", {}, found.what),
     found.fix && h("p", { class: "fix" }, h("b", {}, "Fix: "), found.fix));

@@ -1,5 +1,5 @@
 // The graph of the project: laid out by dagre, drawn as SVG, moved and zoomed by mouse, touch and keyboard.
-import { h, s, SIGNS, text } from "./dom.js";
+import { h, queryPage, s, SIGNS, text } from "./dom.js";
 import { compact, lag, ms } from "./format.js";
 
 const WIDTH = 216;
@@ -70,7 +70,7 @@ export const drawGraph = (graph) => {
     const figure = s("text", { class: "figure", x: LEFT, y: 64 });
     const sign = s("text", { class: "sign idle", x: WIDTH - 12, y: 24 });
     const shown = s(linked ? "a" : "g",
-      { class: "node", transform: `translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`, href: linked ? `/queries/${encodeURIComponent(each.name)}` : null },
+      { class: "node", transform: `translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`, href: linked ? queryPage(each.name) : null },
       s("title", {}, `${each.kind} ${name}${each.about ? `, ${each.about}` : ""}`),
       s("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 9 }),
       s("rect", { class: `stripe ${each.kind}`, x: 0.6, y: 10, width: 5, height: HEIGHT - 20, rx: 2 }),

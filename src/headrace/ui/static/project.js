@@ -1,12 +1,12 @@
 // The project's page.
 import { failed, get, live, paced } from "./api.js";
-import { badge, byId, card, finding, h, s, show, SIGNS, table } from "./dom.js";
+import { badge, base, byId, card, finding, h, queryPage, s, show, SIGNS, table } from "./dom.js";
 import { asOf, clock, compact, counted, instant, lag, ms, seconds, unitOf, levelOf, verdictOf, whole } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
 const ORDER = ["error", "warning", "note"];
-const link = (name) => h("a", { href: `/queries/${encodeURIComponent(name)}` }, name);
+const link = (name) => h("a", { href: queryPage(name) }, name);
 
 const tile = (name, words, unit, under) =>
   h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under" }, under ?? ""));
@@ -104,7 +104,7 @@ const eventItem = (event) => {
 const start = async () => {
   const found = await get("/api/project");
   document.title = `${found.name}: Headrace`;
-  byId("crumbs").replaceChildren(h("b", {}, found.name), ` · target ${found.target}`);
+  byId("crumbs").replaceChildren(base && h("a", { href: "/" }, "Projects"), base && " / ", h("b", {}, found.name), ` · target ${found.target}`);
   const graph = drawGraph(found.graph);
   const parts = {
     tiles: h("dl", { class: "tiles", "aria-label": "The project in figures" }),

@@ -1,13 +1,13 @@
 // The page of one query.
 import { failed, get, live, paced } from "./api.js";
 import { chart } from "./charts.js";
-import { badge, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
+import { badge, base, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, lateRowsButton, newestRows, verifyButton, versionList } from "./looks.js";
 import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, levelOf, verdictOf, whole } from "./format.js";
 
 const main = byId("main");
-const name = decodeURIComponent(location.pathname.split("/")[2]);
+const name = decodeURIComponent(location.pathname.slice(base.length).split("/")[2]);
 const path = `/api/queries/${encodeURIComponent(name)}`;
 const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
 const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", write: "write", commitOffsets: "commit", other: "other" };
@@ -127,7 +127,7 @@ const start = async () => {
   let [found, columns] = await Promise.all([get(path), get(`${path}/series?points=300&seconds=${range}`)]);
   const { definition: about } = found;
   document.title = `${name}: ${found.name}`;
-  byId("crumbs").replaceChildren(h("a", { href: "/" }, found.name), " / ", h("b", {}, name));
+  byId("crumbs").replaceChildren(base && h("a", { href: "/" }, "Projects"), base && " / ", h("a", { href: `${base}/` }, found.name), " / ", h("b", {}, name));
   const parts = Object.fromEntries(["state", "attention", "runs", "verdicts", "late", "rows", "versions"].map((each) => [each, h("div", {})]));
   parts.state = h("span", {});
   parts.attention = h("div", { class: "attention", tabindex: "0", role: "group", "aria-label": "What needs attention" });

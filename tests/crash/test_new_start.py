@@ -1,0 +1,164 @@
+"""A change that a running Python cannot take: the application's own process begins again, and no row is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from headrace.api import events, load
+from headrace.cli import main
+from headrace.control.client import find_running
+from headrace.spark.jvm.gateway import PROC, descendants, kill_all
+from tests.crash.test_deploy import Load
+from tests.runner.projects import ledger, rows, write_project
+from tests.waiting import PATIENCE_SECONDS, until
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
+
+PIPELINE = """
+import os, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import shared_by_projects
+{more}
+def note_start(query):
+    colour = SparkSession.active().sparkContext.getConf().get("spark.colour")
+    with open(Path(__file__).with_name("starts.txt"), "a") as out:
+        print(sys.argv[1], query, os.getpid(), colour, shared_by_projects.SIZE, file=out)
+
+@hr.query(sink=hr.sink.sqlite("totals.db", table="totals", key=["name"]), mode="update", trigger=hr.every("300 ms"))
+def totals(events):
+    note_start("totals")
+    return events.groupBy("name").agg(F.sum("amount").alias("amount"))
+
+@hr.query(sink=hr.sink.sqlite("copied.db", table="copied"), trigger=hr.every("300 ms"))
+def copied(events):
+    note_start("copied")
+    return events.select("amount")
+
+@hr.query(sink=hr.sink.sqlite("rested.db", table="copied"), trigger=hr.every("300 ms"))
+def rested(events):
+    note_start("rested")
+    return events.select("amount")
+"""
+FAILS_IN_A_RUN = """
+if sys.argv[1] == "run":
+    raise ValueError("no run of this")
+"""
+
+
+def write(root: Path, *, colour: str, size: str, more: str = "", settings: str = "") -> None:
+    write_project(root, PIPELINE.format(more=more))
+    (root / "headrace.yml").write_text(f"name: p\nspark: {{spark.colour: {colour}{settings}}}\n")
+    library = root.parent / "lib" / "shared_by_projects.py"
+    library.parent.mkdir(exist_ok=True)
+    library.write_text(f"SIZE = '{size}'\n")
+
+
+def starts(root: Path) -> list[tuple[str, ...]]:
+    """What each start of a query in a run has noted: the query, the process, a setting, a value of the library."""
+    lines = [line.split() for line in (root / "starts.txt").read_text().splitlines()]
+    return [tuple(words) for command, *words in lines if command == "run"]
+
+
+@contextmanager
+def application(root: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "headrace", "run", "-C", str(root)]
+    environ = {**os.environ, "PYTHONPATH": str(root.parent / "lib")}
+    with (root / ".run.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environ)
+    try:
+        until("batches", lambda: all(ledger(root / f"{query}.db") for query in ("totals", "copied", "rested")))
+        yield process
+    finally:
+        kill_all(process.pid)
+        process.wait(PATIENCE_SECONDS)
+
+
+def states(root: Path) -> dict[str, str]:
+    (there,) = find_running(load(root).local_storage)
+    return {query: str(state["state"]) for query, state in there.queries.items()}
+
+
+def zombies(pid: int) -> list[int]:
+    stats = {child: (PROC / str(child) / "stat").read_text() for child in descendants(pid)}
+    return [child for child, stat in stats.items() if stat.rpartition(")")[2].split()[0] == "Z"]
+
+
+def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "p"
+    monkeypatch.syspath_prepend(str(tmp_path / "lib"))
+    write(root, colour="red", size="one")
+    landing = Load(root)
+    with application(root) as process:
+        assert main(["pause", "rested", "-C", str(root)]) == 0
+        rested = ledger(root / "rested.db")
+        first = starts(root)
+        assert {words[1:] for words in first} == {(str(process.pid), "red", "one")}
+        capsys.readouterr()
+
+        write(root, colour="green", size="three")
+        assert main(["deploy", "-C", str(root)]) == 1
+        printed = capsys.readouterr()
+        assert ("HR854" in printed.err, "headrace deploy --restart" in printed.err) == (True, True)
+        assert main(["deploy", "-C", str(root), "--restart", "--dry-run"]) == 0
+        planned = capsys.readouterr().out
+        assert "stops after its batches and begins again" in planned
+        assert ("'spark.colour'" in planned, "'shared_by_projects'" in planned) == (True, True)
+        assert (states(root)["totals"], starts(root)) == ("running", first)
+
+        assert main(["deploy", "-C", str(root), "--restart"]) == 0
+        done = capsys.readouterr().out
+        assert ("totals: runs again" in done, "rested: is paused" in done) == (True, True)
+        assert process.poll() is None
+        second = starts(root)[len(first) :]
+        assert {words[0] for words in second} == {"totals", "copied"}
+        assert {words[1:] for words in second} == {(str(process.pid), "green", "three")}
+        assert zombies(process.pid) == []
+
+        # What the new start would be refused is named before anything stops.
+        write(root, colour="blue", size="three", settings=", spark.driver.memory: many")
+        assert main(["deploy", "-C", str(root), "--restart"]) == 1
+        refused = capsys.readouterr().err
+        assert ("spark.driver.memory" in refused, "nothing was stopped" in refused) == (True, True)
+        assert starts(root) == [*first, *second]
+
+        landing.stop()
+        until("last row", lambda: len(amounts(root)) == landing.landed)
+        until("last total", lambda: totals(root) == expected(root))
+
+        # And what only the new start itself shows is named by it.
+        write(root, colour="blue", size="three", more=FAILS_IN_A_RUN)
+        assert main(["deploy", "-C", str(root), "--restart"]) == 1
+        failed = capsys.readouterr().err
+        assert ("no run of this" in failed, "the application has ended" in failed) == (True, True)
+        assert process.wait(PATIENCE_SECONDS) != 0
+    assert sorted(amounts(root)) == list(range(landing.landed))
+    assert ledger(root / "totals.db") == list(range(len(ledger(root / "totals.db"))))
+    assert ledger(root / "rested.db") == rested
+    write(root, colour="blue", size="three")
+    deploys = [event for event in events(load(root), limit=1000) if event.kind == "deployed"]
+    assert len(deploys) == 2
+
+
+def amounts(root: Path) -> list[int]:
+    return [amount for (amount,) in rows(root / "copied.db", "SELECT amount FROM copied")]
+
+
+def totals(root: Path) -> list[tuple[str, int]]:
+    return rows(root / "totals.db", "SELECT name, amount FROM totals ORDER BY name")
+
+
+def expected(root: Path) -> list[tuple[str, int]]:
+    """The totals as another program computes them."""
+    files = f"read_json('{root}/landing/*.json')"
+    return duckdb.sql(f"SELECT name, sum(amount)::BIGINT FROM {files} GROUP BY name ORDER BY name").fetchall()
