@@ -24,10 +24,8 @@ def order_text(sequence: Column, position: Column, sequence_type: str, row: Colu
     from pyspark.sql import functions as F
 
     hashed = F.xxhash64(F.to_json(row, WHOLE_JSON_UTC))
-    # Its fields alone go through the shuffle, not the struct.
-    offset, partition = position["offset"], position["partition"]
-    turn = F.when(offset.isNull(), F.concat(F.lit("0"), _number(hashed))).otherwise(
-        F.concat(F.lit("1"), _number(offset), _number(partition))
+    turn = F.when(position.isNull(), F.concat(F.lit("0"), _number(hashed))).otherwise(
+        F.concat(F.lit("1"), _number(position["offset"]), _number(position["partition"].cast("long")))
     )
     return F.concat(_sequence(sequence, sequence_type), F.lit("!"), turn)
 
@@ -39,11 +37,10 @@ def _sequence(sequence: Column, sequence_type: str) -> Column:
         # Of two texts, one of which begins with the other, the shorter is first: "!" is less than any digit.
         return F.hex(F.encode(sequence, "UTF-8"))
     if sequence_type == "DECIMAL(38,0)":
-        text = sequence.cast("string")
         # Spark's abs keeps 34 digits.
-        digits = F.lpad(F.translate(text, "-", ""), 38, "0")
+        digits = F.lpad(F.translate(sequence.cast("string"), "-", ""), 38, "0")
         less = F.concat(F.lit("0"), F.translate(digits, _DIGITS, _DIGITS[::-1]))
-        return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), F.lpad(text, 38, "0")))
+        return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), digits))
     numbers = {"TIMESTAMP": F.unix_micros, "DATE": F.unix_date}
     return _number(numbers[sequence_type](sequence) if sequence_type in numbers else sequence)
 
@@ -52,7 +49,4 @@ def _number(value: Column) -> Column:
     """Return a whole number as hexadecimal digits, of which those below zero come first."""
     from pyspark.sql import functions as F
 
-    number = value.cast("long")
-    digits = F.hex(number.bitwiseXOR(F.shiftleft(F.lit(1).cast("long"), 63)))
-    # The first bit is set in all others, which have all their digits.
-    return F.when(number < 0, F.lpad(digits, 16, "0")).otherwise(digits)
+    return F.lpad(F.hex(value.cast("long").bitwiseXOR(F.shiftleft(F.lit(1).cast("long"), 63))), 16, "0")
