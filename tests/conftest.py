@@ -34,6 +34,9 @@ QUICK = (
     *("tests/checks/", "tests/loader/", "tests/connectors/sql/test_sqlite.py", "tests/guide/test_unsupported.py"),
     "tests/verifier/test_comparison.py",
 )
+# Plain files that take longest: a simulation, a type checker and the documentation's site, each with a target of make
+# or a module of its own.
+LENGTHY = ("tests/protocol/", "tests/declare/test_types.py", "tests/docs/test_site.py")
 # The JVMs of tests live too short for what the second compiler gains. Alone, the first has a fifth of the usual room,
 # and would clear it again and again. Their heaps are small: a collector with threads of its own costs a tenth more.
 os.environ.setdefault(
@@ -84,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_asked_for(item: pytest.Item, config: pytest.Config) -> bool:
-    if config.getoption("--quick") and tier_of(item) != "plain" and not is_quick(item):
+    if config.getoption("--quick") and not is_quick(item):
         return False
     is_named = any("::" in argument and item.nodeid.startswith(argument) for argument in config.args)
     return is_named or bool(config.getoption("--long")) or item.get_closest_marker("long") is None
@@ -95,6 +98,8 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def is_quick(item: pytest.Item) -> bool:
+    if tier_of(item) == "plain":
+        return not item.nodeid.startswith(LENGTHY)
     return tier_of(item) == "spark" and item.nodeid.startswith(QUICK)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.plain
-SEEDS, AT_ONCE = 2_000, 250
+SEEDS, AT_ONCE = 2_000, 125
 
 
 @pytest.mark.parametrize("first", rounds(range(0, SEEDS, AT_ONCE)))
@@ -42,7 +42,7 @@ LATE_START = pytest.mark.xfail(
 )
 
 
-@pytest.mark.parametrize(("first", "last"), rounds([(0, AT_ONCE // 5), (AT_ONCE // 5, AT_ONCE)]))
+@pytest.mark.parametrize(("first", "last"), rounds([(0, 25), (25, 250)]))
 @pytest.mark.parametrize(
     "about", [pytest.param(about, marks=LATE_START if about == "topics" else ()) for about in ABOUT]
 )

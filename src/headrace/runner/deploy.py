@@ -23,7 +23,8 @@ from headrace.runner.states import States
 from headrace.runner.stop import StopRequest
 from headrace.spark.jvm.session_conf import in_thread
 from headrace.spark.messages.refusals import finding_of
-from headrace.starter.plan import plan, require_sound
+from headrace.starter.plan import plan
+from headrace.starter.prepare import require_sound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
