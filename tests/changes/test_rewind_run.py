@@ -63,7 +63,7 @@ def joined(events, clicks):
 def copies(events):
     return events.select("name", "amount")
 """
-FILES = 6
+FILES = 4
 
 
 def land(root: Path, number: int) -> None:

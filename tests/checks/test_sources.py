@@ -14,7 +14,7 @@ from headrace.connectors.rate.source import Rate
 from headrace.errors import Finding, SourceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +45,17 @@ class Gone(Rate):
         raise SourceError(Finding(code="HR332", what="there is no topic 'orders' at kafka:9092", fix="create it"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Counted(Rate):
+    """A source that lists the streams that are made of it."""
+
+    made: list[str] = field(default_factory=list, compare=False)
+
+    def stream(self, spark: SparkSession, name: str) -> DataFrame:
+        self.made.append(name)
+        return super().stream(spark, name)
+
+
 def told(findings: Iterator[Finding]) -> list[tuple[str, int | None, str]]:
     return [(each.code, each.where.line, each.what) for each in findings if each.severity == "error"]
 
@@ -68,3 +79,37 @@ def test_what_is_kept_and_what_goes_by_the_order_of_rows_is_told_as_sql_has_it(
     assert state.by == ("(value % CAST(10 AS BIGINT))", "date_trunc('hour', timestamp)")
     (order,) = [each.what for each in found.findings if each.code == "HR641"]
     assert "by first((value + CAST(1 AS BIGINT))), collect_list(value): each row" in order
+
+
+SETTING = """
+import headrace as hr
+
+orders = hr.source.rate(rows_per_second=1)
+
+
+@hr.query(sink=hr.sink.console())
+def first(orders):
+    return orders
+
+
+@hr.query(sink=hr.sink.console())
+def second(orders, spark):
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return orders
+
+
+@hr.query(sink=hr.sink.console())
+def third(orders):
+    return orders
+"""
+
+
+def test_queries_share_the_stream_of_a_source_unless_one_of_them_changes_a_setting(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    (tmp_path / "headrace.yml").write_text("name: p\n")
+    (tmp_path / "pipeline.py").write_text(SETTING)
+    project, counted = load(tmp_path, environ={}), Counted(rows_per_second=1)
+    project = replace(project, sources={"orders": replace(project.sources["orders"], connector=counted)})
+    assert [finding.code for finding in check(project, spark=spark).errors] == []
+    assert counted.made == ["orders", "orders"]

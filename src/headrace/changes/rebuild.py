@@ -23,13 +23,21 @@ from headrace.generations import driver_lock
 from headrace.generations.blame import name_command, reset_command
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.facts import StartFacts
-from headrace.generations.location import former_location, table_before, waiting_renames
-from headrace.generations.log import Directory, Kind, QueryLayout, as_facts, history_file, log_of, require_ended
+from headrace.generations.log import (
+    Directory,
+    Kind,
+    LogRecord,
+    QueryLayout,
+    as_facts,
+    history_file,
+    log_of,
+    require_ended,
+)
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.runner.supervise import run
 from headrace.starter.plan import plan
-from headrace.starter.rename import apply_renames
+from headrace.starter.rename import apply_renames, former_location, table_before, waiting_renames
 from headrace.starter.sink_work import ignore, require_stopped
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to
@@ -312,8 +320,9 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         self._enter("building", live=former, kept=kept, building=self._made)
 
     def _discard_steps(self, reached: Callable[[str], None]) -> RebuildResult:
-        self._require_begun("building", "intent", "done", "discarding")
-        if self.record.kind == "done" or (self.record.kind == "discarding" and not self.record.facts.get("abandons")):
+        # After another change was taken back, a rebuild that is done is not the newest record.
+        current = self._require_begun("building", "intent", "done", "discarding")
+        if current.kind == "done" or (current.kind == "discarding" and not current.facts.get("abandons")):
             with self._hold_stopped(False):
                 self._delete_kept(set_aside(self.record), reached)
             return self._result("discarded", self.record.live.generation)
@@ -417,7 +426,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         """Take over the record of a start that has restored a directory while the query ran."""
         newest, record = log_of(self.live), self.record
         if newest is not None and (newest.kind, newest.of) == (record.kind, record.of):
-            self.record, self.live = newest, replace(self.live.at(newest.live), head=newest.mark("start"))
+            self.record, self.live = newest, replace(self.live.at(newest.live), record=newest)
 
     def _lock(self, wait: bool) -> DriverLock | None:
         while True:
@@ -434,14 +443,15 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     # ------------------------------------------------------------------------------------------------- what is said
 
-    def _require_begun(self, *kinds: Kind) -> None:
-        """Raise CheckFailed unless a rebuild was begun and is at one of `kinds`."""
+    def _require_begun(self, *kinds: Kind) -> LogRecord:
+        """Return the record of the rebuild that was begun; raise CheckFailed unless it is at one of `kinds`."""
         current = self.record.current
         if current is None or not self._is_begun:
             raise self._nothing(f"there is no rebuild of query '{self.query.name}'")
         if current.kind not in kinds:
             raise self._in_the_way()
         self._require_same_sink()
+        return current
 
     def _require_same_sink(self) -> None:
         """Raise CheckFailed if the results of the rebuild lie where the sink writes no more."""

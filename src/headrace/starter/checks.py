@@ -29,7 +29,7 @@ from headrace.generations.blame import named
 from headrace.generations.facts import StartFacts
 from headrace.generations.log import history_file
 from headrace.history import History
-from headrace.model import Project, PythonTransform, Query, View
+from headrace.model import NamedSource, Project, PythonTransform, Query, View
 from headrace.model.state_store import PROVIDER_KEY, PROVIDERS
 from headrace.registry import known_failures
 from headrace.spark.jvm.session_conf import (
@@ -123,8 +123,9 @@ def _analyse(
             findings = list(_of_sources(project, queries, spark)) if connect else []
             for query in () if own else queries:
                 findings += _of_session(project, query, spark)
+            streams: dict[str, DataFrame] = {}
             for query in queries:
-                findings += _analysed(project, query, spark, plans, held, connect)
+                findings += _analysed(project, query, spark, plans, held, connect, streams)
             return findings
     finally:
         if own:
@@ -145,19 +146,27 @@ def _analysed(
     plans: dict[str, Plan],
     held: Mapping[str, HeldState],
     connect: bool,
+    streams: dict[str, DataFrame],
 ) -> Iterator[Finding]:
-    """What is wrong with one query; `plans` gets it if nothing is."""
+    """What is wrong with one query; `plans` gets it if nothing is. Queries share the `streams` of their sources."""
     states: tuple[StateBound, ...] = ()
+
+    def read(source: NamedSource) -> DataFrame:
+        if source.name not in streams:
+            streams[source.name] = source.connector.stream(spark, source.name)
+        return streams[source.name]
+
     try:
         with registered_tables(project, query, spark):
             seen = Watched()
             try:
                 with watch_building(lambda: all_settings(spark), project.modules, is_users) as seen:
-                    frame = build_result(
-                        project, query, spark, lambda source: source.connector.stream(spark, source.name)
-                    ).frame
+                    frame = build_result(project, query, spark, read).frame
             finally:
                 _set_back(spark, seen)
+                # Made under settings of the query's functions, or of a table that is registered for it alone.
+                if seen.settings or project.writers_for(query):
+                    streams.clear()
             executed = frozenset(seen.executed)
             asked = _of_functions(project, query, lambda function: find_calls(function, is_users, executed))
             facts = plan_facts(frame)

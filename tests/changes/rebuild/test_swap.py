@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.errors import HeadraceError
 from headrace.frames import project_session
-from headrace.generations.log import log_of, rebuild_storage
+from headrace.generations.log import append, as_facts, log_of, rebuild_storage
 from headrace.model import Project
 from tests.changes.rebuild.scenes import (
     BUILT,
@@ -122,6 +123,20 @@ def test_the_former_generation_is_deleted_for_good(project: Project, database: D
     assert state(project, database) == FINAL
     assert not layout_in(project.storage, "totals", 1).home.exists()
     assert not [name for (name,) in database.query("SELECT name FROM sqlite_master") if "aside" in name]
+
+
+def test_a_rebuild_that_is_done_is_discarded_after_a_later_change_was_taken_back(
+    project: Project, database: Database
+) -> None:
+    swap_in(project)
+    live = layout_in(project.storage, "totals")
+    done = log_of(live)
+    assert done is not None
+    facts = {"former": str(done.live)}
+    taken_back = replace(done, kind="undone", change="rewind", target=None, facts=facts, before=as_facts(done))
+    append(live.folder, "totals", taken_back)
+    assert hr.rebuild(project, "totals").discard().done == "discarded"
+    assert state(project, database) == FINAL
 
 
 def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(

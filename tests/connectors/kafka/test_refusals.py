@@ -55,7 +55,9 @@ ADDRESSES: dict[str, tuple[str, str, str]] = {
     "no topic": ("CAST(NULL AS STRING)", "0", "topic"),
     "no name of a topic": ("'a topic'", "CAST(NULL AS INT)", "a topic"),
 }
-LEDGER = "delivery_guarantee='exactly-once', ledger_topic='LEDGER', retry_seconds=20"
+# Kafka's C client waits half a minute for a topic that is not there.
+WAIT = "producer={'topic.metadata.propagation.max.ms': '10000'}"
+LEDGER = f"delivery_guarantee='exactly-once', ledger_topic='LEDGER', retry_seconds=20, {WAIT}"
 
 
 @pytest.mark.services
