@@ -283,7 +283,7 @@ def repartition(
         CheckFailed: An argument is wrong, or a driver is running the query.
         CheckpointError: The checkpoint or its state cannot be read.
     """
-    from headrace.starter.state_store import repartition as repartition_query
+    from headrace.changes.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
 

@@ -142,8 +142,13 @@ def remember_settings(settings: Mapping[str, Any]) -> None:
     KNOWN.remember_settings(settings)
 
 
-def redacted(text: str) -> str:
-    """Replace every secret that this process knows."""
+def redacted(text: str, secrets: Mapping[str, str] | None = None) -> str:
+    """Replace each of `secrets` by what stands for it, and every secret that this process knows."""
+    if secrets:
+        redactor = Redactor()
+        for value, shown in secrets.items():
+            redactor.remember(value, shown)
+        text = redactor.redacted(text)
     return KNOWN.redacted(text)
 
 

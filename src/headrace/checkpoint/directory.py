@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,22 @@ class Checkpoint:
     def last_committed(self) -> int | None:
         """The newest batch that Spark has marked as done."""
         return max(numbered_files(self.root / Part.COMMITS), default=None)
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """The settings that Spark keeps with the newest batch."""
+        newest = self.last_batch
+        entry = None if newest is None else self.offset(newest)
+        return {} if entry is None else entry.conf
+
+    @property
+    def commit_version(self) -> int | None:
+        """The version of the newest commit that can be read: of a damaged one a start makes the batch again."""
+        for batch in reversed(self.commit_numbers()):
+            with suppress(CheckpointError):
+                if (commit := self.commit(batch)) is not None:
+                    return commit.version
+        return None
 
     def offset_numbers(self) -> tuple[int, ...]:
         """The batches whose plans Spark still keeps, in order."""

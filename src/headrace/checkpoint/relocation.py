@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.checkpoint.directory import body, broken_file, numbered_files, replace_file, text_of
+from headrace.checkpoint.directory import (
+    body,
+    broken_file,
+    numbered_files,
+    operator_descriptions,
+    replace_file,
+    text_of,
+)
 
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
@@ -70,6 +77,12 @@ def rewrite_text(file: Path, old: str, new: str) -> None:
     changed = pattern.sub(lambda match: ("" if _is_url(new) else match[1] or "file:") + _in_json(new), text)
     if changed != text:
         replace_file(file, changed)
+
+
+def rename_schemas(root: Path, old: str, new: str) -> None:
+    """Rewrite the paths of the files of schemas, which Spark's description of an operator with several states names."""
+    for file in operator_descriptions(root):
+        rewrite_text(file, old, new)
 
 
 def below(path: str, folder: str) -> bool:

@@ -17,7 +17,7 @@ from headrace.markup import table, whole
 from headrace.model.change_data import ChangeData
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
-from headrace.redaction import Redactor, redacted
+from headrace.redaction import redacted
 from headrace.storage.location import is_remote, locate, scheme_of
 from headrace.units import Duration
 
@@ -323,10 +323,7 @@ class Project:
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""
-        redactor = Redactor()
-        for value, shown in self.secrets.items():
-            redactor.remember(value, shown)
-        return redacted(redactor.redacted(text))
+        return redacted(text, self.secrets)
 
     def redacted_finding(self, finding: Finding) -> Finding:
         """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""

@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.declare.variables import NoText, read_text
-from headrace.errors import (
-    NOWHERE,
-    Finding,
-    HeadraceError,
-    PlatformError,
-    ProjectError,
-    Where,
-    first_line,
-    nearest,
-)
+from headrace.errors import NOWHERE, Finding, HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
 from headrace.loader import document
 from headrace.loader.document import DocumentEntry
 from headrace.model import Project
