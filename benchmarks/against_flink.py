@@ -122,7 +122,7 @@ class Options:
 def _number(name: str) -> int | None:
     text = os.environ.get(name, "")
     if text and (not text.isdecimal() or int(text) < 1):
-        raise SystemExit(f"{name}={text} is no whole number above 0")
+        raise SystemExit(f"{name}={text} is not a whole number above 0")
     return int(text) if text else None
 
 

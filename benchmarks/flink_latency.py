@@ -23,7 +23,7 @@ FILES, FEW_FILES = 150, 20
 # Of these the programs' compilers become warm.
 WARM, FEW_WARM = 50, 5
 _ROWS = 100
-# The next file comes so long after the row of the one before, which is no multiple of what either side waits for.
+# The next file comes so long after the row of the one before, which is not a multiple of what either side waits for.
 _PAUSE_SECONDS = 0.137
 _MOST_SECONDS = 120.0
 _LOOK_SECONDS = 0.002

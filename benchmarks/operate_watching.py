@@ -1,4 +1,4 @@
-"""History, metrics and open pages beside a small batch: on and off by turns within one run, block by block.
+"""History, metrics and open pages next to a small batch: on and off by turns within one run, block by block.
 
 Two runs of one project differ by more than what is asked for here. So one run switches between both sides every few
 batches, in the order on, off, off, on; a block is compared with its neighbour, by the medians of their batches.
@@ -121,7 +121,7 @@ def _pages(pairs: int, *, quick: bool) -> Figure:
         at = _batches([*HEADRACE, "run", "--json", "--ui-port", "0"], home, blocks, _Opener(blocks))
     on, off = blocks.sides(at)
     return Figure(
-        name=f"{PAGES} open pages beside a small stateful batch",
+        name=f"{PAGES} open pages next to a small stateful batch",
         ours=Side.of(on),
         theirs=Side.of(off),
         against="no page open",

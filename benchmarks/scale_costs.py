@@ -1,4 +1,4 @@
-"""What a batch costs by its partitions and rows of state, and with its progress written beside it, in one session."""
+"""What a batch costs by its partitions and rows of state, and with its progress written next to it, in one session."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def asynchronous(spark: SparkSession, stores: Mapping[str, Store], *, runs: int,
     spark.conf.set(FILE_MANAGER, LOCAL_FILE_MANAGER)
     return [
         Figure(
-            name=f"a tiny batch without state on {name}, its progress written beside it",
+            name=f"a tiny batch without state on {name}, its progress written next to it",
             ours=Side.of(took[name, True]),
             theirs=Side.of(took[name, False]),
             against="its progress written with it",

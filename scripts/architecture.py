@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "headrace"
 # Everything imports these, so that their arrows would hide the others; `findings` and `redaction` are part of errors.
 EVERYWHERE = frozenset({"errors", "redaction", "findings"})
-ENTRY = "registry"  # It finds the connectors by their entry points, which are no imports.
+ENTRY = "registry"  # It finds the connectors by their entry points, which are not imports.
 
 
 class Data(NamedTuple):

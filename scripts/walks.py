@@ -133,7 +133,7 @@ class Reader:
         """Follow `entry`, a dotted name in the package, to its end."""
         target = self.source.resolve(entry)
         if target is None:
-            raise SystemExit(f"{entry} is no function of the source")
+            raise SystemExit(f"{entry} is not a function of the source")
         module, name = target
         self._enter(module, None, module.functions[name])
         stays = [name for before, name in zip(["", *self.trail], self.trail, strict=False) if name != before]

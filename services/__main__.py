@@ -22,7 +22,7 @@ BY_MAVEN = ("kafka", "hdfs", "connect")
 # Tests start it in front of a broker of theirs.
 INSTALLED: dict[str, type[Server]] = {**KINDS, "connect": ConnectServer}
 
-# What is no server of ours: the program that tests look for, the package, and the service that it starts.
+# What is not a server of ours: the program that tests look for, the package, and the service that it starts.
 TOOLS = {
     "pgbouncer": ("pgbouncer", "pgbouncer"),
     "promtool": ("prometheus", "prometheus"),
@@ -108,7 +108,7 @@ def install() -> int:
 
 
 def _brought(kind: type[Server]) -> str | None:
-    """Fetch or build what is no package; returns what is still missing, and why."""
+    """Fetch or build what is not a package; returns what is still missing, and why."""
     try:
         if bring := getattr(kind, "bring", None):
             bring()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Sequence
 
-# A comma in numbers, and an i whose capital is no I.
+# A comma in numbers, and an i whose capital is not an I.
 LOCALES = ("de_DE.UTF-8", "tr_TR.UTF-8")
 
 

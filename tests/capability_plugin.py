@@ -41,7 +41,7 @@ def claims_of(items: Iterable[pytest.Item]) -> Claims:
             if row not in known:
                 near = difflib.get_close_matches(row, known, n=1)
                 hint = f"; did you mean '{near[0]}'?" if near else ""
-                wrong.append(f"{item.nodeid} claims '{row}', which is no row of {ROWS_FILE.name}{hint}")
+                wrong.append(f"{item.nodeid} claims '{row}', which is not a row of {ROWS_FILE.name}{hint}")
         if claimed:
             found[item.nodeid] = claimed
     if wrong:
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Remember that this is no run of the whole suite."""
+    """Remember that this is not a run of the whole suite."""
     if items:
         items[0].config.stash[DESELECTED] = True
 

@@ -23,7 +23,7 @@ def layout_in(storage: Path, query: str, generation: int = 1) -> QueryLayout:
     record = begin(found.folder)
     places = (record.live, *([record.building] if record.building else []), *reversed(record.kept))
     own = next((place for place in places if place.generation == generation), Directory(generation=generation))
-    return replace(found.at(own), head=record.mark("start"))
+    return replace(found.at(own), record=record)
 
 
 def latest_generation(layout: QueryLayout) -> int:

@@ -69,7 +69,7 @@ def test_each_figure_says_whether_its_target_is_met(result: dict[str, Any]) -> N
 def test_the_other_side_is_plain_pyspark_or_pyflink(script: Path) -> None:
     code = script.read_text()
     compile(code, str(script), "exec")
-    assert ("from pyflink.table import" if script.stem == "flink_jobs" else "from pyspark.sql import") in code
+    assert ("from pyflink.table import" if script.stem.startswith("flink_") else "from pyspark.sql import") in code
     assert "headrace" not in code
 
 
@@ -96,8 +96,8 @@ class TestAgainstFlink:
         ("name", "value", "sentence"),
         [
             ("JOB", "headlin", "JOB names no job by headlin; there are headline, groups, rows"),
-            ("PAIRS", "0", "PAIRS=0 is no whole number above 0"),
-            ("EVENTS", "many", "EVENTS=many is no whole number above 0"),
+            ("PAIRS", "0", "PAIRS=0 is not a whole number above 0"),
+            ("EVENTS", "many", "EVENTS=many is not a whole number above 0"),
         ],
     )
     def test_an_option_that_means_nothing_is_refused(

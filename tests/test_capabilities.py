@@ -78,7 +78,7 @@ def test_a_test_that_claims_an_unknown_row_is_refused(tmp_path: Path) -> None:
         [*command, "-c", "/dev/null", "--rootdir", str(tmp_path), str(file)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "claims 'OP-WIN-1', which is no row of capabilities.csv; did you mean 'OP-WIN-" in done.stderr
+    assert "claims 'OP-WIN-1', which is not a row of capabilities.csv; did you mean 'OP-WIN-" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def test_each_code_is_raised_by_a_test() -> None:
     ("code", "severity", "wrong"),
     [
         ("HR998", "error", "the catalogue has no code HR998"),
-        ("HR101", "note", "HR101 is no note; the catalogue has error"),
-        ("HR003", "error", "HR003 is no error; the catalogue has note"),
+        ("HR101", "note", "HR101 is not a note; the catalogue has error"),
+        ("HR003", "error", "HR003 is not an error; the catalogue has note"),
     ],
 )
 def test_what_the_catalogue_does_not_have_fails(code: str, severity: str, wrong: str) -> None:

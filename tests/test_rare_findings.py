@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 import headrace
+from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.durability import sync_commits
 from headrace.connectors.delta.source import Delta
 from headrace.connectors.kafka.source import Kafka
 from headrace.connectors.rate.source import Rate
@@ -83,9 +85,7 @@ def no_creation_of_the_rate(root: Path) -> Seen:
 
 
 def no_disk(root: Path) -> Seen:
-    from headrace.starter.start import make_durable_by
-
-    sync = make_durable_by(project(root).target, root / "checkpoint")
+    sync = sync_commits(Checkpoint(root / "checkpoint"))
     (root / "checkpoint/offsets").mkdir(parents=True)
     (root / "checkpoint/offsets/0").write_text("v1")
 
@@ -143,14 +143,14 @@ def no_second_read(root: Path) -> Seen:
 
 
 def a_beginning(root: Path, generation: int = 1) -> Seen:
-    from headrace.starter import plan
+    from headrace.starter import prepare
 
     (root / "headrace.yml").write_text(
         "name: p\nsources:\n  orders: {kafka: {bootstrap_servers: 'a:1', subscribe: orders}}\n"
         "queries:\n  shown: {select: SELECT * FROM orders, sink: console}\n"
     )
     declared = headrace.load(root)
-    return list(plan._beginnings(declared, declared.queries["shown"], generation))
+    return list(prepare._beginnings(declared, declared.queries["shown"], generation))
 
 
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {

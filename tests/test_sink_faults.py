@@ -134,7 +134,7 @@ def test_a_sink_that_fails_without_any_fault_is_not_blamed(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--sink", "fles"], "'fles' is no sink: there are files, kafka"),
+        (["--sink", "fles"], "'fles' is not a sink: there are files, kafka"),
         (["--sink", "away.py"], "cannot be run: FileNotFoundError"),
         (["--sink", "broken.py"], "cannot be run: SyntaxError"),
         (["--sink", "empty.py"], "defines no SINK"),

@@ -93,7 +93,7 @@ def _sink(name: str) -> TestedSink:
     try:
         found = sink_of(name)
     except KeyError:
-        what = "defines no SINK" if name.endswith(".py") else f"is no sink: there are {', '.join(SINKS)}"
+        what = "defines no SINK" if name.endswith(".py") else f"is not a sink: there are {', '.join(SINKS)}"
         raise ValueError(f"'{name}' {what}") from None
     except Exception as error:  # whatever a user's file raises
         raise ValueError(f"'{name}' cannot be run: {type(error).__name__}: {error}") from error

@@ -240,7 +240,7 @@ def apply(
 
     Raises:
         CheckFailed: An argument is wrong, or a check refuses every query.
-        HeadraceError: The file is no plan of this project.
+        HeadraceError: The file is not a plan of this project.
         CheckpointError: The plan does not hold any more.
         PlatformError: Spark or the storage cannot be used.
     """
@@ -283,7 +283,7 @@ def repartition(
         CheckFailed: An argument is wrong, or a driver is running the query.
         CheckpointError: The checkpoint or its state cannot be read.
     """
-    from headrace.starter.state_store import repartition as repartition_query
+    from headrace.changes.repartition import repartition as repartition_query
 
     return repartition_query(project, query, partitions, spark=spark)
 
@@ -598,7 +598,7 @@ def status(project: Project) -> list[results.QueryStatus]:
         A status for each query.
 
     Raises:
-        CheckFailed: `project` is no project.
+        CheckFailed: `project` is not a project.
         CheckpointError: The history is damaged or of a newer version.
         PlatformError: The history cannot be read.
     """
@@ -618,7 +618,7 @@ def stored_status(project: Project) -> list[results.StoredStatus]:
         A status for each query whose sink keeps its result.
 
     Raises:
-        CheckFailed: `project` is no project.
+        CheckFailed: `project` is not a project.
     """
     from headrace.generations.inspect_checkpoint import stored_status as of_one
 
@@ -673,7 +673,7 @@ def running(project: Project) -> results.RunningApplications:
         The applications.
 
     Raises:
-        CheckFailed: `project` is no project.
+        CheckFailed: `project` is not a project.
     """
     from headrace.control.client import RunningApplications
 

@@ -350,7 +350,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error) or type(error).__name__
     if isinstance(error, json.JSONDecodeError):
-        return f"it is no JSON from line {error.lineno}, column {error.colno} on"
+        return f"it is not JSON from line {error.lineno}, column {error.colno} on"
     if isinstance(error, UnicodeDecodeError):
         return f"it is not UTF-8 text: byte {error.start + 1} belongs to no character"
     if isinstance(error, KeyError):

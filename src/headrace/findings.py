@@ -92,7 +92,7 @@ CODES = (
     Code("HR113", "an option has a wrong value", ("error", "warning"), refuses=True),
     Code("HR114", "a Python file of the project cannot be loaded, or takes long", ("error", "note"), refuses=True),
     Code("HR115", "a file that the project needs cannot be read"),
-    Code("HR116", "this is no single SELECT", refuses=True),
+    Code("HR116", "this is not a single SELECT", refuses=True),
     Code("HR117", "a parameter names no input", refuses=True),
     Code("HR121", "a file starts or loads its own project", refuses=True),
     Code("HR122", "nothing is there to start a query", refuses=True),
@@ -178,7 +178,7 @@ CODES = (
     Code("HR355", "an Iceberg table cannot be read"),
     Code("HR360", "files are left out and never read", WARNING),
     Code("HR361", "a value would be changed"),
-    Code("HR362", "a message is no change of a table"),
+    Code("HR362", "a message is not a change of a table"),
     Code("HR363", "the columns of a source's table have changed"),
     Code("HR402", "the sink cannot be read back"),
     Code("HR403", "the sink cannot do this in the query's output mode", refuses=True),
@@ -399,4 +399,6 @@ def objection(code: str, severity: Severity) -> str | None:
     if code not in CATALOGUE:
         return f"the catalogue has no code {code}" if OURS.fullmatch(code) else None
     severities = CATALOGUE[code].severities
-    return None if severity in severities else f"{code} is no {severity}; the catalogue has {' or '.join(severities)}"
+    article = "an" if severity == "error" else "a"
+    problem = f"{code} is not {article} {severity}; the catalogue has {' or '.join(severities)}"
+    return None if severity in severities else problem

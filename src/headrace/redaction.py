@@ -142,8 +142,13 @@ def remember_settings(settings: Mapping[str, Any]) -> None:
     KNOWN.remember_settings(settings)
 
 
-def redacted(text: str) -> str:
-    """Replace every secret that this process knows."""
+def redacted(text: str, secrets: Mapping[str, str] | None = None) -> str:
+    """Replace each of `secrets` by what stands for it, and every secret that this process knows."""
+    if secrets:
+        redactor = Redactor()
+        for value, shown in secrets.items():
+            redactor.remember(value, shown)
+        text = redactor.redacted(text)
     return KNOWN.redacted(text)
 
 
@@ -188,7 +193,7 @@ class RedactingStream(StreamAbove):
         shown = redacted(text) if isinstance(text, str) else text
         try:
             self._below.write(shown)
-        except UnicodeEncodeError:  # The name of a file that is no UTF-8, or a character that the terminal has not.
+        except UnicodeEncodeError:  # The name of a file that is not UTF-8, or a character that the terminal has not.
             encoding = self._below.encoding or "ascii"
             self._below.write(shown.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)

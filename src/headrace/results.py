@@ -11,6 +11,7 @@ from headrace.changes.rebuild import RebuildResult as RebuildResult
 from headrace.changes.repair import Repair as Repair
 from headrace.changes.repair import RepairPlan as RepairPlan
 from headrace.changes.repair import RepairResult as RepairResult
+from headrace.changes.repartition import Repartitioned as Repartitioned
 from headrace.changes.reset import Reset as Reset
 from headrace.changes.reset import ResetPlan as ResetPlan
 from headrace.changes.reset import ResetResult as ResetResult
@@ -35,7 +36,6 @@ from headrace.history import Event as Event
 from headrace.history import QueryStatus as QueryStatus
 from headrace.planner.verdict import Judgement as Judgement
 from headrace.runner.handles import ApplicationHandle as ApplicationHandle
-from headrace.starter.state_store import Repartitioned as Repartitioned
 from headrace.verifier.inspect_progress import BatchOffsets as BatchOffsets
 from headrace.verifier.inspect_progress import Watermarks as Watermarks
 from headrace.verifier.inspect_state import StateLook as StateLook

@@ -127,7 +127,7 @@ def parse_size(text: str) -> int:
     """Return the bytes that `64m` means; raises ValueError, with a sentence."""
     size = size_bytes(text)
     if size is None:
-        raise ValueError(f"'{text}' is no size")
+        raise ValueError(f"'{text}' is not a size")
     return size
 
 

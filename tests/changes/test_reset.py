@@ -245,7 +245,7 @@ def damaged_record(project: Project) -> None:
 
 
 def no_database(project: Project) -> None:
-    (project.root / "out.db").write_text("this is no database, but a text that is long enough\n" * 9)
+    (project.root / "out.db").write_text("this is not a database, but a text that is long enough\n" * 9)
 
 
 def no_log(project: Project) -> None:

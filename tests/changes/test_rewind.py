@@ -39,7 +39,7 @@ from headrace.contract import Correction, OutputMode, Snapshot
 from headrace.errors import HeadraceError
 from headrace.generations.facts import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
-from headrace.generations.log import unused_layouts_of
+from headrace.generations.log import log_of
 from headrace.model import Project
 from headrace.storage import json_lines
 from tests.changes.test_reset import Killed, held, killed_at, running
@@ -225,7 +225,9 @@ def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode
     assert rows(project.root / "out.db", "SELECT epoch FROM _headrace_epochs") > epoch
     # The batch that comes again has another row, and can be taken back as well.
     again = Driver(project, mode)
-    (former,) = unused_layouts_of(again.layout)
+    record = log_of(again.layout)
+    assert record is not None
+    (former,) = map(again.layout.at, record.kept)
     for planned in ("offsets/1", "sources/events/1"):
         shutil.copy(former.checkpoint / planned, again.layout.checkpoint / planned)
     again.write(1, {"z": 7})
@@ -335,7 +337,7 @@ def record_that_lacks_a_fact(project: Project) -> None:
 
 
 def no_database(project: Project) -> None:
-    (project.root / "out.db").write_text("this is no database, but a text that is long enough\n" * 9)
+    (project.root / "out.db").write_text("this is not a database, but a text that is long enough\n" * 9)
 
 
 @pytest.mark.parametrize(

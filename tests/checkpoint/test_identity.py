@@ -129,7 +129,7 @@ def test_a_batch_comes_back_whole_from_its_text() -> None:
         assert again.offsets == (checkpoint.root / "offsets" / str(number)).read_text()
         assert len(batch.dumps()) < 1200
     assert planned_batch(checkpoint, 21) is None, "where it begins was purged"
-    with pytest.raises(ValueError, match="no planned batch"):
+    with pytest.raises(ValueError, match="not a planned batch"):
         PlannedBatch.loads("QUJD")
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.checkpoint import Checkpoint
+from headrace.checkpoint.handover import PARTITIONS, PartitionChange, Repartitions, note_partitions
 from headrace.checkpoint.problems import list_problems
-from headrace.checkpoint.repartitions import PARTITIONS, PartitionChange, Repartitions, note_partitions
 from headrace.errors import CheckpointError
 
 pytestmark = pytest.mark.plain

@@ -123,7 +123,7 @@ def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
 @pytest.mark.parametrize(
     ("out", "names", "lock", "said"),
     [
-        ("workers.zip", [], None, "is no name of an archive"),
+        ("workers.zip", [], None, "is not a valid name of an archive"),
         ("workers.tar", ["no-such-package"], None, "no-such-package is not installed here"),
         ("workers.tar", [], "none.txt", "cannot be read: No such file"),
         ("workers.tar", [], "empty.txt", "names no version of .*pyarrow"),

@@ -540,7 +540,7 @@ TEXT_FORMS: dict[str, tuple[dict[str, str], Callable[[str], list[str]]]] = {
 def test_a_text_file_is_kept_exactly(
     spark: SparkSession, tmp_path: Path, options: dict[str, str], split: Callable[[str], list[str]]
 ) -> None:
-    """Three files, one of which is compressed; a mark of byte order at the beginning of a file is no text."""
+    """Three files, one of which is compressed; a mark of byte order at the beginning of a file is not text."""
     chance, content, wanted = random.Random(SEED), dict[str, bytes](), list[str]()
     ends = ["\n", "\r\n", "\r", "\n\n", ";", "; "]
     for name in ("a.txt", "b.txt.gz", "c.txt"):

@@ -47,7 +47,7 @@ class KillAt:
         """Read `moment:batch`; raises ValueError."""
         moment, _, batch = text.partition(":")
         if moment not in MOMENTS:
-            raise ValueError(f"'{moment}' is no moment; known: {', '.join(MOMENTS)}")
+            raise ValueError(f"'{moment}' is not a moment; known: {', '.join(MOMENTS)}")
         return cls(moment, int(batch))
 
     def __str__(self) -> str:

@@ -18,7 +18,7 @@ from .terminal import EXAMPLES, Terminal, commands, variables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A distribution is no project: test_connectors_of_others.
+# A distribution is not a project: test_connectors_of_others.
 HOMES = sorted(home for home in EXAMPLES.iterdir() if home.is_dir() and not (home / "pyproject.toml").exists())
 NAMES = [home.name for home in HOMES]
 SERVERS = {"KAFKA": "kafka", "POSTGRES_URL": "postgres_url", "MYSQL_URL": "mariadb_url"}

@@ -71,7 +71,7 @@ def gone(folder: Path) -> None:
     [
         (damaged, "000002.json"),
         (of_a_later_version, "it has form 2, which a later version has written"),
-        (with_a_strange_directory, "'g1' is no directory of a generation"),
+        (with_a_strange_directory, "'g1' is not a directory of a generation"),
         (gone, "it is not there, and g1.1 is"),
     ],
     ids=lambda given: getattr(given, "__name__", ""),

@@ -19,7 +19,6 @@ from headrace.generations.log import QUERIES, QUERY_FILE, begin
 from headrace.generations.register import (
     FOLDER,
     Register,
-    enter_name,
     layout_of,
     read_register,
     rebuild_register,
@@ -27,6 +26,7 @@ from headrace.generations.register import (
     register_query,
 )
 from headrace.model import Project
+from headrace.starter.rename import enter_name
 from headrace.storage.durable import create_file
 from tests.runner.projects import write_project
 

@@ -13,9 +13,10 @@ import pytest
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.sources import SourceIds, SourceNames
 from headrace.errors import NOWHERE, CheckpointError
+from headrace.generations.facts import read_source_names, write_source_names
 from headrace.generations.log import QueryLayout
-from headrace.generations.source_names import list_source_renames, read_source_names, write_source_names
 from headrace.model import Project, Query
+from headrace.starter.rename import list_source_renames
 from tests.registered import layout_in
 
 pytestmark = pytest.mark.plain

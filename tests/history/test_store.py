@@ -253,7 +253,7 @@ def test_a_newer_version_is_refused(path: Path) -> None:
 
 def test_a_damaged_file_is_a_finding(path: Path) -> None:
     path.parent.mkdir()
-    path.write_bytes(b"this is no database" * 100)
+    path.write_bytes(b"this is not a database" * 100)
     for read_only in (True, False):
         with pytest.raises(CheckpointError, match="HR531"):
             History.open(path, read_only=read_only)

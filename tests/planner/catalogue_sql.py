@@ -197,7 +197,7 @@ SQL_CHANGES: list[Change] = [
             "rebuild",
         ),
         ("the last in place of the first", "first(n)", "last(n)", "rebuild"),
-        ("a NULL is no first", "first(n)", "first(n, true)", "rebuild"),
+        ("a NULL is not a first", "first(n)", "first(n, true)", "rebuild"),
         ("a set in place of a list", "collect_list(n)", "collect_set(n)", "rebuild"),
         ("how exact a number is", "approx_count_distinct(id)", "approx_count_distinct(id, 0.01)", "rebuild"),
         ("a percentile", "0.5)", "0.9)", "rebuild"),

@@ -18,7 +18,7 @@ from headrace.generations.manifest import QueryForm
 from headrace.planner.comparison import compare_forms
 from headrace.planner.difference import worst
 from headrace.planner.forming import form_of
-from headrace.starter.plan import reader
+from headrace.starter.judge import reader
 
 from . import catalogue
 from .catalogue import Change

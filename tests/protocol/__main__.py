@@ -39,7 +39,7 @@ def stay_on_one_core() -> None:
 def first_fault(first: int, last: int, defect: Defect | None = None, about: str = "") -> tuple[int, int, str] | None:
     """The first seed in which something does not hold, after how many steps, and what; None without any.
 
-    With a defect: one in which all holds without it. What is no broken promise is a mistake of the defect then.
+    With a defect: one in which all holds without it. What is not a broken promise is a mistake of the defect then.
     """
     for seed in range(first, last):
         world = World(seed, about=about if defect is None else defect.about)

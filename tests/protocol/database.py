@@ -394,7 +394,7 @@ class ModelDialect(SqliteDialect):
         return self.connect()
 
     def describe_table(self, connection: Connection, table: str) -> Any:
-        """The table as it is; a look at the catalog is no step, and worlds have the same tables."""
+        """The table as it is; a look at the catalog is not a step, and worlds have the same tables."""
         session = cast(Session, connection)
         database, process = session.database, session.process
         if session.is_cut or database.away_until > database.scheduler.now or (process is not None and process.dead):

@@ -36,11 +36,11 @@ from headrace.connectors.sql.takeover import TableAdoption
 from headrace.connectors.sql.transactions import Transaction
 from headrace.contract import SinkContext
 from headrace.errors import HeadraceError, PlatformError
-from headrace.generations import driver_lock, inspect_checkpoint, log, register
+from headrace.generations import driver_lock, log, register
 from headrace.generations import facts as facts_of_start
 from headrace.generations.facts import StartFacts
 from headrace.planner import verdict
-from headrace.starter import plan, recovery, rename, start
+from headrace.starter import recovery, rename, start
 from headrace.storage import numbered
 from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3
@@ -509,12 +509,12 @@ def _start_takes_no_lock(let: Let) -> None:
     let(
         start,
         "driver_lock",
-        SimpleNamespace(take=lambda project, query: register.register_query(project, query) and None),
+        SimpleNamespace(starting=lambda project, query: nullcontext(register.register_query(project, query) and None)),
     )
 
 
 def _start_over_half_a_change(let: Let) -> None:
-    let(inspect_checkpoint, "cut_off", lambda query, layout: ())
+    let(facts_of_start, "cut_offs", lambda _: ())
 
 
 def _plans_before_the_source_log(let: Let) -> None:
@@ -698,7 +698,7 @@ def _discard_of_the_result_in_use(let: Let) -> None:
 
 def _restored_over_half_a_change(let: Let) -> None:
     """A start makes lost batches again in a directory of which a change that was cut off has moved a part away."""
-    let(recovery, "cut_off", lambda *_: iter(()))
+    let(recovery, "cut_offs", lambda _: iter(()))
 
 
 def _restored_in_place(let: Let) -> None:
@@ -872,7 +872,7 @@ def _unreadable_record_passed_over(let: Let) -> None:
             return None
 
     numbers_of = numbered.numbers_in
-    for module in (register, facts_of_start, plan, rename, verdict):
+    for module in (register, facts_of_start, rename, verdict):
         let(module, "read_register", older)
 
 

@@ -24,7 +24,7 @@ SOURCE = "events"
 
 
 class Given(Stage):
-    """A stage whose rows are those of the batch: how they are computed is no part of the protocol."""
+    """A stage whose rows are those of the batch: how they are computed is not a part of the protocol."""
 
     def reads_little(self, frame: Any) -> bool:
         return True

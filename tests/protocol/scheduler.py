@@ -161,7 +161,7 @@ class Scheduler:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Whoever looks in the block is no thread of the world, and takes no step."""
+        """Whoever looks in the block is not a thread of the world, and takes no step."""
         me, self.current = self.current, None
         try:
             yield

@@ -41,7 +41,8 @@ from headrace.planner.ends import place_of
 from headrace.planner.verdict import Judgement
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.plans.analysed import PlanFacts
-from headrace.starter import plan as planning
+from headrace.starter import judge as judging
+from headrace.starter import prepare as preparing
 from headrace.starter import start as starting
 from headrace.starter.request import Request
 from headrace.storage import remembered, store
@@ -1177,8 +1178,6 @@ class World:
             let(driver_lock, "_guard", NoLock())
             let(starting, "ONE_AT_A_TIME", NoLock())
             let(starting, "share_settings", apply_settings)
-            let(starting, "check_cores", _nothing)
-            let(starting, "register_written", _nothing)
             let(starting, "observe_event_times", lambda frame: frame)
             let(driver_lock, "_now", lambda: f"second {scheduler.now - 1_000_000:.0f}")
             let(driver_lock, "_held", PerProcess(scheduler, "held"))
@@ -1196,8 +1195,8 @@ class World:
 
             let(driver_lock, "take", took)
             let(manifest, "version", lambda _: "0")
-            for name, value in PLANNING.items():
-                let(planning, name, value)
+            for owner, name, value in PLANNING:
+                let(owner, name, value)
             let(change_frames, "build", lambda project, transform, spark, *_: Frame(spark))
             let(rebuild, "catch_up", self._catch_up)
             let(rebuild, "_LOOK_SECONDS", 10.0)
@@ -1261,14 +1260,25 @@ def _nothing(*_: Any, **__: Any) -> tuple[Any, ...]:
     return ()
 
 
+def _plan_facts(frame: object) -> PlanFacts:
+    return PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,))
+
+
 # What asks Spark for its plan; the records of it are made and compared as always.
-PLANNING: dict[str, Any] = {
-    "compare_state_store": _nothing,
-    "plan_facts": lambda frame: PlanFacts(streaming=True, indeterminate=(), sources=(SOURCE,)),
-    "check_analysed": _nothing,
-    "form_of": lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
-    "plan_text": lambda frame: "the plan",
-}
+PLANNING: tuple[tuple[Any, str, Any], ...] = (
+    (preparing, "compare_state_store", _nothing),
+    (preparing, "plan_facts", _plan_facts),
+    (preparing, "check_analysed", _nothing),
+    (
+        judging,
+        "form_of",
+        lambda project, query, *_, **__: QueryForm(spark="4.2.0", sink=place_of(project, query.sink)),
+    ),
+    (judging, "plan_text", lambda frame: "the plan"),
+    (preparing, "ONE_AT_A_TIME", NoLock()),
+    (preparing, "check_cores", _nothing),
+    (preparing, "register_written", _nothing),
+)
 
 
 class NoHistory:
@@ -1293,7 +1303,7 @@ _IN_ADOPT: dict[str, Any] = {
     "apply_settings": lambda *_: nullcontext(),
     "registered_tables": lambda *_: nullcontext(),
     "reader": _nothing,
-    "plan_facts": PLANNING["plan_facts"],
+    "plan_facts": _plan_facts,
     "match_sources": lambda *_: {"0": (SOURCE,)},
     "show_sources": _nothing,
     "state_misfits": _nothing,

@@ -126,7 +126,7 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
     assert verify(project, "totals", spark=spark).state == "equal"
     query = replace(project.queries["totals"], restart=Restart(limit=1), state_budget_bytes=1)
     (judged,) = hr.plan(replace(project, queries={"totals": query}), spark=spark)
-    assert judged.verdict == "same", "how it is operated is no part of what a query is"
+    assert judged.verdict == "same", "how it is operated is not a part of what a query is"
     assert sorted(heard.started) == ["others"] * 2 + ["totals"] * 3
     eventually(lambda: len(heard.terminated) == 5 and first in heard.terminated)
     kinds = [event.kind for event in events(project, query="totals")]

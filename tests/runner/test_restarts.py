@@ -171,7 +171,7 @@ def test_yaml_and_python_declare_the_same_policy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("python", "yaml", "what"),
     [
-        ('{"limit": -1}', "{limit: -1}", "'-1' is no whole number from 0"),
+        ('{"limit": -1}', "{limit: -1}", "'-1' is not a whole number from 0"),
         ('{"pause": "soon"}', "{pause: soon}", "'soon' is not a length of time"),
         ('{"pause": "0 s"}', "{pause: 0 s}", "'0 s' must be longer than zero"),
         ('"sometimes"', "sometimes", "restart has no word 'sometimes'"),

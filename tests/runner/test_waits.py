@@ -229,7 +229,7 @@ def test_a_query_waits_for_its_sink_while_a_batch_is_tried_again_that_the_sink_d
     watched = running(load(write_project(tmp_path / "p", CONSOLE)))
     for cause in causes:
         watched.running.reports.retry(4, cause)
-    assert watched.waits()[0] == "running", "another writer that was quicker is no outage"
+    assert watched.waits()[0] == "running", "another writer that was quicker is not an outage"
     monkeypatch.setattr(query_run, "SINK_MOMENT_SECONDS", -1.0)
     watched.last_batch = committed
     assert watched.waits() == (word, AWAY if word == "waiting for sink" else None)

@@ -226,12 +226,12 @@ LINES = {
     "json": (
         b'{"amount": 1}\n{"amount": "many"}\n{"amount": 2}\n{"amount": "few"}\n',
         MISFIT,
-        "line 2 of {file} does not fit the schema: 'many' in column 'amount' is no INT; so does line 4",
+        "line 2 of {file} does not fit the schema: 'many' in column 'amount' is not of type INT; so does line 4",
     ),
     "csv": (
         b"id;amount\n1;2\n2;many\n3;x\n4;y\n",
         MISFIT,
-        "line 3 of {file} does not fit the schema: 'many' in column 'amount' is no INT; so do the lines 4, 5",
+        "line 3 of {file} does not fit the schema: 'many' in column 'amount' is not of type INT; so do the lines 4, 5",
     ),
     "no value": (
         b'{"amount": 1}\n{"id": 2}\n',

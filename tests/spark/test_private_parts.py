@@ -261,7 +261,7 @@ def a_batch_without_rows_has_the_schemas_of_the_state(scene: Scene) -> None:
 @canary("spark/stream/state")
 def state_is_brought_into_other_partitions(scene: Scene) -> None:
     from headrace.checkpoint import Checkpoint
-    from headrace.checkpoint.repartitions import note_partitions
+    from headrace.checkpoint.handover import note_partitions
     from headrace.spark.stream.state import repartition_state
 
     assert scene.progress["batchId"] == 0

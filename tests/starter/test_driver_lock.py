@@ -1,4 +1,4 @@
-"""One driver runs a query: a second one is refused before Spark starts, and a dead one is no obstacle."""
+"""One driver runs a query: a second one is refused before Spark starts, and a dead one is not an obstacle."""
 
 from __future__ import annotations
 

@@ -19,15 +19,16 @@ from headrace.checkpoint import Archive, Checkpoint
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
+from headrace.contract import Observer
 from headrace.errors import CheckpointError, HeadraceError
 from headrace.generations import driver_lock
 from headrace.generations.facts import StartFacts, sink_context
-from headrace.generations.location import waiting_renames
 from headrace.generations.log import Directory, append, begin, history_file
-from headrace.generations.register import enter_name, layout_of, nothing_kept, read_register, register_query
+from headrace.generations.register import layout_of, read_register, register_query
 from headrace.history import History
 from headrace.model import Project
-from headrace.starter.rename import apply_renames, rename_history, rename_table
+from headrace.runner.batch_records import Notes
+from headrace.starter.rename import apply_renames, enter_name, rename_table, report_unknown_former, waiting_renames
 from tests.registered import layout_in
 from tests.runner.projects import rows, write_project
 
@@ -86,10 +87,9 @@ def no_session() -> Any:
 def renamed(project: Project, query: str) -> list[str]:
     """What a start does once all of it was looked at; what it says."""
     declared = project.queries[query]
-    found = [
-        *enter_name(project, declared, layout_of(project, declared)),
-        *rename_history(project, declared, read_register(project.storage)),
-    ]
+    found = list(enter_name(project, declared, layout_of(project, declared)))
+    with closing(Notes(project, Observer())) as notes:
+        notes.take_former_names(project, declared)
     return [finding.what for finding in found]
 
 
@@ -223,7 +223,7 @@ def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
 def test_a_name_that_has_never_run_is_no_fault(tmp_path: Path) -> None:
     project = called(tmp_path / "p", "new", "old")
     assert list(waiting_renames(project, project.queries["new"])) == []
-    (said,) = nothing_kept(project, project.queries["new"], read_register(project.storage))
+    (said,) = report_unknown_former(project, project.queries["new"], read_register(project.storage))
     assert "renamed from 'old', and nothing is kept here by that name" in said.what
 
 

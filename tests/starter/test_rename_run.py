@@ -60,7 +60,7 @@ def test_renamed_queries_resume_and_are_verified(
     assert run(root, spark, OLD) == {}
     before = Checkpoint(layout_in(root / ".headrace", "totals").checkpoint)
     identity = before.id
-    # Without the key a query under another name is no new one.
+    # Without the key a query under another name is not a new one.
     refused = run(root, spark, NEW.replace(', renamed_from="totals"', "").replace(', renamed_from="copies"', ""))
     assert {name: ("HR547" in said, "renamed_from: " in said) for name, [said] in refused.items()} == {
         "sums": (True, True),

@@ -56,7 +56,7 @@ def test_without_a_file_there_is_no_record(tmp_path: Path) -> None:
 
 
 DAMAGED = {
-    "cut off": ('{"way": "the', "it is no JSON from line 1, column 9 on"),
+    "cut off": ('{"way": "the', "it is not JSON from line 1, column 9 on"),
     "no mapping": ("[1]", "it does not hold what"),
     "a field is missing": ('{"way": "there"}', "it has no 'batch'"),
     "no number": ('{"way": "there", "batch": "many"}', "it does not hold what"),

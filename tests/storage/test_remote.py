@@ -79,7 +79,7 @@ def test_a_remote_path_is_spelled_as_spark_spells_it() -> None:
     assert str(path.relative_to(RemotePath("hdfs://name:9000/lake"))) == "g1/offsets"
     assert {path, RemotePath(str(path))} == {path}
     assert isinstance(path / "0", Path)
-    with pytest.raises(TypeError, match="no path of this machine"):
+    with pytest.raises(TypeError, match="not a path of this machine"):
         os.stat(path)
 
 

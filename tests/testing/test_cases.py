@@ -261,7 +261,7 @@ BASE = "tests:\n- {name: a, query: totals, GIVEN}\n"
 ROWS = "given: {orders: []}, expect: []"
 WRONG_ENTRIES = {
     "list": ("queries: []", None, "HR721", "it has no list 'tests'"),
-    "no mapping": ("tests: [1]", 1, "HR721", "this entry is no mapping"),
+    "no mapping": ("tests: [1]", 1, "HR721", "this entry is not a mapping"),
     "query": (BASE.replace("totals, GIVEN", f"total, {ROWS}"), 2, "HR721", "no query is named 'total'.*totals"),
     "query of two": (BASE.replace("totals, GIVEN", f"[totals], {ROWS}"), 2, "HR721", "`query` is not a text"),
     "no query": (f"tests:\n- {{{ROWS}}}\n", 2, "HR721", "no query is named 'None'"),
@@ -306,7 +306,10 @@ def test_a_wrong_case_fails_alone_and_says_where(
 
 
 UNFIT = {
-    "a column of another type": ("given: {orders: [[ann, 12:10, 11]]}, expect: [[ann, twelve]]", "'twelve' is no int"),
+    "a column of another type": (
+        "given: {orders: [[ann, 12:10, 11]]}, expect: [[ann, twelve]]",
+        "'twelve' is not of type int",
+    ),
     "a row that is a text": ("given: {orders: [[ann, 12:10, 11]]}, expect: [ann]", "has 1 values, and the result 2"),
     "a row that is nothing": ("given: {orders: [[ann, 12:10, 11]]}, expect: [null]", "has 1 values, and the result 2"),
     "a row that lacks a column": ("given: {orders: [[ann, 12:10, 11]]}, expect: [[ann]]", "has 1 values"),
@@ -316,13 +319,13 @@ UNFIT = {
     ),
     "a column that there is not": ("given: {orders: []}, expect: [{custom: ann}]", "a column 'custom'"),
     "rows that are a number": ("given: {orders: 5}, expect: []", "rows cannot be read from"),
-    "a row that is a list of lists": ("given: {orders: [[[1], 12:10, {a: b}]]}, expect: []", "is no int"),
+    "a row that is a list of lists": ("given: {orders: [[[1], 12:10, {a: b}]]}, expect: []", "is not of type int"),
     "a source that there is not": ("given: {order: []}, expect: []", "reads no source 'order'"),
     "a refresh of self": ("batches: [orders: [], refresh: {self: []}], expect: []", "self"),
-    "a watermark that is no time": ("batches: [orders: [], watermark: {orders: noon}], expect: []", "noon"),
+    "a watermark that is not a time": ("batches: [orders: [], watermark: {orders: noon}], expect: []", "noon"),
     "a watermark of nothing": ("batches: [orders: [], watermark: {orders: null}], expect: []", "HR721"),
-    "a clock that is no time": ("batches: [orders: [], clock: soon], expect: []", "soon"),
-    "no batch and no event": ("batches: [5], expect: []", "'5' is no batch and no event"),
+    "a clock that is not a time": ("batches: [orders: [], clock: soon], expect: []", "soon"),
+    "no batch and no event": ("batches: [5], expect: []", "'5' is neither a batch nor an event"),
     "an event before the first batch": ("batches: [crash], expect: []", "HR721"),
     "a key that there is not": ("batches: [orders: []], key: [nope], expect: []", "nope"),
 }

@@ -107,7 +107,7 @@ def test_a_state_function_has_no_batch_form(spark: SparkSession) -> None:
     ("given", "message"),
     [
         ({"events": [{"phone": "phone1"}]}, "HR720.*source 'events': it has no column 'phone'.*phone_id"),
-        ({"events": [("phone1", "noon", "open")]}, "HR720.*'noon' is no timestamp for column 'time'"),
+        ({"events": [("phone1", "noon", "open")]}, "HR720.*'noon' is not of type timestamp for column 'time'"),
         ({"events": [("phone1", "12:00", "open", 1)]}, "HR720.*has 4 values for 3 columns"),
         ({"events": "lacking.json"}, "HR720.*cannot be read from"),
         ({"event": []}, "HR721.*reads no source 'event'.*events"),

@@ -24,9 +24,9 @@ NAN, INFINITY = float("nan"), float("inf")
     [
         pytest.param("a INT", [(1,), (1,)], [(1,)], (), (1, 0, 0), id="a row twice is not a row once"),
         pytest.param("a INT, b INT", [(None, 1)], [(None, 1)], ("a",), (0, 0, 0), id="NULL equals NULL"),
-        pytest.param("a INT, b INT", [(None, 1)], [(None, None)], ("a",), (0, 0, 1), id="NULL is no value"),
+        pytest.param("a INT, b INT", [(None, 1)], [(None, None)], ("a",), (0, 0, 1), id="NULL is not a value"),
         pytest.param("a INT, b DOUBLE", [(1, NAN)], [(1, NAN)], (), (0, 0, 0), id="NaN equals NaN"),
-        pytest.param("a INT, b DOUBLE", [(1, NAN)], [(1, 1.0)], (), (0, 0, 1), id="NaN is no number"),
+        pytest.param("a INT, b DOUBLE", [(1, NAN)], [(1, 1.0)], (), (0, 0, 1), id="NaN is not a number"),
         pytest.param("a INT, b DOUBLE", [(1, INFINITY)], [(1, -INFINITY)], (), (0, 0, 1), id="infinities"),
         pytest.param("a INT, b DOUBLE", [(1, INFINITY)], [(1, 1e300)], (), (0, 0, 1), id="infinity and a number"),
         pytest.param("a DOUBLE", [(0.1 + 0.2,), (5.0,)], [(5.0,), (0.3,)], (), (0, 0, 0), id="only doubles"),

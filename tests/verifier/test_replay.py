@@ -169,7 +169,7 @@ REFUSED = {
     "keyless": "no key",
     "filed": "cannot replace single rows",
     "sessions": "one session of two",
-    "distinct": "is no aggregation",
+    "distinct": "is not an aggregation",
     "chained": "more than one operator with state",
     "unplaced": "holds no window or event time",
     "ordered": "depends on the order in which rows come",

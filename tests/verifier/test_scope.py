@@ -44,6 +44,6 @@ def test_only_the_rows_that_are_asked_for_are_compared(spark: SparkSession, tmp_
     for number in (0, 4):
         with pytest.raises(HeadraceError, match=rf"HR090.*no part {number} of 3"):
             verdict(part=(number, 3))
-    for wrong, why in (({"whom": "a"}, "did you mean 'who'"), ({"n": "many"}, "is no value of column 'n'")):
+    for wrong, why in (({"whom": "a"}, "did you mean 'who'"), ({"n": "many"}, "is not a value of column 'n'")):
         (finding,) = verdict(wrong).findings
         assert (finding.code, why in str(finding)) == ("HR716", True), finding

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from headrace.changes.adopt_sources import AdoptedSource, match_sources, show_sources
 from headrace.changes.change import Change
 from headrace.checkpoint import Checkpoint, StateOperator
-from headrace.checkpoint.handover import EVOLUTION, copy_checkpoint, listing, unfit
+from headrace.checkpoint.handover import EVOLUTION, PARTITIONS, copy_checkpoint, listing, unfit
 from headrace.checkpoint.problems import list_problems
-from headrace.checkpoint.repartitions import PARTITIONS
 from headrace.checkpoint.state_schema import OperatorSchema, schema_differences, state_schema
 from headrace.checks.analysed import check_analysed
 from headrace.checks.state_bounds import POLICY, check_policy
@@ -32,7 +31,6 @@ from headrace.frames.project_session import borrow
 from headrace.generations.blame import reset_command
 from headrace.generations.changes import AdoptionRecord, ChangeStatus
 from headrace.generations.facts import StartFacts
-from headrace.generations.location import enter_sink
 from headrace.generations.log import LogRecord, QueryLayout, enter_made, log_of
 from headrace.generations.manifest import enter
 from headrace.generations.register import layout_of, read_register
@@ -42,8 +40,9 @@ from headrace.spark.jvm.settings import is_local
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.state import placeholder, probe
-from headrace.starter.plan import current_revision, reader
-from headrace.starter.state_store import adopted_settings, begun_with, provider_of, session_settings
+from headrace.starter.judge import current_revision, reader
+from headrace.starter.rename import enter_sink
+from headrace.starter.state_store import adopted_settings, provider_of, session_settings
 from headrace.storage.durable import remove_tree, replace_file, size_of
 from headrace.storage.location import is_known, place, reach
 from headrace.storage.private import make_private, scratch, writing_to
@@ -269,7 +268,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         *,
         continues: bool,
     ) -> AdoptionPlan:
-        old, kept = self.old, dict(begun_with(self.old))
+        old, kept = self.old, dict(self.old.conf)
         last, committed = old.last_batch, old.last_committed
         return AdoptionPlan(
             query=self.query.name,
@@ -363,7 +362,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         findings = list(check_analysed(query, frame, facts, calls_distinct=project.calls(query, "distinct")))
         if facts.watermarks > 1:
             wanted = project.target.spark.get(POLICY) or str(frame.sparkSession.conf.get(POLICY))
-            findings += check_policy(query, begun_with(self.old), wanted)
+            findings += check_policy(query, self.old.conf, wanted)
         if errors := [finding for finding in findings if finding.severity == "error"]:
             raise CheckFailed(errors)
         yield from findings
@@ -416,7 +415,7 @@ def _needed(project: Project, query: Query, spark: SparkSession, old: Checkpoint
         def read(source: NamedSource) -> DataFrame:
             return placeholder(spark, source.name, source.connector.stream(spark, source.name), home)
 
-        settings = {**begun_with(old), EVOLUTION: "true", PARTITIONS: "1"}
+        settings = {**old.conf, EVOLUTION: "true", PARTITIONS: "1"}
         try:
             made = probe(spark, lambda: build(project, query.transform, spark, read), query.mode, home, settings)
             return state_schema(Checkpoint(made))

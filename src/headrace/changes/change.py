@@ -18,7 +18,6 @@ from headrace.generations import driver_lock
 from headrace.generations.blame import name_command
 from headrace.generations.changes import ChangeStatus
 from headrace.generations.driver_lock import DriverLock
-from headrace.generations.location import former_location
 from headrace.generations.log import (
     ChangeName,
     Directory,
@@ -35,6 +34,7 @@ from headrace.generations.log import (
 )
 from headrace.generations.register import layout_of
 from headrace.model import Project, Query
+from headrace.starter.rename import former_location
 from headrace.starter.sink_work import SinkWork, ignore, require_stopped
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to
@@ -172,7 +172,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         # What a start was restoring is given up.
         record = replace(self.record, kind=kind, **{"restoring": None, **more})
         self.record = append(self.live.folder, self.query.name, record)
-        self.live = replace(self.live, head=self.record.mark("start"))
+        self.live = replace(self.live, record=self.record)
         self._require_locked()
         return self.record
 

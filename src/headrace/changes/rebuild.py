@@ -23,7 +23,6 @@ from headrace.generations import driver_lock
 from headrace.generations.blame import name_command, reset_command
 from headrace.generations.driver_lock import DriverLock
 from headrace.generations.facts import StartFacts
-from headrace.generations.location import former_location, table_before, waiting_renames
 from headrace.generations.log import (
     Directory,
     Kind,
@@ -38,7 +37,7 @@ from headrace.history import History
 from headrace.model import Project, Query
 from headrace.runner.supervise import run
 from headrace.starter.plan import plan
-from headrace.starter.rename import apply_renames
+from headrace.starter.rename import apply_renames, former_location, table_before, waiting_renames
 from headrace.starter.sink_work import ignore, require_stopped
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to
@@ -427,7 +426,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         """Take over the record of a start that has restored a directory while the query ran."""
         newest, record = log_of(self.live), self.record
         if newest is not None and (newest.kind, newest.of) == (record.kind, record.of):
-            self.record, self.live = newest, replace(self.live.at(newest.live), head=newest.mark("start"))
+            self.record, self.live = newest, replace(self.live.at(newest.live), record=newest)
 
     def _lock(self, wait: bool) -> DriverLock | None:
         while True:

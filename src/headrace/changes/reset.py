@@ -16,10 +16,10 @@ from headrace.checkpoint.directory import Part, numbered_files
 from headrace.contract import Held, SinkContext
 from headrace.errors import CheckpointError, NothingChanged, PlainData
 from headrace.generations.changes import ChangeStatus, Choice
-from headrace.generations.location import former_location, table_before
 from headrace.generations.log import Directory, LogRecord, QueryLayout, log_of, newest_of
 from headrace.generations.register import layout_of
 from headrace.model import Project
+from headrace.starter.rename import former_location, table_before
 from headrace.storage.durable import size_of
 
 if TYPE_CHECKING:

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.changes import rewind_copy
 from headrace.changes.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
-from headrace.checkpoint.repartitions import Repartitions
+from headrace.checkpoint.handover import Repartitions
 from headrace.checkpoint.restore import Past
 from headrace.contract import Held, SinkContext, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.generations.changes import ChangeStatus
+from headrace.generations.facts import read_source_names
 from headrace.generations.late_rows import newest_late_batch
-from headrace.generations.location import former_location, table_before
 from headrace.generations.log import Directory, LogRecord, QueryLayout, history_file, log_of, newest_of
 from headrace.generations.register import layout_of
-from headrace.generations.source_names import read_source_names
 from headrace.history import History
 from headrace.model import Project, Query
+from headrace.starter.rename import former_location, table_before
 from headrace.starter.sink_work import ignore
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to

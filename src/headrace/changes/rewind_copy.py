@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.archive import Archive
+from headrace.checkpoint.relocation import rename_schemas
 from headrace.checkpoint.restore import Past
 from headrace.generations.log import LogRecord, QueryLayout, copy_directory, enter_made
-from headrace.starter.moved_project import rename_schemas
 from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
 
@@ -23,7 +23,7 @@ def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int, record: 
     """
     copy_directory(layout, new, batch=batch)
     past.copy(new.checkpoint, batch)
-    rename_schemas(new, (str(layout.home.absolute()), str(new.home.absolute())))
+    rename_schemas(new.checkpoint, str(layout.home.absolute()), str(new.home.absolute()))
     Archive(new.archive).void_after(batch)
     _cut_manifest(new.manifest, batch)
     _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)

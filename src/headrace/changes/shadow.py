@@ -17,7 +17,6 @@ from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError
 from headrace.generations.blame import named, reset_command
 from headrace.generations.changes import ChangeStatus
-from headrace.generations.location import enter_sink
 from headrace.generations.log import Directory, QueryLayout, history_file, log_of, rebuild_storage
 from headrace.generations.manifest import move_sink
 from headrace.generations.register import layout_of
@@ -25,6 +24,7 @@ from headrace.history import History
 from headrace.history.lag import lag, read_committed_prefixes
 from headrace.model import AvailableNow, NamedSource, Project, Query
 from headrace.planner.ends import place_of
+from headrace.starter.rename import enter_sink
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to
 

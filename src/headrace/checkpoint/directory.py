@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,22 @@ class Checkpoint:
     def last_committed(self) -> int | None:
         """The newest batch that Spark has marked as done."""
         return max(numbered_files(self.root / Part.COMMITS), default=None)
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """The settings that Spark keeps with the newest batch."""
+        newest = self.last_batch
+        entry = None if newest is None else self.offset(newest)
+        return {} if entry is None else entry.conf
+
+    @property
+    def commit_version(self) -> int | None:
+        """The version of the newest commit that can be read: of a damaged one a start makes the batch again."""
+        for batch in reversed(self.commit_numbers()):
+            with suppress(CheckpointError):
+                if (commit := self.commit(batch)) is not None:
+                    return commit.version
+        return None
 
     def offset_numbers(self) -> tuple[int, ...]:
         """The batches whose plans Spark still keeps, in order."""
@@ -142,7 +159,7 @@ def _batch_of(file: Path, line: str, otherwise: int) -> int:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
+        raise broken_file(file, f"a line is not JSON: {line[:40]!r}") from error
     batch = value.get("batchId", otherwise) if isinstance(value, dict) else otherwise
     return batch if isinstance(batch, int) else otherwise
 
@@ -264,7 +281,7 @@ def replace_file(file: Path, text: str) -> None:
 
 
 def remove_file(file: Path) -> None:
-    """Remove a file and its checksum; a missing one is no fault. Raises OSError."""
+    """Remove a file and its checksum; a missing one is not a fault. Raises OSError."""
     _remove_checksum(file)
     file.unlink(missing_ok=True)
     durable.sync(file.parent)
@@ -389,7 +406,7 @@ def _json_object(file: Path, line: str) -> dict[str, Any]:
     except ValueError as error:
         raise broken_file(file, f"its second line: {reason(error)}") from error
     if not isinstance(value, dict):
-        raise broken_file(file, "its second line is no JSON object")
+        raise broken_file(file, "its second line is not a JSON object")
     return value
 
 

@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 from headrace.checkpoint.directory import COMPACT, Checkpoint, CommitEntry, Part, checksum_of, numbered_files
+from headrace.errors import PlatformError
 from headrace.storage.durable import files_below, sync
+from headrace.storage.remote import store_at
 
 _KINDS = ("changelog", "zip", "delta", "snapshot")
 # A disk takes several files to its journal at once.
 _AT_ONCE = 8
 # The generation, the query, the queries, the storage directory, and what that lies in.
 _MADE = 5
+
+
+def sync_commits(checkpoint: Checkpoint) -> Callable[[int], None] | None:
+    """Return what is called before each commit, with its batch; None where the store keeps files by itself.
+
+    It raises PlatformError where the files cannot be brought to the disk.
+    """
+    if store_at(checkpoint.root).is_safe:
+        return None
+    durability = Durability(checkpoint)
+
+    def sync_batch(batch: int) -> None:
+        try:
+            durability.sync(batch)
+        except OSError as error:
+            raise PlatformError(
+                code="HR421",
+                what=f"the checkpoint's files of batch {batch} cannot be brought to the disk: "
+                f"{error.strerror or error}",
+                fix=f"look at the disk of '{checkpoint.root}'; then start again: the batch is made again",
+            ) from error
+
+    return sync_batch
 
 
 class Durability:

@@ -1,4 +1,4 @@
-"""Hand a checkpoint from one way of execution to another, or from plain PySpark to a query of Headrace.
+"""Bring a checkpoint into another form: for another way of execution, from plain PySpark, in other partitions.
 
 Source: MicroBatchExecution (OffsetMap) and ContinuousExecution (OffsetSeq) of Spark 4.2, each of which cannot read the
 other's offsets; and the guide's "Asynchronous Progress Tracking", whose gaps batches alone do not start over.
@@ -17,11 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import (
+    RESTORE,
     Checkpoint,
     OffsetEntry,
     Part,
@@ -35,20 +36,42 @@ from headrace.checkpoint.directory import (
 )
 from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.relocation import state_url
-from headrace.errors import CheckpointError, Finding, Where
+from headrace.errors import CheckpointError, Finding, Where, reason
+from headrace.storage import durable, json_lines
 from headrace.storage.durable import copy_file, files_below, names_in, remove_tree
+from headrace.storage.private import writing_to
 from headrace.storage.remembered import remembering
 from headrace.storage.remote import store_at
 
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 # What names the file of a schema in the description of an operator with several variables, wherever it lay.
 _SCHEMA_FILE = re.compile(r'(?<=")[^"]*(?=/state/\d+/_stateSchema/)')
-
 # What Spark writes a file of a log into before it has its name, and the checksum of that.
 _DRAFT = re.compile(r"\.{1,2}\d+\.[0-9a-f-]+\.tmp(\.crc)?")
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 
-def remove_drafts(checkpoint: Checkpoint) -> None:
+def hand_over(
+    checkpoint: Checkpoint,
+    repartitions: Repartitions,
+    names: Sequence[str],
+    archive: Archive | None,
+    *,
+    continuous: bool,
+    written_async: bool | None,
+) -> tuple[Finding, ...]:
+    """Bring the checkpoint into the form that the next execution reads; return what a user should know.
+
+    names: of the sources. archive: by which a gap before the newest batch is filled; None: it may stay. written_async:
+    whether progress was written apart from the batches; None where that is not known. Raises CheckpointError.
+    """
+    repartitions.forget_unbegun(checkpoint)
+    _remove_drafts(checkpoint)
+    move(checkpoint, names, continuous=continuous)
+    return () if archive is None else tuple(fill_gap(checkpoint, archive, written_async=written_async))
+
+
+def _remove_drafts(checkpoint: Checkpoint) -> None:
     """Remove what Spark had begun to write of a first batch when its process died or the disk was full.
 
     Without a planned batch Spark starts over empty logs alone, and counts such drafts (SQLConf,
@@ -268,3 +291,85 @@ def _write(file: Path, text: str) -> None:
     """Write a file of the copy, which has no readers before it is whole."""
     checksum_of(file).unlink(missing_ok=True)
     file.write_text(text, encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionChange:
+    """One change, which Spark makes as a batch without data: `batch` holds the state in `after` partitions."""
+
+    batch: int
+    before: int
+    after: int
+    at: str
+
+
+@dataclass(frozen=True)
+class Repartitions:
+    """The changes of one generation of a query; each is entered before Spark begins it.
+
+    A change counts once its batch is committed. Spark's own metadata of an aggregation's state keeps the first number.
+    """
+
+    path: Path
+
+    def all(self) -> tuple[PartitionChange, ...]:
+        """Every change that was entered, oldest first."""
+        try:
+            return tuple(PartitionChange(**line) for line in json_lines.read(self.path, skip="none"))
+        except (json_lines.DamagedLine, OSError, TypeError) as error:
+            raise CheckpointError(
+                code="HR503",
+                where=Where(file=str(self.path), line=getattr(error, "number", None)),
+                what=f"the record of changed state partitions cannot be read: {reason(error)}",
+                fix=RESTORE,
+            ) from error
+
+    def done(self, checkpoint: Checkpoint) -> tuple[PartitionChange, ...]:
+        """The changes whose batches are committed."""
+        return _up_to(self.all(), checkpoint.last_committed)
+
+    def batches(self, checkpoint: Checkpoint) -> frozenset[int]:
+        """The batches that hold no rows, only state in other partitions."""
+        return frozenset(change.batch for change in self.done(checkpoint))
+
+    def cut_off(self, checkpoint: Checkpoint) -> PartitionChange | None:
+        """The change that Spark began and did not end."""
+        begun = _up_to(self.all(), checkpoint.last_batch)
+        return begun[-1] if len(begun) > len(self.done(checkpoint)) else None
+
+    def partitions(self, checkpoint: Checkpoint) -> int | None:
+        """The number of partitions that the state has now, or None without state."""
+        done = self.done(checkpoint)
+        return done[-1].after if done else checkpoint.state_partitions()
+
+    def enter(self, change: PartitionChange) -> None:
+        """Enter a change that is to be made."""
+        self._write([*self.all(), change])
+
+    def forget_unbegun(self, checkpoint: Checkpoint) -> None:
+        """Leave out the changes that Spark never began, before their batches are used for data."""
+        entered = self.all()
+        begun = _up_to(entered, checkpoint.last_batch)
+        if len(begun) < len(entered):
+            self._write(begun)
+
+    def _write(self, changes: Sequence[PartitionChange]) -> None:
+        with writing_to(self.path.parent):
+            durable.replace_file(self.path, json_lines.text_of(asdict(change) for change in changes))
+
+
+def note_partitions(checkpoint: Checkpoint, batch: int, partitions: int) -> None:
+    """Write the number of state partitions into the plan of `batch`, where Spark left it out.
+
+    Spark 4.2 writes the number into plans with named sources only sometimes, and fails without it (None.get).
+    """
+    file, entry = checkpoint.root / Part.OFFSETS / str(batch), checkpoint.offset(batch)
+    if entry is None:
+        raise broken_file(file, "it is gone")
+    if PARTITIONS not in entry.conf:
+        with writing_to(file.parent):
+            replace_file(file, replace(entry, conf={**entry.conf, PARTITIONS: str(partitions)}).format())
+
+
+def _up_to(changes: Sequence[PartitionChange], batch: int | None) -> tuple[PartitionChange, ...]:
+    return () if batch is None else tuple(change for change in changes if change.batch <= batch)

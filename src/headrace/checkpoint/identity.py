@@ -103,7 +103,7 @@ class PlannedBatch:
             }
             return cls(batch=facts["batch"], offsets=facts["offsets"], logs=logs)
         except (zlib.error, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"this is no planned batch: {reason(error)}") from error
+            raise ValueError(f"this is not a planned batch: {reason(error)}") from error
 
 
 def planned_batch(checkpoint: Checkpoint, batch: int) -> PlannedBatch | None:
@@ -225,7 +225,7 @@ def _read_compacted(file: Path, number: int) -> tuple[str, ...]:
         try:
             batch = json.loads(line)["batchId"]
         except (ValueError, KeyError, TypeError) as error:
-            raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
+            raise broken_file(file, f"a line is not JSON: {line[:40]!r}") from error
         if batch == number:
             lines.append(line)
         elif batch < number:

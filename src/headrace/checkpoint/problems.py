@@ -177,4 +177,4 @@ def _file_entries(_: int, text: str, file: Path) -> None:
             if line and "path" not in json.loads(line):
                 raise broken_file(file, f"a line names no file: {line[:40]!r}")
         except (ValueError, TypeError) as error:
-            raise broken_file(file, f"a line is no JSON: {line[:40]!r}") from error
+            raise broken_file(file, f"a line is not JSON: {line[:40]!r}") from error

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from headrace.checkpoint.directory import body, broken_file, numbered_files, replace_file, text_of
+from headrace.checkpoint.directory import (
+    body,
+    broken_file,
+    numbered_files,
+    operator_descriptions,
+    replace_file,
+    text_of,
+)
 
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
@@ -72,6 +79,12 @@ def rewrite_text(file: Path, old: str, new: str) -> None:
         replace_file(file, changed)
 
 
+def rename_schemas(root: Path, old: str, new: str) -> None:
+    """Rewrite the paths of the files of schemas, which Spark's description of an operator with several states names."""
+    for file in operator_descriptions(root):
+        rewrite_text(file, old, new)
+
+
 def below(path: str, folder: str) -> bool:
     """Whether `path` is `folder` or lies in it."""
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
@@ -110,7 +123,7 @@ def _logs(log: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
         try:
             lines = [json.loads(line) for line in body(file, text)[1] if line]
         except ValueError as error:
-            raise broken_file(file, "a line is no JSON") from error
+            raise broken_file(file, "a line is not JSON") from error
         yield file, [line for line in lines if isinstance(line, dict)]
 
 

@@ -18,10 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.checkpoint.archive import Archive, damaged_line, lines_of
-from headrace.checkpoint.directory import (
-    Checkpoint,
-    OffsetEntry,
-)
+from headrace.checkpoint.directory import Checkpoint, OffsetEntry
 from headrace.errors import CheckpointError, Where
 from headrace.storage import json_lines, json_record
 from headrace.storage.durable import replace_file
@@ -140,14 +137,14 @@ class ReadFile:
         return abs(one - two) <= 1 or (one // 1000 == two // 1000 and not (one % 1000 and two % 1000))
 
 
+@dataclass
 class ReadFiles:
     """The record of what the files of a query's batches were, in the directory of its archive. One process writes."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._part: Path | None = None
-        self._lines = 0
-        self._last: Mapping[str, ReadFile] = {}
+    home: Path
+    _part: Path | None = None
+    _lines: int = 0
+    _last: Mapping[str, ReadFile] = field(default_factory=dict)
 
     def keep(self, files: Mapping[str, ReadFile]) -> None:
         """Add the files of a batch that is planned, by their paths. Raises OSError."""

@@ -126,16 +126,16 @@ class Bad:
     without: bool = False
 
 
+@dataclass(frozen=True)
 class Attempts:
     """Which attempts at batches the commits of a checkpoint name; each commit is read once, and only when asked for."""
 
-    def __init__(self, root: Path) -> None:
-        self._folder = root / Part.COMMITS
-        self._commits: dict[int, CommitEntry | None] = {}
+    root: Path
+    _commits: dict[int, CommitEntry | None] = field(default_factory=dict)
 
     def commit_before(self, version: int) -> Path:
         """The commit that names the files of a version."""
-        return self._folder / str(version - 1)
+        return self.root / Part.COMMITS / str(version - 1)
 
     def ids(self, version: int, operator: int, partition: int) -> frozenset[str]:
         """The ids of the files of a version in one partition; none where that is not known."""

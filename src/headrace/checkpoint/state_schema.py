@@ -160,7 +160,7 @@ class _Data:
         """A text in several pieces, their number first."""
         (count,) = self._take(">i")
         if not 0 < count < 1 << 16:
-            raise ValueError(f"{count} is no number of pieces")
+            raise ValueError(f"{count} is not a number of pieces")
         return "".join(self.text() for _ in range(count))
 
     def families(self) -> Iterator[tuple[str, str, str]]:

@@ -68,7 +68,7 @@ def check_analysed(
     if not facts.streaming:
         yield query.finding(
             "HR252",
-            "reads no source and is no stream",
+            "reads no source and is not a stream",
             "let it read at least one source; a bounded input is declared as a table",
         )
         return

@@ -273,7 +273,7 @@ def _find_loops(project: Project) -> Iterator[tuple[frozenset[str], Finding]]:
 
 
 def _directory(connector: Connector) -> Path | None:
-    """Return the path that a connector reads or writes, in one spelling, if it has one that is no pattern."""
+    """Return the path that a connector reads or writes, in one spelling, if it has one that is not a pattern."""
     path = connector.project_path
     if not path or any(sign in path for sign in "*?[{"):
         return None
@@ -306,7 +306,7 @@ def _find_rename_faults(thing: Query | NamedSource, declared: Mapping[str, Query
             None,
         )
         if NAME.match(former) is None:
-            problem, fix = f"is renamed from '{former}', which is no name", "write the name that it had before"
+            problem, fix = f"is renamed from '{former}', which is not a valid name", "write the name that it had before"
         elif former == thing.name:
             problem, fix = "is renamed from itself", "write the name that it had before, or leave the key out"
         elif former in declared and thing.name in declared[former].renamed_from:

@@ -122,7 +122,7 @@ def _check_target(project: Project) -> Iterator[Finding]:
     if not unusable and project.storage.exists() and not project.storage.is_dir():
         yield Finding(
             code="HR540",
-            what=f"the storage {project.storage} is no directory",
+            what=f"the storage {project.storage} is not a directory",
             fix="remove the file, or name another `storage`",
             where=project.target.at("storage"),
         )
@@ -154,7 +154,7 @@ def _check_hooks(project: Project) -> Iterator[Finding]:
         fix = "name a program that can be executed, by its path in the project, as ./alert.sh, or by its name"
         if " " in program.strip():
             fix = f"write command: [{', '.join(program.split())}], each word by itself"
-        there = "which is no file that can be executed" if "/" in program else "which no directory of the PATH has"
+        there = "which is not a file that can be executed" if "/" in program else "which no directory of the PATH has"
         if "/" in program and not os.path.exists(program):
             there = "which is not there"
         named = f"./{os.path.relpath(program, project.root)}" if "/" in program else program
@@ -209,7 +209,7 @@ def _check_inputs(project: Project, faulty: Collection[str], incomplete: Mapping
                 fix = "a query's result cannot be read; make what both need a view"
             elif isinstance(transform, SqlTransform) and not fix.startswith("did you mean"):
                 fix = f"declare it, or name a table of Spark's catalog with its schema: default.{name} ({fix})"
-            problem = f"{whose} asks for '{name}', which is no source, table or view"
+            problem = f"{whose} asks for '{name}', which is not a source, table or view"
             yield Finding(code="HR204", what=problem, fix=fix, where=transform.where)
 
 
@@ -247,7 +247,7 @@ def _check_streams(project: Project, unsound: Collection[str]) -> Iterator[Findi
         judged = unclear.isdisjoint((name, *(thing.name for thing in project.upstream(query.transform))))
         if judged and not project.sources_of(query) and _is_resolved(project, query):
             yield query.finding(
-                "HR252", "reads no source, so it is no stream", "give it a source as an input, or make it a table"
+                "HR252", "reads no source, so it is not a stream", "give it a source as an input, or make it a table"
             )
         yield from check_live_sources(project, query, query.trigger)
         yield from check_refreshed_tables(project, query, query.trigger)

@@ -157,7 +157,7 @@ def parse_instant(text: str | None, option: str) -> datetime | None:
         # Python 3.10 does not read the Z.
         time = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text))
     except ValueError:
-        raise usage_error(f"{option}: '{text}' is no time", "write it as 2024-05-01T00:00:00Z") from None
+        raise usage_error(f"{option}: '{text}' is not a time", "write it as 2024-05-01T00:00:00Z") from None
     return time if time.tzinfo else time.replace(tzinfo=timezone.utc)
 
 

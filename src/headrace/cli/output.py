@@ -158,7 +158,7 @@ def keep_stdout_for_json() -> Iterator[None]:
     """Let what else prints on this process's standard output print on standard error while the block runs.
 
     That is the project's own code, and the JVM: its warnings, and the batches of Spark's console sink. Where standard
-    output is no file of the process, as in a notebook, it stays as it is.
+    output is not a file of the process, as in a notebook, it stays as it is.
     """
     if _own or not _is_file(sys.stdout, 1) or not _is_file(sys.stderr, 2):
         yield

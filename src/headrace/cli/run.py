@@ -77,7 +77,7 @@ def run(
     fix = 'write for example: --verify-every "1 hour"'
     every = None if verify_every is None else parse_length(verify_every, "--verify-every", fix).seconds
     if every == 0:
-        raise usage_error("--verify-every is no time between two looks", fix)
+        raise usage_error("--verify-every is not a time between two looks", fix)
     if every is None and verify_parts is not None:
         raise usage_error("--verify-parts says how much each look verifies", "give --verify-every with it")
     with ExitStack() as stack:

@@ -69,7 +69,7 @@ def service(
         if given.seconds < 1:
             raise usage_error(f"{option} is shorter than one second", 'write for example "10 minutes"')
     if not re.fullmatch(r"[0-9]+[KMGT]?|[0-9]+(\.[0-9]+)?%", memory) or not re.search("[1-9]", memory):
-        raise usage_error(f"--memory: '{memory}' is no size", "write for example 16G or 80%")
+        raise usage_error(f"--memory: '{memory}' is not a size", "write for example 16G or 80%")
     try:
         if monitoring is not None:
             written = write_monitoring(monitoring, project)

@@ -66,7 +66,7 @@ def pack(out: Path, names: Collection[str], *, lock: Path | None = None) -> Pack
     pip. Raises PlatformError.
     """
     if not out.name.endswith(_SUFFIXES):
-        problem = f"'{out.name}' is no name of an archive that is made here"
+        problem = f"'{out.name}' is not a valid name of an archive that is made here"
         raise PlatformError(code="HR857", what=problem, fix=f"end it with {', '.join(_SUFFIXES)}")
     with _report_unwritable(out):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -36,11 +36,11 @@ def no_length(option: str, text: str | None, example: str, *, least_ms: float = 
 
 
 def no_pattern(option: str, text: str | None, example: str) -> Iterator[OptionError]:
-    """Refuse an option whose value is no regular expression."""
+    """Refuse an option whose value is not a regular expression."""
     try:
         re.compile(text or "")
     except re.error as error:
-        yield OptionError(what=f"{option} is no pattern: {error}", fix=f"write a regular expression, as {example}")
+        yield OptionError(what=f"{option} is not a pattern: {error}", fix=f"write a regular expression, as {example}")
 
 
 def silent_loss(fails: bool, lost: str) -> Iterator[OptionError]:

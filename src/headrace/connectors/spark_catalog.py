@@ -23,7 +23,7 @@ def is_name(table: str) -> bool:
 def no_name(table: str | None, otherwise: str = "") -> Iterator[OptionError]:
     """Refuse a name that no table can have; `otherwise`: what else can be given."""
     if table is not None and not is_name(table):
-        fault = f"'{table}' is no name of a table in Spark's own catalog"
+        fault = f"'{table}' is not a valid name of a table in Spark's own catalog"
         yield OptionError(what=fault, fix=f"write table or database.table, of letters, digits and _{otherwise}")
 
 

@@ -21,7 +21,7 @@ def canonical_path(path: str) -> str:
     if separator and scheme.lower() != "file":
         authority, _, below = rest.partition("/")
         account, at, host = authority.rpartition("@")
-        # Azure writes container@account there, which is no secret.
+        # Azure writes container@account there, which is not a secret.
         kept = host if ":" in account else f"{account}{at}{host}"
         plain = os.path.normpath(f"/{below}").lstrip("/")
         return f"{_S3.get(scheme.lower(), scheme.lower())}://{kept.lower()}/{plain}"

@@ -73,7 +73,7 @@ class Lag:
 class Source(Connector):
     """An unbounded input. To write: `facts` and `stream`; with `read`, `verify` can prove what was made of it.
 
-    A bounded input is no source: give a function that returns its DataFrame, for use under `@table`.
+    A bounded input is not a source: give a function that returns its DataFrame, for use under `@table`.
 
     object_kind: what `object_ids` gives ids of.
     """

@@ -126,7 +126,7 @@ class ControlServer:
                     self._silent.remove(connection)
             connection.settimeout(SEND_SECONDS)
             if request is None:
-                _answer(connection, OrderAnswer(finding=_not_understood("it is no line of JSON")).as_dict())
+                _answer(connection, OrderAnswer(finding=_not_understood("it is not a line of JSON")).as_dict())
             else:
                 self._do(connection, request)
 

@@ -184,7 +184,7 @@ DECLARED = (DeclaredSource, DeclaredView, DeclaredTable, DeclaredQuery, Declared
 
 
 def former_names(given: Any, whose: str, where: Where) -> tuple[str, ...]:
-    """Return one name, or several, the newest first; what is no name is reported."""
+    """Return one name, or several, the newest first; what is not a valid name is reported."""
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if all(isinstance(name, str) and name.strip() for name in names):
         return names

@@ -131,7 +131,7 @@ def _query(
             fault("HR112", f"{whose} {lacks}", fix, where)
         if late is not None and not isinstance(late, DeclaredSink):
             fix = 'write for example late=hr.sink.sqlite("late.db", table="late_rows")'
-            fault("HR112", f"{whose}, late, is no sink", fix, where)
+            fault("HR112", f"{whose}, late, is not a sink", fix, where)
         return DeclaredQuery(
             **common,
             sink=sink if isinstance(sink, DeclaredSink) else None,
@@ -155,7 +155,7 @@ def _query(
 
 
 def _no_function() -> None:
-    """Stand for something that was decorated and is no function; its fault has been reported."""
+    """Stand for something that was decorated and is not a function; its fault has been reported."""
 
 
 def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _common(body: Body, name: str | None, frame: FrameType) -> dict[str, Any]:
     called = str(name or getattr(body, "__name__", type(body).__name__))
     check_name(name, where, f"write name='{called}', or a better one")
     if inspect.isclass(body) or not callable(body):
-        message = f"'{called}' is no function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
+        message = f"'{called}' is not a function, but {'a class' if inspect.isclass(body) else type(body).__name__}"
         fault("HR117", message, "decorate a function of its inputs: def", where)
         body = _no_function
     if wrong := _unusual_kind(body):
@@ -253,7 +253,7 @@ def cdc(
     *,
     sink: DeclaredSink,
     keys: Sequence[str],
-    sequence_by: str | None = None,
+    sequence_by: str | Sequence[str] | None = None,
     apply_as_deletes: str | None = None,
     apply_as_truncates: str | None = None,
     column_list: Sequence[str] | None = None,
@@ -280,7 +280,8 @@ def cdc(
     Args:
         sink: The table, as `hr.sink.postgres("${DB}", table="customers")`.
         keys: The columns of the result by which a row is found.
-        sequence_by: The column of the source by whose values changes are ordered. Debezium's have an order themselves.
+        sequence_by: The column of the source by whose values changes are ordered; or several, which are compared one
+            after the other. Debezium's changes have an order themselves.
         apply_as_deletes: A condition over the source's columns, as `"op = 'DELETE'"`: such a row deletes its key.
         apply_as_truncates: A condition as well: such a row deletes all rows that are older.
         column_list: The columns of the result that are written; by default all.
@@ -439,7 +440,7 @@ def counter(zero: Any = 0, *, param: Any = None, name: str | None = None) -> Dec
         name: The counter's name; by default that of the variable that holds it.
 
     Raises:
-        ProjectError: `zero` is no number and there is no `param`, or `param` lacks a method.
+        ProjectError: `zero` is not a number and there is no `param`, or `param` lacks a method.
     """
     where = where_of_frame(sys._getframe(1))
     name = check_name(name, where)

@@ -54,9 +54,9 @@ def fault(code: str, what: str, fix: str, where: Where) -> None:
 
 
 def check_name(name: Any, where: Where, fix: str = "write it in quotes") -> str | None:
-    """Return a name that was given; one that is no text is reported."""
+    """Return a name that was given; one that is not text is reported."""
     if name is not None and not isinstance(name, str):
-        fault("HR117", f"the name {name!r} is no text", fix, where)
+        fault("HR117", f"the name {name!r} is not text", fix, where)
     return None if name is None else str(name)
 
 

@@ -217,7 +217,7 @@ class Sinks:
         cache: bool = True,
         idempotent: bool = False,
     ) -> DeclaredSink:
-        """Each batch goes to `function(frame, batch)`: its rows as a DataFrame that is no stream, and its number."""
+        """Each batch goes to `function(frame, batch)`: its rows as a DataFrame that is not a stream, and its number."""
 
     def iceberg(
         self,

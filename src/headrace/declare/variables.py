@@ -97,7 +97,7 @@ class Variables:
             return self._from_file(inside.removeprefix("file:"), where, findings) or reference
         name, has_default, default = inside.partition(":-")
         if not _NAME.match(name) or "${" in default:
-            message = f"'{reference}' is no reference to a variable"
+            message = f"'{reference}' is not a reference to a variable"
             fix = "write ${VAR}, ${VAR:-default} or ${file:/path}, and $$ for a dollar sign"
             findings.append(Finding(code="HR104", what=message, fix=fix, where=where))
             return reference
@@ -154,7 +154,7 @@ class Variables:
 
 
 def read_dotenv(text: str) -> tuple[dict[str, str], tuple[int, ...]]:
-    """Return what a `.env` file sets, and the numbers of its lines that set nothing and are no comments.
+    """Return what a `.env` file sets, and the numbers of its lines that set nothing and are not comments.
 
     A `${VAR}` in it stays as it is: a value is taken literally.
     """
@@ -203,7 +203,7 @@ def read_text(path: Path) -> str:
         if stat.S_ISDIR(status.st_mode):
             raise NoText("it is a directory")
         if not stat.S_ISREG(status.st_mode):
-            raise NoText("it is no regular file")
+            raise NoText("it is not a regular file")
         if status.st_size > MOST_BYTES:
             raise NoText(f"it has {status.st_size:,} bytes, and {MOST_BYTES:,} are the most")
         text = path.read_bytes().decode("utf-8-sig")
@@ -212,7 +212,7 @@ def read_text(path: Path) -> str:
         why = f"it is not UTF-8 text: line {line} holds the byte 0x{error.object[error.start]:02x}"
         raise NoText(why, line) from error
     except ValueError as error:  # a path with a null character
-        raise NoText("its name is no name of a file") from error
+        raise NoText("its name is not a valid name of a file") from error
     except OSError as error:
         raise NoText(error.strerror or "it cannot be opened") from error
     if "\0" in text:

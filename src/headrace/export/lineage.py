@@ -233,7 +233,7 @@ class Dataset:
 
 
 def datasets(identity: Mapping[str, Any] | None) -> tuple[Dataset, ...]:
-    """Return the datasets of a source or a sink; none where it says nothing of itself, or is no store, as a socket.
+    """Return the datasets of a source or a sink; none where it says nothing of itself, or is not a store, as a socket.
 
     Source: OpenLineage's specification, "Dataset naming"; a table of SQLite and of Spark's own catalog has no rule.
     """

@@ -65,7 +65,7 @@ def unit(
     owner = _owner(project.root) if user is None else user
     if not _USER.fullmatch(owner):
         fix = "name one that this machine has: --user NAME"
-        raise HeadraceError(code="HR877", what=f"the user {owner!r} is no name of a user", fix=fix)
+        raise HeadraceError(code="HR877", what=f"the user {owner!r} is not a valid name of a user", fix=fix)
     if _is_root(owner):
         raise HeadraceError(
             code="HR877",

@@ -19,7 +19,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -97,6 +97,23 @@ class DriverLock:
 def require_held(project: Project, query: Query) -> None:
     """As `DriverLock.require_held`, of the lock of `query` that this process has taken, if it has."""
     DriverLock(str(_file(project, query))).require_held(query)
+
+
+@contextmanager
+def starting(project: Project, query: Query) -> Iterator[DriverLock | None]:
+    """Hold the lock of `query` for a start, and give it back if that fails. Raises as `take`, and LeaseLost."""
+    lock = take(project, query)
+    try:
+        yield lock
+    except BaseException as error:
+        if lock is not None:
+            try:
+                if isinstance(error, HeadraceError):
+                    # Of a process that was stopped for long, that is the fault: others have changed what it found.
+                    lock.require_held(query)
+            finally:
+                lock.release()
+        raise
 
 
 def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLock | None:

@@ -1,24 +1,29 @@
-"""What a start, a plan and a check of a query go by, read once and handed on."""
+"""What a start, a plan and a check of a query go by, read once and handed on, and what is wrong with it."""
 
 from __future__ import annotations
 
-import shutil
+import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from headrace.checkpoint import Checkpoint, OffsetEntry
-from headrace.checkpoint.repartitions import Repartitions
-from headrace.checkpoint.sources import SourceNames
+from headrace.checkpoint import Archive, Checkpoint, OffsetEntry, StateOperator
+from headrace.checkpoint.directory import Part
+from headrace.checkpoint.handover import PartitionChange, Repartitions, gap_before_newest
+from headrace.checkpoint.problems import list_problems
+from headrace.checkpoint.sources import SourceIds, SourceNames, source_of
 from headrace.contract import SinkContext
-from headrace.errors import CheckpointError
-from headrace.generations.log import QueryLayout, begin, newest_of
+from headrace.errors import CheckpointError, Finding, HeadraceError
+from headrace.generations.blame import with_command
+from headrace.generations.log import QueryLayout, begin, cut_offs, newest_of
 from headrace.generations.manifest import QueryRevision, forms
 from headrace.generations.register import Register, layout_of, read_register, root_places
-from headrace.generations.source_names import read_source_names
-from headrace.model import Project, Query
+from headrace.model import NamedSource, Project, Query
+from headrace.storage import json_record
+from headrace.storage.durable import replace_file
 from headrace.storage.private import make_private, writing_to
 from headrace.storage.remote import store_at
 
@@ -56,12 +61,17 @@ class StartFacts:
     def read(cls, project: Project, query: Query) -> StartFacts:
         """Return the facts of `query` as they are now. Raises CheckpointError and PlatformError."""
         register = read_register(project.storage)
-        return cls(project=project, query=query, register=register, layout=layout_of(project, query))
+        return cls(project=project, query=query, register=register, layout=layout_of(project, query, register))
 
     @property
     def lasting(self) -> bool:
         """Whether a later start resumes from the checkpoint."""
         return self.scratch is None
+
+    @property
+    def salt(self) -> str:
+        """What digests of code are salted with."""
+        return "" if self.register is None else self.register.application
 
     @_Once
     def checkpoint(self) -> Checkpoint:
@@ -117,14 +127,105 @@ class StartFacts:
             return self.query
         return replace(self.query, sink=former)
 
-    def sink_context(self, **more: Any) -> SinkContext:
-        """Return what the sink of the query is given of its newest generation."""
-        return sink_context(self.project, self.query, self.layout, register=self.register, **more)
+    @_Once
+    def operators(self) -> tuple[StateOperator, ...]:
+        """The stateful operators that the checkpoint describes."""
+        return self.checkpoint.state_operators()
 
-    def remove_scratch(self) -> None:
-        """Remove a checkpoint that no start resumes from."""
+    @_Once
+    def entered_partitions(self) -> tuple[PartitionChange, ...]:
+        """The changes of the number of state partitions that were entered."""
+        return self.repartitions.all()
+
+    @_Once
+    def partitions(self) -> int | None:
+        """The number of partitions that the state has; None without state."""
+        return self.repartitions.partitions(self.checkpoint)
+
+    @_Once
+    def archive(self) -> Archive:
+        return Archive(self.layout.archive)
+
+    @_Once
+    def source_ids(self) -> Mapping[str, Mapping[str, str]]:
+        """The ids that what the query has read had, by Spark's name of each source."""
+        return SourceIds(self.layout.home).read() if self.begun or self.checkpoint.source_names() else {}
+
+    @property
+    def is_async(self) -> bool | None:
+        """Whether the last run wrote its progress apart from its batches; None where nothing shows it."""
+        if self.query.sink.facts.transactional or self.query.sink.facts.idempotent:
+            return False
+        return self.revisions[-1].async_progress if self.revisions else None
+
+    @_Once
+    def run(self) -> SinkContext:
+        """What the sink of the query is given of its newest generation."""
+        context = sink_context(self.project, self.query, self.layout, register=self.register)
         if self.scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            context = replace(context, application="", project="", roots=(), rebuilds=False)
+        empty = self.repartitions.batches(self.checkpoint)
+        return replace(context, checkpoint=self.checkpoint.root, empty_batches=empty)
+
+    @_Once
+    def last_in_sink(self) -> int | None:
+        """The newest batch that the sink's ledger has. Raises SinkError where it does not answer."""
+        ledger = self.query.sink.ledger
+        return None if ledger is None else ledger.last_batch(self.run)
+
+    @property
+    def is_in_sink(self) -> bool:
+        """Whether the sink has the newest planned batch already."""
+        last, planned = self.last_in_sink, self.last_batch
+        return last is not None and planned is not None and last >= planned
+
+    @_Once
+    def id_in_sink(self) -> str | None:
+        """The id of the checkpoint that the sink's newest batch came from."""
+        ledger = self.query.sink.ledger
+        return None if ledger is None else ledger.checkpoint_id(self.run)
+
+
+def require_usable(facts: StartFacts) -> None:
+    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
+    errors = [finding for finding in list_faults(facts) if finding.severity == "error"]
+    if errors:
+        raise CheckpointError(errors)
+
+
+def list_faults(facts: StartFacts) -> Iterator[Finding]:
+    """Yield what is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
+    query, root, partitions = facts.query, facts.checkpoint.root, None
+    if between := list(cut_offs(facts.layout)):
+        # A part of the directory may lie under another name, which the end of that command brings together.
+        yield from between
+        return
+    try:
+        _ = facts.entered_partitions
+        # What is wrong inside the checkpoint is reported below, with all else.
+        with suppress(CheckpointError):
+            partitions = facts.partitions
+    except CheckpointError as error:
+        yield from error.findings
+    problems = list(list_problems(facts.checkpoint, partitions=partitions))
+    is_async = gap = None
+    try:
+        is_async = facts.is_async
+    except CheckpointError as error:
+        yield from error.findings
+    with suppress(CheckpointError):  # What cannot be read was found already.
+        gap = gap_before_newest(facts.checkpoint, facts.archive, written_async=is_async)
+    for finding in problems:
+        if isinstance(gap, Finding) and finding.where == gap.where:
+            continue
+        if finding.where.file == str(root / Part.ID_FILE):
+            with suppress(HeadraceError):
+                if facts.id_in_sink is not None:
+                    fix = f'restore it from a backup, or write {{"id":"{facts.id_in_sink}"}} into it'
+                    finding = finding.reword(fix=fix)
+        yield with_command(query, finding)
+    if isinstance(gap, Finding):
+        yield with_command(query, gap)
 
 
 def create_directories(facts: StartFacts) -> StartFacts:
@@ -178,3 +279,76 @@ def context_facts(project: Project, register: Register | None = None) -> dict[st
         "roots": tuple(map(Path, dict.fromkeys((*root_places(project)[::-1], *reversed(register.roots))))),
         "rebuilds": project.is_rebuild,
     }
+
+
+def read_source_names(project: Project, query: Query, layout: QueryLayout) -> SourceNames:
+    """Return what Spark calls the sources of `query`, renamed ones included that no start has recorded yet.
+
+    A source whose name Spark knows as that of another one gets a number. Raises CheckpointError for a damaged record,
+    and for a source of which it does not say which former one it continues.
+    """
+    names, sources = dict(_read(layout)), project.sources_of(query)
+    for source in sources:
+        if source.name not in names:
+            former = _former(query, source, names)
+            names[source.name] = _free(source.name, names) if former is None else names.pop(former)
+    return SourceNames(names, tuple(source.name for source in sources))
+
+
+def write_source_names(layout: QueryLayout, names: SourceNames) -> None:
+    """Keep the names before the first batch that is planned under them. Raises PlatformError."""
+    if _read_record(layout) != names.by_name:
+        with writing_to(layout.home):
+            replace_file(layout.source_names, json.dumps(names.by_name) + "\n")
+
+
+def renamed_sources(project: Project, query: Query, layout: QueryLayout) -> Iterator[tuple[NamedSource, str]]:
+    """Yield each source that the next start renames, with its former name. Raises as `read_source_names`."""
+    names = _read(layout)
+    for source in project.sources_of(query):
+        if source.name not in names and (former := _former(query, source, names)) is not None:
+            yield source, former
+
+
+def _read(layout: QueryLayout) -> dict[str, str]:
+    """Return Spark's names by those of the last start; an adopted checkpoint has no record, and the names of now."""
+    recorded = _read_record(layout)
+    if recorded is not None:
+        return recorded
+    checkpoint = Checkpoint(layout.checkpoint)
+    last = checkpoint.last_batch
+    entry = None if last is None else checkpoint.offset(last)
+    uses = entry.offsets if entry is not None and entry.version > 1 else ()  # Else they have numbers.
+    return {source_of(use): source_of(use) for use in uses}
+
+
+def _read_record(layout: QueryLayout) -> dict[str, str] | None:
+    damaged = json_record.Damaged(
+        file=layout.source_names,
+        code="HR584",
+        what="the record of what Spark calls the sources of the query cannot be read",
+        fix="restore it from a backup; or, if none was ever renamed, remove it: a new one is begun",
+    )
+    return json_record.read(
+        layout.source_names, lambda facts: {str(name): str(first) for name, first in facts.items()}, damaged
+    )
+
+
+def _former(query: Query, source: NamedSource, names: dict[str, str]) -> str | None:
+    """Return the former name of a source that is new in `names`, by which they know it."""
+    formers = [name for name in source.renamed_from if name in names]
+    if len(formers) > 1:
+        fault = f"source '{source.name}' is renamed from '{formers[0]}' and from '{formers[1]}', and query "
+        fault += f"'{query.name}' has read both"
+        fix = "name the one in renamed_from whose rows it continues"
+        raise CheckpointError(code="HR549", what=fault, fix=fix, where=source.where)
+    return formers[0] if formers else None
+
+
+def _free(name: str, names: dict[str, str]) -> str:
+    """Return a name of Spark's that no other source has, or had before it was renamed."""
+    taken, number, free = set(names.values()), 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free

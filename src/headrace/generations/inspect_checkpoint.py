@@ -10,17 +10,11 @@ from typing import Any, ClassVar, TypeAlias
 
 from headrace.checkpoint import Archive, Checkpoint, StateOperator
 from headrace.checkpoint.directory import Part
-from headrace.checkpoint.handover import gap_before_newest
-from headrace.checkpoint.problems import list_problems
-from headrace.checkpoint.repartitions import Repartitions
-from headrace.errors import CheckpointError, Finding, HeadraceError, PlainData, Where
+from headrace.errors import CheckpointError, Finding, PlainData
 from headrace.generations import driver_lock
-from headrace.generations.blame import with_command
-from headrace.generations.facts import sink_context
-from headrace.generations.log import QueryLayout, cut_offs, unused_layouts_of
-from headrace.generations.manifest import forms, written_async
+from headrace.generations.facts import StartFacts, list_faults
+from headrace.generations.log import QueryLayout
 from headrace.generations.register import layout_of
-from headrace.generations.source_names import read_source_names
 from headrace.model import Project, Query
 from headrace.storage.durable import size_of
 from headrace.units import instant
@@ -49,92 +43,20 @@ class Inspected(PlainData):
 
 def inspect_checkpoint(project: Project, query: Query) -> Inspected:
     """Look at the checkpoint of `query` and at what Headrace keeps with it; nothing is changed."""
-    layout = layout_of(project, query)
-    checkpoint = Checkpoint(layout.checkpoint)
-    findings = [*problems(project, query, layout), *_archive_problems(layout)]
+    facts = StartFacts.read(project, query)
+    layout = facts.layout
+    findings = [*list_faults(facts), *_archive_problems(layout)]
     planned = committed = None
     with suppress(CheckpointError):
-        planned, committed = checkpoint.last_batch, checkpoint.last_committed
+        planned, committed = facts.last_batch, facts.last_committed
     return Inspected(
         query=query.name,
         checkpoint=str(layout.checkpoint),
         planned=planned,
         committed=committed,
         findings=tuple(findings),
-        facts=checkpoint_facts(project, query, layout),
+        facts=_checkpoint_facts(facts),
     )
-
-
-def require_usable(project: Project, query: Query, layout: QueryLayout) -> None:
-    """Raise CheckpointError with everything that keeps the next start from beginning with what is there."""
-    errors = [finding for finding in problems(project, query, layout) if finding.severity == "error"]
-    if errors:
-        raise CheckpointError(errors)
-
-
-def require_state(query: Query, checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError if `query`, which keeps state, has committed batches and no state."""
-    committed = checkpoint.last_committed
-    if committed is not None and not checkpoint.state_operators():
-        raise CheckpointError(
-            code="HR527",
-            where=Where(file=str(checkpoint.root / Part.STATE)),
-            what=f"query '{query.name}' keeps state, and its checkpoint has none after batch {committed}: the "
-            "directory was lost, or the query kept no state before",
-            fix="restore the directory from a backup, or undo the change, or reset the query (headrace reset QUERY)",
-        )
-
-
-def problems(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """What is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
-    checkpoint, partitions = Checkpoint(layout.checkpoint), None
-    between = list(cut_off(query, layout))
-    yield from between
-    if between:
-        # A part of the directory may lie under another name, which the end of that command brings together.
-        return
-    repartitions = Repartitions(layout.repartitions)
-    try:
-        repartitions.all()
-    except CheckpointError as error:
-        yield from error.findings
-    else:
-        # What is wrong inside the checkpoint is reported below, with all else.
-        with suppress(CheckpointError):
-            partitions = repartitions.partitions(checkpoint)
-    problems = list(list_problems(checkpoint, partitions=partitions))
-    is_async = gap = None
-    try:
-        forms(layout.manifest)
-        is_async = written_async(layout.manifest, query.sink)
-    except CheckpointError as error:
-        yield from error.findings
-    with suppress(CheckpointError):  # What cannot be read was found already.
-        gap = gap_before_newest(checkpoint, Archive(layout.archive), written_async=is_async)
-    for finding in problems:
-        if isinstance(gap, Finding) and finding.where == gap.where:
-            continue
-        if finding.where.file == str(checkpoint.root / Part.ID_FILE) and (id_ := _id_in_sink(project, query, layout)):
-            finding = finding.reword(fix=f'restore it from a backup, or write {{"id":"{id_}"}} into it')
-        yield with_command(query, finding)
-    if isinstance(gap, Finding):
-        yield with_command(query, gap)
-
-
-def _id_in_sink(project: Project, query: Query, layout: QueryLayout) -> str | None:
-    """The id of the checkpoint that the sink's newest batch came from; None where the sink does not answer."""
-    ledger = query.sink.ledger
-    with suppress(HeadraceError):
-        return None if ledger is None else ledger.checkpoint_id(sink_context(project, query, layout))
-    return None
-
-
-def cut_off(query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """Which command was moving or copying the directory."""
-    try:
-        yield from (with_command(query, finding) for finding in cut_offs(layout))
-    except CheckpointError as error:
-        yield from error.findings
 
 
 def _archive_problems(layout: QueryLayout) -> Iterator[Finding]:
@@ -178,12 +100,11 @@ class CheckpointFacts:
         return plain
 
 
-def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> CheckpointFacts | None:
+def _checkpoint_facts(facts: StartFacts) -> CheckpointFacts | None:
     """The facts of one generation; None before its first batch, and where the checkpoint is too damaged."""
-    checkpoint = Checkpoint(layout.checkpoint)
+    checkpoint, layout = facts.checkpoint, facts.layout
     try:
-        kept, newest = checkpoint.offset_numbers(), checkpoint.last_batch
-        entry = None if newest is None else checkpoint.offset(newest)
+        kept, newest, entry = checkpoint.offset_numbers(), facts.last_batch, facts.newest
         if newest is None or entry is None:
             return None
         archived = _archived_batches(layout)
@@ -195,10 +116,12 @@ def checkpoint_facts(project: Project, query: Query, layout: QueryLayout) -> Che
             purged=ranges(set(range(newest + 1)) - set(kept)),
             unknown=ranges(set(range(newest + 1)) - set(kept) - set(archived)),
             settings=dict(sorted(entry.conf.items())),
-            sources=tuple(map(read_source_names(project, query, layout).now, entry.offsets)),
-            operators=checkpoint.state_operators(),
+            sources=tuple(map(facts.names.now, entry.offsets)),
+            operators=facts.operators,
             sizes_bytes=_sizes(layout),
-            set_aside=tuple(dict.fromkeys(kept.generation for kept in unused_layouts_of(layout))),
+            set_aside=tuple(dict.fromkeys(directory.generation for directory in layout.record.kept))
+            if layout.record
+            else (),
         )
     except (CheckpointError, OSError):
         return None
@@ -234,7 +157,7 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
         "quarantine": layout.quarantine,
     }
     sizes = {name: size_of(place) for name, place in places.items()}
-    sizes["archive"] += size_of(Archive(layout.archive).folder)
+    sizes["archive"] += size_of(layout.archive_segments)
     return {name: size for name, size in sizes.items() if size}
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from headrace.checkpoint import Archive
 from headrace.contract import Mark
-from headrace.errors import CheckpointError, Fenced, Finding, LeaseLost, PlatformError, Where
+from headrace.errors import CheckpointError, Fenced, Finding, HeadraceError, LeaseLost, PlatformError, Where
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import copy_file, link, names_in, remove_tree, replace_file
 from headrace.storage.numbered import file_of
@@ -44,7 +43,7 @@ class Directory:
 
     @classmethod
     def parse(cls, name: str) -> Directory | None:
-        """The directory of this name; None: it is no generation's."""
+        """The directory of this name; None: it is not a generation's."""
         generation, _, made = name[1:].partition(".")
         if name[:1] != "g" or not (generation.isdigit() and made.isdigit()):
             return None
@@ -205,7 +204,7 @@ def _record_of(facts: Any) -> LogRecord:
     def directory(name: str | None) -> Directory | None:
         parsed = None if name is None else Directory.parse(name)
         if name is not None and parsed is None:
-            raise ValueError(f"'{name}' is no directory of a generation")
+            raise ValueError(f"'{name}' is not a directory of a generation")
         return parsed
 
     facts = {"restoring": None, **facts}
@@ -248,10 +247,11 @@ class QueryLayout:
     query_id: str
     generation: int = 1
     made: int = 1
-    # The newest record of the log when this was read.
-    head: Mark | None = field(default=None, compare=False)
+    # The newest one of the log when this was read.
+    record: LogRecord | None = field(default=None, compare=False, repr=False)
 
     archive = _InHome("archive.jsonl")  # Offsets and watermarks of every batch, kept longer than Spark keeps them.
+    archive_segments = _InHome("archive")  # Its older lines.
     manifest = _InHome("manifest.jsonl")  # The forms that the query has had, each with its first batch.
     # The versions of the query's code, settings and plan for people to read, each with its first batch.
     versions = _InHome("versions.jsonl")
@@ -282,6 +282,11 @@ class QueryLayout:
     @property
     def home(self) -> Path:
         return self.folder / str(self.place)
+
+    @property
+    def head(self) -> Mark | None:
+        """What the sink compares with the newest change that it has seen."""
+        return None if self.record is None else self.record.mark("start")
 
     def at(self, directory: Directory) -> QueryLayout:
         """The places in another directory of the query."""
@@ -324,13 +329,7 @@ def log_of(layout: QueryLayout) -> LogRecord | None:
 def newest_of(layout: QueryLayout) -> QueryLayout:
     """Where the generation lies that the query runs as, or would begin. Raises CheckpointError."""
     record = log_of(layout)
-    return layout if record is None else replace(layout.at(record.live), head=record.mark("start"))
-
-
-def unused_layouts_of(layout: QueryLayout) -> list[QueryLayout]:
-    """What changes have put out of use and keep, the oldest first. Raises CheckpointError."""
-    record = log_of(layout)
-    return [] if record is None else [layout.at(directory) for directory in record.kept]
+    return layout if record is None else replace(layout.at(record.live), record=record)
 
 
 def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None = None) -> None:
@@ -350,9 +349,26 @@ def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None =
         if file.is_file() and (batch is None or (file.stem.isdigit() and int(file.stem) <= batch)):
             (new.quarantine / file.relative_to(layout.quarantine)).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             copy_file(file, new.quarantine / file.relative_to(layout.quarantine))
-    closed = Archive(layout.archive).folder
-    for segment in sorted(closed.iterdir()) if closed.is_dir() else ():
-        link(segment, Archive(new.archive).folder / segment.name)
+    for segment in sorted(layout.archive_segments.iterdir()) if layout.archive_segments.is_dir() else ():
+        link(segment, new.archive_segments / segment.name)
+
+
+def replace_live(layout: QueryLayout, record: LogRecord, make: Callable[[QueryLayout], None], batch: int) -> None:
+    """Let another directory of the same generation be live, in which `make` makes the checkpoint up to `batch`.
+
+    A process that has written a record since `record` was read has the next number, and keeps this one from it. Raises
+    CheckpointError if `make` does: then all is as before. Raises LeaseLost and PlatformError.
+    """
+    own = Directory(generation=layout.generation, made=record.number + 1)
+    record = append(layout.folder, layout.query, replace(record, restoring=own))
+    new = layout.at(own)
+    with writing_to(layout.checkpoint, called="checkpoint"):
+        copy_directory(layout, new)
+        make(new)
+        enter_made(new, layout, record, batch)
+    record = append(layout.folder, layout.query, record.with_restored(layout.place))
+    with suppress(HeadraceError, OSError):
+        remove_unreachable(layout.folder, record)
 
 
 def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batch: int | None) -> None:
@@ -362,8 +378,8 @@ def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batc
 
 
 def cut_offs(layout: QueryLayout) -> Iterator[Finding]:
-    """Yield that a change was cut off, so that the query must not start. Raises CheckpointError."""
-    record, query = log_of(layout), layout.query
+    """Yield that a change was cut off, by the record of `layout`, so that the query must not start."""
+    record, query = layout.record, layout.query
     if record is None or not record.is_between:
         return
     done, undo = f"a {record.change}", f"; or take it back: headrace change undo {query}"
@@ -397,14 +413,14 @@ def require_live(layout: QueryLayout) -> None:
 
 
 def require_ended(layout: QueryLayout) -> None:
-    """Raise CheckpointError if a change was cut off."""
-    if findings := tuple(cut_offs(layout)):
+    """Raise CheckpointError if a change was cut off, as the log is now."""
+    if findings := tuple(cut_offs(newest_of(layout))):
         raise CheckpointError(findings)
 
 
 def rebuilding(layout: QueryLayout) -> Iterator[Finding]:
-    """Yield why nothing but its rebuild may change the query."""
-    record = log_of(layout)
+    """Yield why nothing but its rebuild may change the query, by the record of `layout`."""
+    record = layout.record
     if record is not None and record.building is not None and not record.is_between:
         yield Finding(
             code="HR571",

@@ -13,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from headrace.contract import Sink
 from headrace.errors import CheckpointError, Where, reason
 from headrace.generations.log import QueryLayout
 from headrace.model import Project, Query
@@ -54,6 +53,11 @@ class QueryRevision:
         parts = [self.shape, self.form or self.fingerprint]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
+    @property
+    def parsed_form(self) -> QueryForm | None:
+        """The form as a value. Raises TypeError, KeyError or ValueError for what this version does not know."""
+        return None if self.form is None else QueryForm.of(self.form)
+
     def is_entered_by(self, other: QueryRevision) -> bool:
         """Whether `other` says all of this form but when it began, and by which spelling of its plan."""
         kept = ("from_batch", "at", "headrace", "fingerprint", "continues")
@@ -75,14 +79,6 @@ def forms(path: Path) -> list[QueryRevision]:
             what=f"the record of what the query was cannot be read: {reason(error)}",
             fix="restore it from a backup; or move it away, if the query is what it was: a new one is begun",
         ) from error
-
-
-def written_async(path: Path, sink: Sink) -> bool | None:
-    """Whether the last run wrote its progress apart from its batches; None where nothing shows it."""
-    if sink.facts.transactional or sink.facts.idempotent:
-        return False
-    revisions = forms(path)
-    return revisions[-1].async_progress if revisions else None
 
 
 def revision(query: Query, form: QueryForm, fingerprint: str, *, columns: str, next_batch: int) -> QueryRevision:

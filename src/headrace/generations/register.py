@@ -18,16 +18,7 @@ from typing import Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.errors import CheckFailed, CheckpointError, Finding, PlatformError, Where
-from headrace.generations.log import (
-    QUERIES,
-    QUERY_FILE,
-    QueryLayout,
-    log_of,
-    lost_directory,
-    newest_of,
-    unclear_storage,
-    unused_layouts_of,
-)
+from headrace.generations.log import QUERIES, QUERY_FILE, QueryLayout, lost_directory, newest_of, unclear_storage
 from headrace.model import Project, Query
 from headrace.storage import json_record, numbered
 from headrace.storage.durable import create_file, names_in
@@ -242,7 +233,10 @@ def _register_of(facts: Any) -> Register:
 
 def has_run(layout: QueryLayout) -> bool:
     """Whether the query has planned a batch; one that was reset counts too."""
-    return Checkpoint(newest_of(layout).checkpoint).last_batch is not None or bool(unused_layouts_of(layout))
+    newest = newest_of(layout)
+    if newest.record is not None and newest.record.kept:
+        return True
+    return Checkpoint(newest.checkpoint).last_batch is not None
 
 
 def layout_named(storage: Path, query: str, former: Sequence[str] = ()) -> QueryLayout:
@@ -279,19 +273,20 @@ def find_entry(storage: Path, register: Register, query: str, former: Sequence[s
     return next((entry for entry in entries if has_run(layout_of_entry(storage, query, entry))), own or entries[0])
 
 
-def layout_of(project: Project, query: Query) -> QueryLayout:
+def layout_of(project: Project, query: Query, register: Register | None = None) -> QueryLayout:
     """Where the generation lies that a query runs as; for its rebuild, the one that is being built.
 
-    Raises CheckpointError, and CheckFailed for a rebuild that another command has discarded.
+    register: None where it is still to be read. Raises CheckpointError, and CheckFailed for a rebuild that another
+    command has discarded.
     """
-    layout = newest_of(layout_named(project.storage, query.name, query.renamed_from))
+    register = register or read_register(project.storage)
+    layout = newest_of(layout_in(project.storage, register, query.name, query.renamed_from))
     if project.rebuilds != query.name:
         return layout
-    record = log_of(layout)
-    if record is None or record.building is None:
+    if layout.record is None or layout.record.building is None:
         fault = f"the rebuild of query '{query.name}' is gone: another command has discarded it, or put it in place"
         raise CheckFailed(code="HR526", what=fault, fix=f"look how the query stands: headrace status {query.name}")
-    return replace(layout.at(record.building), head=record.mark("start"))
+    return layout.at(layout.record.building)
 
 
 def register_project(project: Project) -> Register:
@@ -334,32 +329,6 @@ def register_query(project: Project, query: Query) -> Entry:
             return entry
 
 
-def enter_name(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """Enter the name of a query that is about to start, all of which was looked at, as that of its layout's id.
-
-    A start by this name that planned no batch keeps its directory by the former name. Raises CheckpointError if
-    another process has given the name, or the id, away.
-    """
-    while True:
-        register = register_project(project)
-        own, former = register.queries.get(query.name), register.find(layout.query_id)
-        if project.is_rebuild or (own is not None and own.id == layout.query_id):
-            return
-        if former is None or former not in query.renamed_from:
-            fault = f"query '{query.name}' was renamed by another process, to '{former}'"
-            fix = "look which name is declared now; then start it by that"
-            raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
-        entry = register.queries[former]
-        others = {name: other for name, other in register.queries.items() if name not in (former, query.name)}
-        named = {query.name: replace(entry, former=(*entry.former, former)), **({} if own is None else {former: own})}
-        if append(project.storage, replace(register, queries={**others, **named})):
-            fault = (
-                f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
-            )
-            yield renaming(fault, query.where)
-            return
-
-
 def former_names(project: Project, query: Query, register: Register | None) -> tuple[str, ...]:
     """The names that the query had before, and that no other query has used since."""
     entry = None if register is None else register.queries.get(query.name)
@@ -369,64 +338,6 @@ def former_names(project: Project, query: Query, register: Register | None) -> t
     return tuple(
         name for name, other in others if other is None or not has_run(layout_of_entry(project.storage, name, other))
     )
-
-
-def waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
-    """That the next start of the query renames it. Raises CheckpointError where more than one is meant."""
-    if not query.sink.facts.durable or not query.renamed_from or project.is_rebuild:
-        return
-    register = read_register(project.storage)
-    require_one_meaning(project, query, register)
-    entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
-    former = None if register is None or entry is None else register.find(entry.id)
-    if former is not None and former != query.name:
-        location = query.sink.location
-        ledger = f", and the ledger of {location.shown}" if location is not None and location.ledger else ""
-        fault = f"the next start renames query '{former}' to '{query.name}': its checkpoint with its state, manifest, "
-        yield renaming(f"{fault}archive, quarantine and history{ledger}, continue", query.where)
-
-
-def nothing_kept(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
-    """That a query that is said to be renamed begins with its sources, since no former name is known."""
-    entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
-    if query.renamed_from and (entry is None or not has_run(layout_of_entry(project.storage, query.name, entry))):
-        named_so = " or ".join(f"'{name}'" for name in query.renamed_from)
-        yield Finding(
-            code="HR559",
-            what=f"query '{query.name}' is renamed from {named_so}, and nothing is kept here by that name: it begins "
-            "with its sources",
-            fix="nothing, if it has never run here; else look whether `storage` is the right directory",
-            where=query.where,
-        )
-
-
-def require_one_meaning(project: Project, query: Query, register: Register | None) -> None:
-    """Raise CheckpointError if more than one query of the names that `query` has, or had, has run."""
-    former = [name for name in query.renamed_from if register is not None and name in register.queries]
-    if register is None or not former:
-        return
-    names = [name for name in (*former, query.name) if name in register.queries]
-    run = [name for name in names if has_run(layout_of_entry(project.storage, name, register.queries[name]))]
-    if len(run) < 2:
-        return
-    first, second = run[0], run[1]
-    if second == query.name:
-        fault = f"'{first}', from which it is renamed, and '{second}' itself have both run"
-        fix = (
-            f"remove renamed_from, and '{second}' continues by itself; or give the query that is to continue '{first}' "
-        )
-        fix += "another name"
-    else:
-        fault = f"'{first}' and '{second}', from which it is renamed, have both run"
-        fix = "name the one in renamed_from whose checkpoint it is to continue"
-    cannot = f"query '{query.name}' cannot be renamed: {fault}"
-    raise CheckpointError(code="HR549", what=cannot, fix=fix, where=query.where)
-
-
-def renaming(what: str, where: Where) -> Finding:
-    """That a name is changed, or was, as `renamed_from` asks for."""
-    fix = "nothing: renamed_from may stay, or go once the rename was run everywhere"
-    return Finding(code="HR559", what=what, fix=fix, where=where)
 
 
 def root_places(project: Project) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.sources import SourceNames, committed_prefix, further_uses, source_of
 from headrace.contract import BatchRecord, Lag, SourcePrefix, overrides
 from headrace.errors import Finding, HeadraceError
+from headrace.generations.facts import read_source_names
 from headrace.generations.log import QueryLayout, history_file
 from headrace.generations.register import layout_of
-from headrace.generations.source_names import read_source_names
 from headrace.history import History, QueryStatus
 from headrace.model import NamedSource, Project, Query
 

@@ -115,7 +115,7 @@ class DocumentReading:
         value = entry.value
         if not may_be_number and not isinstance(value, str):
             written = str(value).lower() if isinstance(value, bool) else value
-            label = f"{label.rstrip(',')} is {written}, which is no text"
+            label = f"{label.rstrip(',')} is {written}, which is not text"
             self.fault("HR104", label, "write one text here, in quotes if it is meant so", entry.where)
             return None
         if isinstance(value, str) and "\0" in value:

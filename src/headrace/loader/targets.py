@@ -106,7 +106,7 @@ def choose(top: dict[str, DocumentEntry], reading: DocumentReading, asked: str |
 
 
 def _in_home(text: str, label: str, where: Where, reading: DocumentReading) -> Path | None:
-    """A local path with its `~` filled in; None, with a finding, where that is no home of this machine."""
+    """A local path with its `~` filled in; None, with a finding, where that is not a home of this machine."""
     try:
         return expand_home(text)
     except ValueError as error:
@@ -237,7 +237,7 @@ def _hook(entry: DocumentEntry, reading: DocumentReading) -> Hook | None:
 def _url_fault(url: str) -> str:
     """What is wrong with a webhook's URL, which may hold a secret; empty where nothing is."""
     if not url.startswith(("http://", "https://")):
-        return "is no URL that begins with http:// or https://"
+        return "is not a URL that begins with http:// or https://"
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -258,7 +258,7 @@ def _log(entry: DocumentEntry | None, reading: DocumentReading) -> Log | None:
     size = size_bytes(texts["max_size"]) if texts["max_size"] else base.max_bytes
     if size is None or size < 10_000:
         reading.fault(
-            "HR104", f"log, max_size: '{texts['max_size']}' is no size from 10k", _LOG, keys["max_size"].where
+            "HR104", f"log, max_size: '{texts['max_size']}' is not a size from 10k", _LOG, keys["max_size"].where
         )
     keep: int | None = base.keep
     if texts["keep"] is not None:

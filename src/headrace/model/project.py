@@ -17,7 +17,7 @@ from headrace.markup import table, whole
 from headrace.model.change_data import ChangeData
 from headrace.model.operations import Operations
 from headrace.model.trigger import Default, Restart, Trigger
-from headrace.redaction import Redactor, redacted
+from headrace.redaction import redacted
 from headrace.storage.location import is_remote, locate, scheme_of
 from headrace.units import Duration
 
@@ -99,7 +99,7 @@ class PythonTransform:
             line = code.co_firstlineno
             if name in code.co_names:
                 for step in dis.get_instructions(code):
-                    # From Python 3.13 on, `starts_line` is no number.
+                    # From Python 3.13 on, `starts_line` is not a number.
                     line = getattr(step, "line_number", None) or step.starts_line or line
                     if step.argval == name:
                         return code.co_filename, line
@@ -323,10 +323,7 @@ class Project:
 
     def redacted(self, text: str) -> str:
         """`text` with every secret of the project replaced by what stood for it."""
-        redactor = Redactor()
-        for value, shown in self.secrets.items():
-            redactor.remember(value, shown)
-        return redacted(redactor.redacted(text))
+        return redacted(text, self.secrets)
 
     def redacted_finding(self, finding: Finding) -> Finding:
         """`finding`, as it may be shown and stored: messages of Spark or a database can hold a secret."""

@@ -98,10 +98,10 @@ def _zone_fault(value: str) -> tuple[str, str] | None:
         return None
     try:
         ZoneInfo(value)
-    except Exception:  # a missing database of zones is no fault of the user's
+    except Exception:  # a missing database of zones is not a fault of the user's
         if available_timezones():
             near = difflib.get_close_matches(value, available_timezones(), n=1)
-            return "is no time zone", f"write {near[0] if near else 'for example Europe/Berlin'}, UTC or +02:00"
+            return "is not a time zone", f"write {near[0] if near else 'for example Europe/Berlin'}, UTC or +02:00"
     return None
 
 

@@ -81,7 +81,7 @@ class StateStoreOption:
         return self.key.startswith("rocksdb.")
 
     def read(self, text: str) -> str | None:
-        """What Spark is to be given for `text`, or None if it is no value of the option."""
+        """What Spark is to be given for `text`, or None if it is not a value of the option."""
         value = self.takes.read(text)
         return PROVIDERS[value] if self.name == "provider" and value is not None else value
 

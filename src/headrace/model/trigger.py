@@ -130,7 +130,7 @@ def _read(key: str, value: Any) -> int | Duration:
         raise ValueError(f"restart has no key '{key}'")
     if key == "limit":
         if not str(value).isdigit():
-            raise ValueError(f"restart, limit: '{value}' is no whole number from 0")
+            raise ValueError(f"restart, limit: '{value}' is not a whole number from 0")
         return int(value)
     try:
         return some_time(str(value))

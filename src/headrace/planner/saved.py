@@ -121,7 +121,7 @@ def read(file: Path) -> SavedPlan:
     damaged = json_record.Damaged(
         file=file,
         code="HR660",
-        what="this is no plan that can be applied",
+        what="this is not a plan that can be applied",
         fix=f"make one: {_MAKE}",
         error=HeadraceError,
     )

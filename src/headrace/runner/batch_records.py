@@ -15,6 +15,7 @@ from headrace.checkpoint.sources import committed_prefix, source_of
 from headrace.contract import BatchRecord, Observer, SourcePrefix, SourceProgress, bad_rows_metric
 from headrace.errors import CheckpointError, Finding, HeadraceError, SourceError
 from headrace.generations.log import history_file
+from headrace.generations.register import former_names, read_register
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.redaction import redacted
@@ -78,6 +79,11 @@ class Notes:
             )
             fix = "make room or give the right to write; what is missing is written with the next batch"
             self._warn(HeadraceError(Finding(code="HR544", what=fault, fix=fix, where=query.where)))
+
+    def take_former_names(self, project: Project, query: Query) -> None:
+        """Show the runs that the query had under former names as its own. Raises CheckpointError, PlatformError."""
+        for former in former_names(project, query, read_register(project.storage)):
+            self.record(lambda history, former=former: history.rename(former, query.name))  # type: ignore[misc]
 
     def close(self) -> None:
         if self._history is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # What waits in the sources is looked at again after a second, or sooner where that takes a twentieth of the time.
 LAG_SECONDS, LAG_SHARE = 1.0, 20
 HEALTH_BATCHES = 20
-# Another writer that was quicker is no outage, nor is a source that takes some seconds.
+# Another writer that was quicker is not an outage, nor is a source that takes some seconds.
 SINK_MOMENT_SECONDS, SOURCE_MOMENT_SECONDS, USUAL_TIMES = 1.0, 10.0, 3
 
 

@@ -237,6 +237,8 @@ class Supervision:
             self._failed(query, running, ends=start.trigger.ends)
             return
         watched = self._watched(start, running, finishing=finishing)
+        if watched.archive is not None:
+            self.notes.guard(query, lambda: self.notes.take_former_names(running.project, query))
         self.watching.add(watched)
         self.states[query.name].has_run, self.states[query.name].code = True, running.code
         page = self.spark.sparkContext.uiWebUrl

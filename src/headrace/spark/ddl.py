@@ -48,7 +48,7 @@ MOST_DIGITS, MOST_DEPTH = 38, 100
 
 
 class SchemaError(ValueError):
-    """A text is no schema: `what` is wrong with it, as a predicate, and the `fix`."""
+    """A text is not a schema: `what` is wrong with it, as a predicate, and the `fix`."""
 
     def __init__(self, what: str, fix: str) -> None:
         self.what, self.fix = what, fix
@@ -73,7 +73,7 @@ def problems(text: str) -> Iterator[OptionError]:
 
 
 def with_not_null(text: str, names: Collection[str]) -> str:
-    """Return a schema in which the columns of these names are NOT NULL; the same text where it is no plain list."""
+    """Return a schema in which the columns of these names are NOT NULL; the same text where it is not a plain list."""
     depth, starts, parts = 0, 0, list[tuple[int, list[Token]]]()
     own: list[Token] = []
     for token in [*tokens(text), Token(",", "other", 0, len(text) + 1)]:
@@ -170,7 +170,7 @@ class _Parser:
             elif self.takes("COMMENT"):
                 comment = self.take()
                 if comment.kind != "text":
-                    raise SchemaError(f"the comment of the column '{path}' is no text", "write it in single quotes")
+                    raise SchemaError(f"the comment of the column '{path}' is not text", "write it in single quotes")
                 metadata = {"comment": comment.text[1:-1]}
             elif self.takes("DEFAULT", "GENERATED"):
                 while self.peek().kind != "end" and self.peek().text != ",":

@@ -162,7 +162,7 @@ def read(query: Query, path: Path) -> list[CounterLine]:
         raise CheckpointError(
             code="HR584",
             what=f"the counters of query '{query.name}' cannot be read from {path}: {reason(error)}",
-            fix="bring the file back from a copy, or remove it: then the counters start again from their zero",
+            fix="bring the file back from a copy, or remove it: then the counters start again from zero",
             where=query.where,
         ) from error
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import Boundary
 from headrace.errors import Finding
 from headrace.model import Project, Query, Trigger
+from headrace.starter.sink_work import ignore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,7 @@ class Request:
     reached: Reached | None = None
     versions: Mapping[str, int] | None = None
     report: Callable[[Finding], None] | None = None
-    preparing: Callable[[str], None] | None = None
+    preparing: Callable[[str], None] = ignore
     attempt: Attempt = field(default_factory=Attempt)
     restoring: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -83,8 +84,3 @@ class Request:
     @property
     def trigger(self) -> Trigger:
         return self.query.trigger
-
-    def begin(self, step: str) -> None:
-        """Say which step of the start begins."""
-        if self.preparing is not None:
-            self.preparing(step)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.sources import SourceNames
-from headrace.contract import ChangeCounts, Connector, SinkContext
+from headrace.contract import ChangeCounts, SinkContext
 from headrace.errors import Fenced, Finding, HeadraceError, QueryFailed
 from headrace.frames.tables import Tables
 from headrace.generations.driver_lock import DriverLock
@@ -75,7 +75,6 @@ class Running:
     disturbances: how many tasks had failed and executors were lost at the last batch. reads_all: whether its plan reads
         all that a batch's offsets hold; None: not known yet.
     rows_tracked: whether its state store counts its rows.
-    connectors: its sources and its sink, which explain failures of their own.
     ended_by: what has been done to it from outside, because of which it is ended.
     columns: gives the names and types of those of each source, and of the result under no name.
     tables, versions: those that are recomputed while it runs, and which versions it was started over.
@@ -99,7 +98,6 @@ class Running:
     tables: Tables
     versions: Mapping[str, int]
     counters: Counters
-    connectors: tuple[Connector, ...] = ()
     columns: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = dict
     scratch: Path | None = None
     lock: DriverLock | None = None
@@ -114,7 +112,7 @@ class Running:
             self.reports.faults,
             subject=f"query '{self.query.name}'",
             where=self.query.where,
-            connectors=self.connectors,
+            connectors=self.project.connectors_of(self.query),
             installed=known_failures,
         )
         if finding is None:

@@ -11,10 +11,10 @@ from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
 from headrace.generations.blame import named
 from headrace.generations.facts import StartFacts, sink_context
-from headrace.generations.location import table_before
 from headrace.generations.log import QueryLayout, history_file
 from headrace.history import History
 from headrace.model import Project, Query
+from headrace.starter.rename import table_before
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +66,7 @@ def check_sink(facts: StartFacts, frame: DataFrame, *, connect: bool) -> Iterato
     """
     query = facts.query
     try:
-        context = facts.sink_context(empty_batches=facts.repartitions.batches(facts.checkpoint))
+        context = facts.run
         findings = list(query.sink.check_result(frame, context))
         if connect and not any(finding.severity == "error" for finding in findings):
             sink = table_before(facts.project, query, facts.layout) or query.sink

@@ -93,7 +93,7 @@ def swap(home: Path, other: Path, free: Path, last: Sequence[str] = ()) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a directory with all that is in it; one that is gone already is no fault. Raises OSError."""
+    """Remove a directory with all that is in it; one that is gone already is not a fault. Raises OSError."""
     store, inside = at(folder)
     store.delete(inside)
 

@@ -32,7 +32,7 @@ class Damaged:
 def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], HeadraceError]) -> _Record | None:
     """What `make` gives of the file's content; None without the file.
 
-    damaged: what is raised for a file that cannot be read, is no JSON, or lacks what `make` asks for; it takes the
+    damaged: what is raised for a file that cannot be read, is not JSON, or lacks what `make` asks for; it takes the
     reason, as the end of a sentence.
     """
     try:

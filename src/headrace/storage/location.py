@@ -70,7 +70,10 @@ def path_fault(text: str) -> tuple[str, str] | None:
     """What is wrong with a path that is written as a URL, and how to write it; None where nothing is."""
     scheme, authority = scheme_of(text), _authority(text)
     if _WRONG_FILE.match(text):
-        return "is no file: URL of an absolute path of this machine", "write file:///absolute/path, or the path alone"
+        return (
+            "is not a file: URL of an absolute path of this machine",
+            "write file:///absolute/path, or the path alone",
+        )
     if scheme not in SCHEMES:
         return None
     account, _, server = authority.rpartition("@")
@@ -80,7 +83,7 @@ def path_fault(text: str) -> tuple[str, str] | None:
     if scheme == "hdfs" and ":" in server and not (port.isdecimal() and 0 < int(port) < 65_536):
         return f"has the port '{port}', no number from 1 to 65535", f"write {_WRITTEN[scheme]}"
     if scheme == "s3a" and server and not _BUCKET.fullmatch(server):
-        return f"has '{server}' in the place of a bucket, which is no name of one", f"write {_WRITTEN[scheme]}"
+        return f"has '{server}' in the place of a bucket, which is not a valid name of one", f"write {_WRITTEN[scheme]}"
     return None
 
 

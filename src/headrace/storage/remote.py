@@ -32,7 +32,7 @@ class RemotePath(PosixPath):
         return f"{scheme}//{'/'.join(rest)}" if _is_scheme(scheme) else "/".join(self.parts) or "."
 
     def __fspath__(self) -> str:
-        raise TypeError(f"{self} is no path of this machine")
+        raise TypeError(f"{self} is not a path of this machine")
 
     def as_uri(self) -> str:
         return str(self)

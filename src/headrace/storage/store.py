@@ -130,7 +130,7 @@ class Store(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Delete a file, or a directory with its content; a missing path is no fault."""
+        """Delete a file, or a directory with its content; a missing path is not a fault."""
 
     @abstractmethod
     def make_directory(self, path: str) -> None:

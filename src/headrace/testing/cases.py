@@ -10,16 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.declare.variables import NoText, read_text
-from headrace.errors import (
-    NOWHERE,
-    Finding,
-    HeadraceError,
-    PlatformError,
-    ProjectError,
-    Where,
-    first_line,
-    nearest,
-)
+from headrace.errors import NOWHERE, Finding, HeadraceError, PlatformError, ProjectError, Where, first_line, nearest
 from headrace.loader import document
 from headrace.loader.document import DocumentEntry
 from headrace.model import Project
@@ -233,7 +224,7 @@ def _inputs(case: TestCase) -> dict[str, list[Item]]:
         elif not events:
             known_words = f"watermark: {{SOURCE: TIME}}, clock: +TIME, refresh: {{TABLE: ROWS}}, {', '.join(_EVENTS)}"
             fix = f"write rows by their source, or {known_words}"
-            raise ProjectError(_wrong(case.where, f"case '{case.name}': {step!r} is no batch and no event", fix))
+            raise ProjectError(_wrong(case.where, f"case '{case.name}': {step!r} is neither a batch nor an event", fix))
     return inputs
 
 
@@ -275,7 +266,9 @@ def _read_file(project: Project, file: Path) -> Iterator[TestCase]:
 def _read_case(project: Project, entry: DocumentEntry) -> TestCase:
     plain, where = entry.plain(), entry.where
     if not isinstance(plain, dict):
-        fault = _wrong(where, "this entry is no mapping", "give each case a name, a query, rows, and what is expected")
+        fault = _wrong(
+            where, "this entry is not a mapping", "give each case a name, a query, rows, and what is expected"
+        )
         return TestCase(name=str(where), query="", where=where, faults=(fault,))
     query = plain.get("query")
     name = str(plain.get("name") or query)

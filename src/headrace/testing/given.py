@@ -175,7 +175,9 @@ def typed_rows(rows: GivenRows, schema: StructType, root: Path, of: NamedSource 
             try:
                 values[field.name] = plain_value(record.get(field.name), field.dataType)
             except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
-                problem = f"{record[field.name]!r} is no {field.dataType.simpleString()} for column '{field.name}'"
+                problem = (
+                    f"{record[field.name]!r} is not of type {field.dataType.simpleString()} for column '{field.name}'"
+                )
                 raise _unfit(of, problem, f"correct the row {row!r}") from error
         yield values
 

@@ -162,7 +162,7 @@ class ResultRows(Collection[ResultRow]):
         try:
             return plain_value(row[name], self._types[name])
         except (ValueError, TypeError, ArithmeticError, AttributeError):
-            problem = f"{row[name]!r} is no {self._types[name].simpleString()} for column '{name}'"
+            problem = f"{row[name]!r} is not of type {self._types[name].simpleString()} for column '{name}'"
             raise ProjectError(code="HR720", what=problem, fix=f"correct the expected row {dict(row)!r}") from None
 
     def only(self, columns: Sequence[str]) -> ResultRows:

@@ -133,7 +133,7 @@ def require_closed(address: ServedAddress) -> None:
     try:
         socket.getaddrinfo(address.host, address.port)
     except (OSError, UnicodeError):
-        problem = f"'{address.host}' is no address of this machine, so that the dashboard cannot be served there"
+        problem = f"'{address.host}' is not an address of this machine, so that the dashboard cannot be served there"
         fix = "give an IP address or a name of this machine, as 127.0.0.1 or 0.0.0.0; the port has --port of its own"
         raise PlatformError(code="HR892", what=problem, fix=fix) from None
     fix = f"set {TOKEN_VARIABLE} to {TOKEN_SHORTEST} characters or more, or leave it out"

@@ -14,8 +14,8 @@ from headrace.contract import SourcePrefix
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.change_frames import build_result
 from headrace.frames.plan_builder import build
+from headrace.generations.facts import read_source_names
 from headrace.generations.log import QueryLayout
-from headrace.generations.source_names import read_source_names
 from headrace.model import NamedSource, Project, Query
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
 from headrace.spark.plans import plan_rewrite as plans

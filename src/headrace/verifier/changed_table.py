@@ -55,7 +55,7 @@ def _fill(name: str, options: ChangeOptions, life: WindowSpec) -> Column:
     """Return a column, in which what a change has left out is the row's last value."""
     from pyspark.sql import functions as F
 
-    # What a delete says of the row before it is no value of the next one.
+    # What a delete says of the row before it is not a value of the next one.
     value = F.when(F.col(_OPERATION) == "upsert", F.col(f"`{name}`"))
     is_left_out = F.array_contains("__headrace_unavailable", name)
     if options.ignore_null_updates:

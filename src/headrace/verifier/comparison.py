@@ -46,7 +46,7 @@ EXPECTED, ACTUAL = "times_expected", "times_actual"
 class Comparison:
     """How two DataFrames compare, with the first differing rows; `executed` is the frame that ran.
 
-    rejected: how many of the missing rows the sink keeps apart, with a reason for each; they are no differences.
+    rejected: how many of the missing rows the sink keeps apart, with a reason for each; they are not differences.
     """
 
     rows_expected: int

@@ -18,9 +18,9 @@ from headrace.checks.state_bounds import POLICY, window_lengths
 from headrace.contract import BatchRecord, Lag
 from headrace.errors import CheckFailed, HeadraceError, PlainData
 from headrace.generations.blame import name_command
+from headrace.generations.facts import read_source_names
 from headrace.generations.log import QueryLayout, history_file
 from headrace.generations.register import layout_of
-from headrace.generations.source_names import read_source_names
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.units import Duration, instant

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.directory import Part, StateOperator
-from headrace.checkpoint.repartitions import Repartitions
 from headrace.errors import CheckpointError
 from headrace.frames.project_session import borrow
 from headrace.generations.blame import name_command
-from headrace.generations.inspect_checkpoint import require_usable
-from headrace.generations.register import layout_of
+from headrace.generations.facts import StartFacts, require_usable
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import sentence_of
@@ -82,12 +80,10 @@ def show_state(
     Raises CheckpointError where there is no state, or Spark has none of that batch any more.
     """
     declared = project.queries[query]
-    layout = layout_of(project, declared)
+    facts = StartFacts.read(project, declared)
     with name_command(declared):
-        require_usable(project, declared, layout)
-        checkpoint = Checkpoint(layout.checkpoint)
-        partitions = Repartitions(layout.repartitions).partitions(checkpoint)
-        last = checkpoint.last_committed
+        require_usable(facts)
+        checkpoint, partitions, last = facts.checkpoint, facts.partitions, facts.last_committed
         if last is None or partitions is None:
             raise _missing(declared, "it keeps no state", f"run it first: headrace run {query}, if it is to keep some")
         if batch is not None and batch > last:

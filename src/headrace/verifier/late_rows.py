@@ -264,7 +264,7 @@ def _find_obstacles(answer: BatchAnswer, key: tuple[str, ...]) -> Iterator[str]:
         yield "it has more than one operator with state, and the groups of the next one may still be open"
     operator = answer.operators[0]
     if operator.kind != "Aggregate":
-        yield f"{operator.kind} is no aggregation, so there is no group that the watermark has closed for good"
+        yield f"{operator.kind} is not an aggregation, so there is no group that the watermark has closed for good"
     if operator.session:
         yield "a late row can make one session of two, and the sink holds both"
     if answer.late and not set(answer.by_time) & set(key):

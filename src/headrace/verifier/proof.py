@@ -9,21 +9,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
-from headrace.checkpoint.repartitions import Repartitions
+from headrace.checkpoint.handover import Repartitions
 from headrace.contract import readable_back
 from headrace.errors import CheckFailed, Finding, HeadraceError
 from headrace.frames.plan_builder import registered_tables
 from headrace.frames.project_session import borrow
 from headrace.generations.blame import with_command
 from headrace.generations.facts import StartFacts, sink_context
-from headrace.generations.location import waiting_renames
 from headrace.generations.log import QueryLayout, history_file, require_ended
 from headrace.generations.register import layout_of
 from headrace.history.lag import find_left_out
 from headrace.history.store import History
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
-from headrace.starter.moved_project import unmoved_findings
+from headrace.starter.recovery import unmoved_findings
+from headrace.starter.rename import waiting_renames
 from headrace.starter.state_store import session_settings
 from headrace.verifier.answer import BatchQuery
 from headrace.verifier.batch_ranges import ranges_of, report_several_forms

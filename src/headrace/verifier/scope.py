@@ -108,8 +108,8 @@ class RowScope:
             if kind.typeName() in ("struct", "array", "map", "variant", "interval") or (
                 spark.range(1).select(literal.try_cast(kind)).collect()[0][0] is None
             ):
-                problem = f"'{value}' is no value of column '{name}' ({kind.simpleString()}) of query '{query.name}'"
-                fix = "write a key as action=open,hour=2024-01-01T01:00; leave out what is no plain column"
+                problem = f"'{value}' is not a value of column '{name}' ({kind.simpleString()}) of query '{query.name}'"
+                fix = "write a key as action=open,hour=2024-01-01T01:00; leave out what is not a plain column"
                 raise CheckFailed(code="HR716", what=problem, fix=fix, where=query.where)
             return F.col(f"`{name}`") == literal.cast(kind)
 

@@ -14,11 +14,11 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.generations.facts import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
-from headrace.generations.location import enter_sink
 from headrace.generations.log import Directory, LogRecord, QueryLayout, append, begin
 from headrace.generations.manifest import QueryRevision, enter, forms
 from headrace.model import Project
 from headrace.planner.ends import place_of
+from headrace.starter.rename import enter_sink
 from headrace.starter.sink_work import ignore
 from tests.connectors.sql.databases import Database, checkpoint_of
 from tests.registered import latest_generation, layout_in

@@ -157,7 +157,7 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     assert hr.rebuild(project, "totals").status is None
     capsys.readouterr()
     assert main(["rebuild", "totals", "--from", "soon", "--no-swap", "-C", str(root)]) in (1, 2)
-    assert "HR090: --from: 'soon' is no time" in capsys.readouterr().err
+    assert "HR090: --from: 'soon' is not a time" in capsys.readouterr().err
     with pytest.raises(HeadraceError, match=r"HR580.*source 'events' cannot be read from a time on"):
         hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc)).apply()
     told: list[str] = []

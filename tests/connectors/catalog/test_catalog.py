@@ -323,7 +323,7 @@ def test_an_old_checkpoint_is_refused(tmp_path: Path, spark: SparkSession, table
 
 @pytest.mark.parametrize(
     ("name", "code", "says"),
-    [("nowhere.t", "HR419", "no database 'nowhere'"), ("lake.db.t", "HR113", "no name of a table")],
+    [("nowhere.t", "HR419", "no database 'nowhere'"), ("lake.db.t", "HR113", "not a valid name of a table")],
 )
 def test_a_name_outside_the_catalog_is_refused(
     tmp_path: Path, spark: SparkSession, name: str, code: str, says: str

@@ -66,7 +66,7 @@ class TestNamedDeltaSink(UsualSinkConformance):
     [
         ({}, "append", "HR113", "neither path nor table is given"),
         ({"path": "p", "table": "t"}, "append", "HR113", "path and table are both given"),
-        ({"table": "a b"}, "append", "HR113", "'a b' is no name of a table"),
+        ({"table": "a b"}, "append", "HR113", "'a b' is not a valid name of a table"),
         ({"path": "p"}, "update", "HR403", "needs a key"),
         ({"path": "p", "key": ["a", "a"]}, "update", "HR113", "key names a column twice"),
         ({"path": "p", "partition_by": ["a", "a"]}, "append", "HR113", "partition_by names a column twice"),
@@ -269,7 +269,7 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_told(
             Delta(table=f"{name}_{each}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
     batches = sink.open(frame, context)
-    with pytest.raises(SinkError, match=r"HR419: .* is no table of files"):
+    with pytest.raises(SinkError, match=r"HR419: .* is not a table of files"):
         TableSink(table=name).open(frame, context)
     with pytest.raises(SourceError, match=r"HR332: .* which this source does not read"):
         CatalogTable(table=name).stream(spark, "events")

@@ -102,13 +102,13 @@ class TestDeltaByName(TestDelta):
     [
         ({}, "neither path nor table is given"),
         ({"path": "p", "table": "t"}, "path and table are both given"),
-        ({"table": "a b"}, "'a b' is no name of a table"),
+        ({"table": "a b"}, "'a b' is not a valid name of a table"),
         ({"path": "p", "starting_version": 0, "starting_timestamp": "2024-01-01"}, "are both given"),
         ({"path": "p", "ignore_changes": True, "skip_change_commits": True}, "are both given"),
         ({"path": "p", "starting_version": -1}, "starting_version is -1"),
         ({"path": "p", "max_files_per_trigger": 0}, "max_files_per_trigger is 0"),
         ({"path": "p", "max_bytes_per_trigger": "much"}, "max_bytes_per_trigger is 'much'"),
-        ({"path": "p", "exclude_regex": "("}, "exclude_regex is no pattern"),
+        ({"path": "p", "exclude_regex": "("}, "exclude_regex is not a pattern"),
         ({"path": "p", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_value_that_would_be_changed_stops_the_query_by_column_value_and_file(
     for number, (value, code, words) in enumerate(
         [
             ("1.239", "HR361", "'1.239' in column 'amount' is not exactly a DECIMAL(5,2)"),
-            ('"many"', "HR302", "'many' in column 'amount' is no DECIMAL(5,2)"),
+            ('"many"', "HR302", "'many' in column 'amount' is not of type DECIMAL(5,2)"),
         ]
     ):
         bad = project.land(number, f'{{"name": "a", "amount": {value}}}\n'.encode())

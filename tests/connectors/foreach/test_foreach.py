@@ -50,7 +50,7 @@ class Audit:
         self.tell("close", *self.at, None if error is None else str(error))
 
     def __call__(self, row):
-        raise TypeError("an object with process is no function")
+        raise TypeError("an object with process is not a function")
 """
 
 QUERY = """
@@ -204,8 +204,8 @@ class OpensWithOne:
     ("given", "says"),
     [
         ("writers:Missing", "'writers:Missing' names no function"),
-        (3, "int is no function and has no method process(row)"),
-        (dict, "dict is no function and has no method process(row)"),
+        (3, "int is not a function and has no method process(row)"),
+        (dict, "dict is not a function and has no method process(row)"),
         (lambda: None, "cannot be called with one row"),
         (NoRow(), "the method process of NoRow cannot be called"),
         (Needy, "the class Needy cannot be made without arguments"),

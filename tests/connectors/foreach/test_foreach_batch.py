@@ -184,7 +184,7 @@ def test_yaml_names_the_function_by_its_module(tmp_path: Path, spark: SparkSessi
     ("given", "says"),
     [
         ("pipeline:missing", "'pipeline:missing' names no function"),
-        (dict, "dict is no function"),
+        (dict, "dict is not a function"),
         (lambda frame: None, "cannot be called with a DataFrame and a number"),
         (lambda frame, batch, more: None, "cannot be called with a DataFrame and a number"),
     ],

@@ -248,7 +248,7 @@ def test_a_column_that_spark_does_not_have_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        ({"table": "events"}, "HR113", "'events' is no name"),
+        ({"table": "events"}, "HR113", "'events' is not a valid name"),
         ({"max_files_per_trigger": 0}, "HR113", "max_files_per_trigger is 0"),
         ({"starting": "latest", "starting_snapshot": 1}, "HR113", "starting and starting_snapshot exclude"),
     ],

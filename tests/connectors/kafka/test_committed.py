@@ -73,7 +73,7 @@ def abort(kafka: Topics, topic: str, *values: str) -> None:
 
 @pytest.fixture
 def mixed(kafka: Topics) -> str:
-    """A topic of two partitions, each beginning and ending with what is no message to a reader of committed ones."""
+    """A topic of two partitions, each beginning and ending with what is not a message to a reader of committed ones."""
     topic = kafka.make(2)
     abort(kafka, topic, "aborted first", "aborted second")
     kafka.send(topic, "plain", partition=0)

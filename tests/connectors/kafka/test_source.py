@@ -94,7 +94,7 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "value": "text", "keep": ("headers",)}, "keep names 'headers'"),
         ({"subscribe": "a", "on_bad_row": "quarantine"}, "with value raw every message fits"),
         ({"subscribe": "a", "starting_offsets": "first"}, "starting_offsets is 'first'"),
-        ({"subscribe_pattern": "("}, "subscribe_pattern is no pattern"),
+        ({"subscribe_pattern": "("}, "subscribe_pattern is not a pattern"),
         ({"subscribe": "a", "max_offsets_per_trigger": 0}, "max_offsets_per_trigger is 0"),
         ({"subscribe": "a", "options": {"maxOffsetsPerTrigger": "1"}}, "which Headrace sets itself"),
         ({"subscribe": "a", "options": {"kafka.group.id": "g"}}, "which Spark refuses"),

@@ -176,7 +176,7 @@ def test_a_fault_of_the_class_is_one_sentence(
     ("given", "says"),
     [
         ("numbers:Missing", "'numbers:Missing' names no class"),
-        (int, "int is no class of a data source"),
+        (int, "int is not a class of a data source"),
         ("DataSource", "has neither streamReader nor simpleStreamReader"),
         ("no schema", "has no method schema"),
     ],

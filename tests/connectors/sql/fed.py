@@ -232,7 +232,7 @@ def as_arrow(rows: Sequence[Row]) -> pa.Table:
 
 
 def replaced(*batches: Sequence[Row]) -> list[Row]:
-    """What is there when each row has replaced the one of its name; a row without a name is no row."""
+    """What is there when each row has replaced the one of its name; a row without a name is not a row."""
     rows = {row["name"]: row for batch in batches for row in batch if row["name"] is not None}
     return sorted(rows.values(), key=lambda each: str(each["name"]))
 

@@ -30,7 +30,7 @@ def test_an_address_is_read_with_its_escapes_and_never_shows_its_password() -> N
 ADDRESSES = {
     "other-scheme": ("http://db/phones", "does not begin with mysql://"),
     "no-database": ("mysql://db", "names no database"),
-    "bad-port": ("mysql://db:port/phones", "no number from 1 to 65535"),
+    "bad-port": ("mysql://db:port/phones", "not a number from 1 to 65535"),
     "unknown-option": ("mysql://db/phones?charset=latin1", "unknown option 'charset'"),
     "unknown-mode": ("mysql://db/phones?ssl_mode=perhaps", "none of disabled"),
 }

@@ -70,7 +70,7 @@ SQLITE: dict[str, tuple[Any, ...]] = {
     "without-rowid": ("CREATE TABLE result (name TEXT PRIMARY KEY, total BIGINT) WITHOUT ROWID", None),
     "strict": ("CREATE TABLE result (name TEXT PRIMARY KEY, total INTEGER) STRICT", None),
     "strict-any": ("CREATE TABLE result (name ANY PRIMARY KEY, total INT) STRICT, WITHOUT ROWID", None),
-    "strict-wrong": ("CREATE TABLE result (name BLOB PRIMARY KEY, total INT) STRICT", "HR406.*no type for string"),
+    "strict-wrong": ("CREATE TABLE result (name BLOB PRIMARY KEY, total INT) STRICT", "HR406.*not a type for string"),
     "key-nocase": ("CREATE TABLE result (name TEXT COLLATE NOCASE PRIMARY KEY, total BIGINT)", "HR406.*differ for"),
     "key-rtrim": ("CREATE TABLE result (name TEXT COLLATE RTRIM PRIMARY KEY, total BIGINT)", "HR406.*differ for"),
     "index-nocase": (
@@ -307,7 +307,7 @@ MARIADB: dict[str, tuple[Any, ...]] = {
     ),
     "float-of-places": (
         f"CREATE TABLE result ({KEY} PRIMARY KEY, total FLOAT(10,2))",
-        "HR406.*no type for double",
+        "HR406.*not a type for double",
         {"columns": of(name=TEXT, total=REAL)},
     ),
     "double-unsigned": (

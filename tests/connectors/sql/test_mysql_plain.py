@@ -46,7 +46,7 @@ def test_a_float_is_stored_as_the_same_double_by_either_way() -> None:
 
 LOSSY = {
     "json-in-latin1": ("longtext", "latin1_bin", "every character"),
-    "json-of-mysql": ("json", None, "no type for"),
+    "json-of-mysql": ("json", None, "not a type for"),
 }
 
 

@@ -226,7 +226,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(context: Life, monkeypatc
 
 UNUSABLE = {
     "no-directory": ("text.db/result.db", "cannot be opened"),
-    "not-a-database": ("text.db", "is no SQLite database"),
+    "not-a-database": ("text.db", "is not an SQLite database"),
 }
 
 

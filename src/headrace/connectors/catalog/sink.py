@@ -162,7 +162,7 @@ class TableSink(contract.CatalogSink):
             fault = f"'{self.table}' is a view, into which no stream can write"
             raise SinkError(code="HR419", what=fault, fix="give the table another name")
         if description["provider"] == ANOTHER_KIND:
-            fault = f"'{self.table}' is no table of files in Spark's own catalog"
+            fault = f"'{self.table}' is not a table of files in Spark's own catalog"
             fix = "use the sink for its format, or give the table another name"
             raise SinkError(code="HR419", what=fault, fix=fix)
         return description

@@ -211,7 +211,7 @@ def require_lines_fit(
                     f"{table} has batches of query '{context.query}' up to {batches[-1]}, the checkpoint "
                     f"'{context.checkpoint}' only to {batches[0] - 1}: it is an old copy"
                 )
-                fix = "restore the newest checkpoint directory, or reset the query (headrace reset QUERY)"
+                fix = "restore the newest copy of the storage, or reset the query (headrace reset QUERY)"
                 raise CheckpointBehind(code="HR410", what=fault, fix=fix)
         case _:
             kept = kept or {line.batch: line.planned for line in lines}.get
@@ -265,7 +265,7 @@ def _finding(
                 f"{table} has batches 0 to {last} of query '{context.query}', but the checkpoint "
                 f"'{context.checkpoint}' {which}: its first batches would be taken for those and skipped"
             )
-            return Finding(code="HR410", what=fault, fix=f"restore the checkpoint directory, {reset}")
+            return Finding(code="HR410", what=fault, fix=f"restore the former storage, {reset}")
         case OtherBatch(batch):
             committed = here.committed is not None and here.committed >= batch
             return other_batch(context, table, batch, kept(batch), committed=committed)
@@ -297,7 +297,7 @@ def _finding(
                 f"'{context.checkpoint}' only to {planned}: it is an old copy, and the ledger no longer keeps what was "
                 f"planned for batch {batch}"
             )
-            return Finding(code="HR410", what=fault, fix=f"restore the newest checkpoint directory, {reset}")
+            return Finding(code="HR410", what=fault, fix=f"restore the newest copy of the storage, {reset}")
         case _:
             raise AssertionError(acceptance)
 

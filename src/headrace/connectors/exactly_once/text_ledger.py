@@ -11,13 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from headrace.checkpoint import Checkpoint
-from headrace.connectors.exactly_once.acceptance import (
-    KEPT,
-    KeptLine,
-    plans,
-    require_lines_fit,
-    require_own_generation,
-)
+from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, plans, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.contract import SinkContext, SinkLedger

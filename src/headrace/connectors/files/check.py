@@ -338,7 +338,8 @@ class FileColumns:
 
 def unreadable(file: str, format_: str, reason: str) -> OptionError:
     """A file that is not what its source's format says."""
-    fault = f"the file {plain(file)} cannot be read: it is no {format_} file, or not a whole one ({reason})"
+    article = "an" if format_[0] in "aox" else "a"
+    fault = f"the file {plain(file)} cannot be read: it is not {article} {format_} file, or not a whole one ({reason})"
     fix = "put a whole one in its place and start again: the batch is read again from its beginning"
     return OptionError(code="HR304", what=fault, fix=fix)
 

@@ -105,7 +105,7 @@ class FilesOptions:
 
     @property
     def reads_bytes(self) -> bool:
-        """Whether csv is read byte by byte, which separates U+FFFD from what is no UTF-8.
+        """Whether csv is read byte by byte, which separates U+FFFD from what is not UTF-8.
 
         Spark's reader puts U+FFFD in the place of such bytes. In Latin-1 each byte is a character, so that options and
         names of columns must be ASCII. With multiLine the mark at the beginning of a file would be lost.
@@ -147,7 +147,7 @@ def _limits(source: FilesOptions) -> Iterator[OptionError]:
     if files is not None and files <= 0:
         yield _wrong(f"max_files_per_trigger is {files}", "give a number above 0, or leave it out")
     if most is not None and most != UNLIMITED and not size(most):
-        yield _wrong(f"max_bytes_per_trigger '{most}' is no size", "write for example 64m, 1g or unlimited")
+        yield _wrong(f"max_bytes_per_trigger '{most}' is not a size", "write for example 64m, 1g or unlimited")
     if source.max_file_age is None:
         return
     yield from no_length("max_file_age", source.max_file_age, "7d or 12h")
@@ -187,7 +187,7 @@ def _is_pattern(spark: SparkSession, text: str) -> bool:
     from pyspark.errors import IllegalArgumentException, SparkRuntimeException, SparkUpgradeException
 
     try:
-        # A text that does not fit is NULL; what is no pattern is refused, some of it without a condition. No job runs.
+        # A text that does not fit is NULL; a wrong pattern is refused, some without a condition. No job runs.
         spark.sql("SELECT try_to_timestamp('x', :pattern)", args={"pattern": text}).collect()
     except (IllegalArgumentException, SparkRuntimeException, SparkUpgradeException):
         return False
@@ -197,7 +197,7 @@ def _is_pattern(spark: SparkSession, text: str) -> bool:
 def _no_pattern(name: str, text: str) -> Finding:
     return Finding(
         code="HR113",
-        what=f"options: {name} is '{text}', which is no pattern that Spark reads dates and times by",
+        what=f"options: {name} is '{text}', which is not a pattern that Spark reads dates and times by",
         fix="write letters that stand for themselves in single quotes, as yyyy-MM-dd'T'HH:mm:ss; letters of weeks, "
         "quarters and names of days cannot be read by",
     )

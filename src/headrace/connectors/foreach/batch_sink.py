@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ForeachBatch(Sink):
-    """Each batch goes to `function(frame, batch)`: its rows as a DataFrame that is no stream, and its number.
+    """Each batch goes to `function(frame, batch)`: its rows as a DataFrame that is not a stream, and its number.
 
     Source: Structured Streaming guide, "ForeachBatch". The function may write the frame to several places. A batch
     whose commit is missing, as after a crash, comes again: with the same number, and with the same rows if sources and
@@ -58,7 +58,7 @@ class ForeachBatch(Sink):
         if isinstance(given, str):
             yield from not_found(given)
         elif isinstance(given, type) or not callable(given):
-            fault = f"{name_of(given)} is no function"
+            fault = f"{name_of(given)} is not a function"
             yield OptionError(code="HR415", what=fault, fix="give a function of the batch's DataFrame and its number")
         elif not takes(given, object(), 0, **({"again": False} if _asks_again(given) else {})):
             fault = f"the function {name_of(given)} cannot be called with a DataFrame and a number"

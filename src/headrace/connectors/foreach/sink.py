@@ -60,7 +60,7 @@ class Foreach(contract.Sink):
         elif hasattr(given, "process"):
             yield from _unfit_methods(given)
         elif isinstance(given, type) or not callable(given):
-            fault = f"{name_of(given)} is no function and has no method process(row)"
+            fault = f"{name_of(given)} is not a function and has no method process(row)"
             yield contract.OptionError(
                 code="HR415", what=fault, fix="give a function of one row, or an object with process(row)"
             )

@@ -78,7 +78,7 @@ class TableRef:
         if warehouse.lower().startswith(_BY_LIBHDFS):
             yield _needs_libhdfs(f"the warehouse {warehouse}")
         if NAME.fullmatch(self.table) is None:
-            fault = f"'{self.table}' is no name of an Iceberg table"
+            fault = f"'{self.table}' is not a valid name of an Iceberg table"
             yield OptionError(what=fault, fix="write namespace.table")
 
     def open(self) -> Table:

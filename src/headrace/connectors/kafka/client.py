@@ -101,7 +101,7 @@ def server_faults(servers: str) -> Iterator[OptionError]:
         elif not host:
             fault = f"'{server}' in bootstrap_servers names no port"
         elif not port.isdigit() or not 0 < int(port) < 65_536:
-            fault = f"the port '{port}' in bootstrap_servers is no number from 1 to 65535"
+            fault = f"the port '{port}' in bootstrap_servers is not a number from 1 to 65535"
         if fault:
             yield OptionError(what=fault, fix=fix)
 
@@ -111,7 +111,7 @@ def topic_faults(name: str, fix: str) -> Iterator[OptionError]:
     if not name:
         yield OptionError(what="the name of a topic is empty", fix=fix)
     elif not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", name):
-        fault = f"'{name}' is no name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
+        fault = f"'{name}' is not a valid name of a topic: letters, digits, '.', '_' and '-' are, up to 249"
         yield OptionError(what=fault, fix=fix)
 
 

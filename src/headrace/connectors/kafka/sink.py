@@ -155,7 +155,7 @@ class KafkaSink(TopicTarget, contract.Sink):
         """The messages of the query's transactions, as a consumer of committed messages finds them."""
         if self.facts.readable_back:
             return topic_ledger.read_back(self, spark, context)
-        fault = "a topic holds every message that was ever written, and some twice: it is no table to compare with"
+        fault = "a topic holds every message that was ever written, and some twice: it is not a table to compare with"
         fix = "set delivery_guarantee to exactly-once, with topic and value json; or write into a database or files too"
         raise SinkError(code="HR402", what=fault, fix=fix)
 

@@ -75,7 +75,7 @@ class Python(Source):
         # A project with such a class has imported the module that it comes from.
         above = getattr(sys.modules.get("pyspark.sql.datasource"), "DataSource", None)
         if above is None or not (isinstance(given, type) and issubclass(given, above)):
-            fault = f"{getattr(given, '__name__', type(given).__name__)} is no class of a data source"
+            fault = f"{getattr(given, '__name__', type(given).__name__)} is not a class of a data source"
             yield OptionError(code="HR415", what=fault, fix="give a subclass of pyspark.sql.datasource.DataSource")
         elif all(vars(above)[method] is _attribute(given, method) for method in ("streamReader", "simpleStreamReader")):
             fault = f"the class {given.__name__} has neither streamReader nor simpleStreamReader, so it gives no stream"

@@ -276,7 +276,7 @@ def _record(kept: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise CheckpointError(broken_file(kept / _RECORD, "it is no record of a rewind").findings) from error
+        raise CheckpointError(broken_file(kept / _RECORD, "it is not a record of a rewind").findings) from error
 
 
 def _base(entries: dict[int, Path], batch: int) -> int:

@@ -27,7 +27,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 class FoundFile:
     """A file of a `listing`, and since when it is as it is, in milliseconds since 1970.
 
-    nested: whether it lies in a subdirectory that is no key=value one, into which Spark looks only if it is asked to.
+    nested: whether it lies in a subdirectory that is not key=value, into which Spark looks only if it is asked to.
     """
 
     path: str

@@ -248,7 +248,7 @@ def _memory_fault() -> SinkError:
 
 
 def _quote(dialect: Dialect, name: str) -> str:
-    """Return the name in a statement without values, where a per cent sign is no placeholder."""
+    """Return the name in a statement without values, where a per cent sign is not a placeholder."""
     quoted = dialect.quote(name)
     return quoted if dialect.placeholder == "?" else quoted.replace("%%", "%")
 

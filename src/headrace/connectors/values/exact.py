@@ -74,7 +74,7 @@ class Exact:
         elif isinstance(kind, T.DateType):
             form = (length == 10) & _has(text, {5: "-", 8: "-"}) & _are_digits(text, 10)
         elif isinstance(kind, T.TimestampType):
-            # A fraction of seven digits takes 22 characters; where the 20th is no digit, its seventh would be the 27th.
+            # A fraction of seven digits takes 22 characters; if the 20th is not a digit, its seventh is the 27th.
             has_seven = _are_digits(text, 20) | ((length > 26) & _are_digits(text, 27))
             form = _has_year(text) & ((length <= 21) | ~has_seven)
             if self._in_utc:
@@ -158,7 +158,7 @@ class Exact:
 class Judged:
     """The rows of `frame`, by the `schema` of its reader, with their places; `besides`: columns that it did not read.
 
-    Without a schema only what is no UTF-8 is bad.
+    Without a schema only what is not UTF-8 is bad.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class Judged:
         return [*faults, *row_faults.find_changed(T.StructType(self.fields), self.rules)]
 
     def _is_bad(self) -> Column:
-        # A question that NULL does not answer is no fault, and the row stays.
+        # A question that NULL does not answer is not a fault, and the row stays.
         faults = [F.coalesce(bad, F.lit(False)) for _, (_, bad) in self._faults()]
         return reduce(or_, faults, F.col(CORRUPT_RECORD).isNotNull())
 

@@ -80,7 +80,7 @@ def _parts_lack(column: Column, kind: T.DataType) -> list[Column]:
 
 
 def find_undecoded(fields: Iterable[T.StructField], rules: TextRules) -> Iterator[tuple[str, Fault]]:
-    """The fault of each column with text that holds what is no UTF-8, by its name.
+    """The fault of each column with text that holds what is not UTF-8, by its name.
 
     A source that names an encoding is not checked.
     """

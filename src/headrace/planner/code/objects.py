@@ -44,7 +44,7 @@ _TUPLE_PARTS = {"_make", "_replace", "_asdict", "_fields", "_field_defaults"}
 # Modules whose metaclasses make nothing of type hints.
 _PLAIN = ("builtins", "abc", "enum", "typing")
 # PySpark chooses between Arrow and pickle by the session that there is when a function is declared; how values travel
-# is no part of what it means.
+# is not a part of what it means.
 BY_SESSION = {101: 100, 301: 300}
 # What PySpark attaches to a function that was made from it.
 _DERIVED = {"_judf_placeholder", "_judtf_placeholder", "_returnType_placeholder", "_name", "__wrapped__"}

@@ -93,7 +93,7 @@ def enter_empty(spark: SparkSession, log: str, batches: Sequence[int]) -> Iterat
 
 
 def first_missing(spark: SparkSession, directory: Any, paths: Iterable[str]) -> str:
-    """The first of `paths`, as a table's log writes them, that is no file; "": all are there.
+    """The first of `paths`, as a table's log writes them, that is not a file; "": all are there.
 
     directory: that of the table, a Path of Hadoop's, against which relative ones are resolved.
     """

@@ -117,7 +117,7 @@ def _version(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _major(version: str) -> int:
-    """17 of `17.0.15`, 8 of `1.8.0_392`, 0 of what is no version."""
+    """17 of `17.0.15`, 8 of `1.8.0_392`, 0 of what is not a version."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]] or [0]
     return numbers[-1] if numbers[0] == 1 else numbers[0]
 
@@ -175,8 +175,8 @@ def master_fault(master: str) -> tuple[str, str] | None:
         return "is an address of Spark Connect, which cannot run Headrace's sinks", MASTER_FIX
     if any(re.fullmatch(form, master) for form in _MASTERS):
         wrong = [port for _, port in master_hosts(master) if not 0 < port < 65_536]
-        return (f"has the port {wrong[0]}, which is no number from 1 to 65535", MASTER_FIX) if wrong else None
-    return "is no master of Spark", MASTER_FIX
+        return (f"has the port {wrong[0]}, which is not a number from 1 to 65535", MASTER_FIX) if wrong else None
+    return "is not a master of Spark", MASTER_FIX
 
 
 def master_hosts(master: str) -> list[tuple[str, int]]:

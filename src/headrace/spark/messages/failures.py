@@ -87,7 +87,7 @@ KNOWN = (
         "HR302",
         r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` "
         r"(?:file:/*(?=/))?(?P<place>\S*/(?P=column)=[^/\s]*)/\S+ `(?P<value>[^`]*)`",
-        "the directory {place} does not fit the schema: '{value}' in column '{column}' is no {type}",
+        "the directory {place} does not fit the schema: '{value}' in column '{column}' is not of type {type}",
         "set on_bad_row to quarantine and start again: the rows of its planned files are quarantined; then copy "
         "the files into a directory with a right value, from which they are read as new ones",
     ),
@@ -110,7 +110,7 @@ KNOWN = (
     Known(
         "HR302",
         r"HEADRACE_MISFIT `(?P<column>[^`]+)` `(?P<type>[^`]+)` (?:file:/*(?=/))?(?P<place>\S+) `(?P<value>[^`]*)`",
-        "{row} does not fit the schema: '{value}' in column '{column}' is no {type}{more}",
+        "{row} does not fit the schema: '{value}' in column '{column}' is not of type {type}{more}",
         "fix the file and start again: the batch is read again from its beginning; or set on_bad_row to quarantine, "
         "and such rows are quarantined",
         lines=lambda parts: bad_records.misfits(parts["place"], parts["column"], parts["type"], parts["value"]),

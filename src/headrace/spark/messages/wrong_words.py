@@ -181,9 +181,9 @@ def _fixes(place: Stop, last: str) -> Iterator[str]:
     if last.upper() in _WITH_BY:
         yield _ORDER if word == "BY" else f"write {last.upper()} BY"
     if len(before) == 1 and not word:
-        yield f"'{last}' is no type: {type_name(last)}"
+        yield f"'{last}' is not a type: {type_name(last)}"
     for text in (place.word, last):
-        # A name that was given by AS is no misspelt clause.
+        # A name that was given by AS is not a misspelt clause.
         if (meant := _clause(text)) and not (text == last and before[-2:-1] == ["AS"]):
             yield f"did you mean {meant} in place of {text}?"
     if (word in ("FROM", "WHERE") and "WHERE" in before) or (word in ("BY", "GROUP", "HAVING") and "ORDER" in before):

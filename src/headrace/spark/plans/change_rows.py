@@ -129,7 +129,7 @@ def _carry(spark: SparkSession, node: Any, may_lack: bool) -> _Carried:
 
 
 def _filter(spark: SparkSession, node: Any, carried: _Carried, may_lack: bool) -> _Carried:
-    """A row that does not pass becomes a delete; what is no upsert passes, whatever its columns are."""
+    """A row that does not pass becomes a delete; what is not an upsert passes, whatever its columns are."""
     from pyspark.sql import functions as F
 
     change, condition = column_of(spark, carried.change), column_of(spark, node.condition())

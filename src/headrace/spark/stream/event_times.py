@@ -22,7 +22,7 @@ SOURCE_TIME = "headrace_source_time"
 def observe_event_times(frame: DataFrame) -> DataFrame:
     """Let each batch of `frame` observe the event times of every watermark that lies over one source.
 
-    A count is put on when the query starts, and is no part of the plan that checks and comparisons see. A query that
+    A count is put on when the query starts, and is not a part of the plan that checks and comparisons see. A query that
     joins two streams gets none: below such a join it changes which columns Spark keeps in the state, so that a
     checkpoint that is there would be refused (seen with Spark 4.2 as an incompatible state schema).
     """

@@ -17,7 +17,7 @@ const stacked = (columns) => {
   return columns.map((column) => column.map((each, at) => (each === null ? null : (sums[at] += each)))).reverse();
 };
 
-// A point between two breaks is no line; it is drawn as a point.
+// A point between two breaks is not a line; it is drawn as a point.
 const alone = (u, index) => {
   const column = u.data[index] ?? [];
   const found = [];

@@ -27,7 +27,7 @@ export const newestRows = (path) => {
 };
 
 export const askBox = (query, answers) => {
-  if (!answers) return h("p", { class: "soft" }, "The sink of this query is no database that answers SQL.");
+  if (!answers) return h("p", { class: "soft" }, "The sink of this query is not a database that answers SQL.");
   const words = h("textarea", { rows: "4", spellcheck: "false", "aria-label": "A statement of SQL that reads", placeholder: "SELECT ... FROM ..." });
   const place = h("div", { role: "status" });
   const button = h("button", { type: "button" }, "Ask");

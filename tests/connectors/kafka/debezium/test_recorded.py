@@ -83,7 +83,7 @@ def test_a_delete_holds_its_key_alone_where_the_database_sent_no_more(spark: Spa
     ]
 
 
-# --------------------------------------------------------------------------------------------- what is no change
+# --------------------------------------------------------------------------------------------- what is not a change
 
 
 KEY = b'{"id": 1}'
@@ -95,10 +95,10 @@ def envelope(after: Any, **more: Any) -> bytes:
 
 
 REFUSED = {
-    "text": (b"hello", "is no JSON object"),
-    "a list": (b"[1]", "is no JSON object"),
-    "cut": (envelope({"id": 1, "v": "x"})[:-9], "is no JSON object"),
-    "another format": (b'{"id": 1, "v": "x"}', "is no change that Debezium writes"),
+    "text": (b"hello", "is not a JSON object"),
+    "a list": (b"[1]", "is not a JSON object"),
+    "cut": (envelope({"id": 1, "v": "x"})[:-9], "is not a JSON object"),
+    "another format": (b'{"id": 1, "v": "x"}', "is not a change that Debezium writes"),
     "no op": (json.dumps({"after": {"id": 1, "v": "x"}, "source": SOURCE}).encode(), "an envelope without 'op'"),
     "unknown op": (envelope({"id": 1, "v": "x"}, op="x"), "the unknown op 'x'"),
     "no source": (envelope({"id": 1, "v": "x"}, source=None), "an envelope without 'source'"),
@@ -287,8 +287,8 @@ def test_a_key_of_other_columns_than_the_querys_is_refused_by_name(spark: SparkS
         None,
         "has the key [tenant, id], and the query'",
         "has no key: give the table a primary key",
-        "has a key that is no JSON object: set ke",
-        "has a key that is no JSON object: set ke",
+        "has a key that is not a JSON object: set ke",
+        "has a key that is not a JSON object: set ke",
         None,
     ]
 

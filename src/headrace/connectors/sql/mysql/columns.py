@@ -80,7 +80,7 @@ def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str
     """Return why the existing column would not keep the values of `column` as they are, or None."""
     base, sizes = _split_type(there.declared)
     if base not in _FITS[column.kind]:
-        return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
+        return f"which is not a type for {column.type.simpleString()}; declare it {wanted}"
     if base == "decimal" and sizes[1] < column.scale:
         return f"which rounds to {sizes[1]} places; declare it {wanted}"
     if base == "double" and sizes:

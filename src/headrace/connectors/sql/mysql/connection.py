@@ -152,7 +152,7 @@ class MySqlAddress:
         except ValueError:
             port = 0
         if not port:
-            raise AddressError("the port in the url of the database is no number from 1 to 65535")
+            raise AddressError("the port in the url of the database is not a number from 1 to 65535")
         if parts.scheme not in ("mysql", "mariadb"):
             raise AddressError("the url of the database does not begin with mysql://")
         options = dict(parse_qsl(parts.query))
@@ -162,7 +162,7 @@ class MySqlAddress:
             raise AddressError(f"ssl_mode in the url of the database is none of {', '.join(SSL_MODES)}")
         for name in SECONDS:
             if name in options and not options[name].isdigit():
-                raise AddressError(f"{name} in the url of the database is no number of seconds")
+                raise AddressError(f"{name} in the url of the database is not a number of seconds")
         if not parts.path.strip("/"):
             raise AddressError("the url of the database names no database")
         return cls(
@@ -264,7 +264,7 @@ _left: dict[tuple[str, int], set[int]] = {}
 
 
 def end_session(cursor: Any, session: int) -> None:
-    """End a session; one that is gone is no error."""
+    """End a session; one that is gone is not an error."""
     with suppress(pymysql.MySQLError):
         cursor.execute("KILL %s", (session,))
 

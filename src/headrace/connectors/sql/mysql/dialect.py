@@ -49,7 +49,7 @@ FORCES_KEYS = ("innodb_force_primary_key", "sql_require_primary_key")
 STREAM_SECONDS = 120.0
 # What a statement has besides its values.
 STATEMENT_BYTES = 16_384
-# The widest key column that is no text: a decimal of 38 digits.
+# The widest key column that is not text: a decimal of 38 digits.
 WIDEST = 20
 _DECLARED: dict[Kind, str] = {
     "boolean": "TINYINT(1)",
@@ -74,6 +74,7 @@ class MySqlDialect(Dialect):
     begin_write: ClassVar[str] = "START TRANSACTION"
     begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
     transactional_ddl: ClassVar[bool] = False
+    has_partial_indexes: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = True
     forms: ClassVar[Forms] = Forms(widens_floats=True)
     counter: ClassVar[str] = "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"

@@ -231,7 +231,7 @@ def incompatible(there: limits.ExistingColumn, column: ResultColumn, wanted: str
     """Return why the existing column would not keep the values of `column` as they are, or None."""
     base = there.declared.partition("(")[0]
     if base not in _FITS[column.kind]:
-        return f"which is no type for {column.type.simpleString()}; declare it {wanted}"
+        return f"which is not a type for {column.type.simpleString()}; declare it {wanted}"
     if base == "numeric" and "(" in there.declared and _scale(there.declared) < column.scale:
         return f"which rounds to {_scale(there.declared)} places; declare it {wanted}"
     if base.startswith("timestamp") and "(" in there.declared and "(6)" not in there.declared:

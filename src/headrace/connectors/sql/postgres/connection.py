@@ -162,7 +162,7 @@ def address_problem(url: str) -> OptionError | None:
     ports = str(parsed.get("port") or "5432").split(",")
     if all(port.isdigit() and 0 < int(port) < 65_536 for port in ports):
         return None
-    return OptionError(what="the port in the url is no number from 1 to 65535", fix=fix)
+    return OptionError(what="the port in the url is not a number from 1 to 65535", fix=fix)
 
 
 def stream_answer(

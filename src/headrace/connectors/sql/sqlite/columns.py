@@ -124,7 +124,7 @@ def incompatible(declared: str, column: ResultColumn, wanted: str) -> str | None
     if affinity == "ANY":
         return None
     if declared.endswith("(STRICT)") and column.kind not in _STRICT.get(affinity, ()):
-        return f"which is no type for {column.type.simpleString()}"
+        return f"which is not a type for {column.type.simpleString()}"
     if affinity == "REAL" and column.kind == "integer" and column.type.simpleString() == "bigint":
         return "which rounds whole numbers of more than 15 digits; declare it BIGINT"
     if column.kind in ("boolean", "integer", "float", "double"):

@@ -114,7 +114,7 @@ _SENTENCES = (
         "give this user the right to write the file and its directory",
     ),
     (("unable to open",), "HR405", "cannot be opened", "give this user the right to make the file and its directory"),
-    (("not a database",), "HR425", "is no SQLite database", "name another file"),
+    (("not a database",), "HR425", "is not an SQLite database", "name another file"),
     (("malformed",), "HR425", "is damaged", "restore it from a copy"),
     (
         ("disk I/O error",),
