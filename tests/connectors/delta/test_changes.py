@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,11 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 import deltalake
 import pytest
 
+import headrace as hr
 from headrace.connectors.delta.sink import DeltaSink
 from headrace.contract import CHANGE_COLUMN, change_type
+from headrace.errors import CheckpointError, Fenced, SinkError
 from tests.connectors.sql.changed import COLUMNS, FEED, Change, ChangeLife, Killed, Row, change_options, cut
 from tests.connectors.sql.databases import Database
+from tests.connectors.sql.test_change_data import COUNTED, FULL, GAP, GAPS
 from tests.rounds import rounds
+from tests.runner.test_change_data import BATCHES, SOURCE, project, run, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -130,3 +135,87 @@ def test_any_order_cut_crash_and_rewind_gives_the_table_of_postgres(
     assert (other.rows(), other.hidden()) == (whole.rows(), whole.hidden())
     whole.sink.reset.archive(whole.run, cast(Any, None))
     whole.sink.reset.discard(whole.run, cast(Any, None))
+
+
+@pytest.mark.long
+def test_a_batch_says_what_it_did_and_a_delete_is_remembered(spark: Any, tmp_path: Path) -> None:
+    counted = life(spark, tmp_path)
+    for batch, (changes, _) in enumerate(COUNTED.values()):
+        counted.resume(batch)(counted.frame(changes), batch)
+    assert dict(zip(COUNTED, counted.counts, strict=True)) == {name: counts for name, (_, counts) in COUNTED.items()}
+    # A batch that is in changes nothing.
+    before = deltalake.DeltaTable(counted.path).version()
+    writer = counted.resume(batch)
+    writer(counted.frame(changes), batch)
+    # Its start took the next epoch.
+    assert deltalake.DeltaTable(counted.path).version() == before + 1
+    # Another reader, and VACUUM, see the result alone.
+    spark.sql(f"VACUUM delta.`{counted.path}`")
+    assert counted.rows() == counted.expected(change for changes, _ in COUNTED.values() for change in changes)
+    shutil.rmtree(Path(counted.path) / "_headrace_deletes")
+    with pytest.raises(CheckpointError, match="HR410: directory '_headrace_deletes'"):
+        counted.resume(batch + 1)(counted.frame([Change("upsert", 99, 99, 1)]), batch + 1)
+
+
+def test_an_older_driver_writes_neither_the_result_nor_the_deletes(spark: Any, tmp_path: Path) -> None:
+    fenced = life(spark, tmp_path)
+    older, deletes = fenced.resume(0), fenced.frame([Change("delete", 9, 9, 1)])
+    store: Any = older.store
+    # It is paused after it has looked at the ledger.
+    store.begin(deletes, 0)
+    seen = store.standing(0)
+    store.standing = lambda batch: seen
+    fenced.resume(0)(fenced.frame([Change("upsert", 1, 0, 1), Change("upsert", 1, 1, 2)]), 0)
+    with pytest.raises(Fenced):
+        older(deletes, 0)
+    assert (fenced.rows(), fenced.remembered()) == ([(1, None, None), (2, None, None)], [])
+
+
+@pytest.mark.parametrize(("batches", "ends"), rounds(GAPS.values()), ids=list(GAPS))
+def test_a_value_that_no_change_has_sent_ends_the_batch(
+    spark: Any, tmp_path: Path, batches: list[list[Change]], ends: int
+) -> None:
+    ordered = life(spark, tmp_path, refuses_gaps=True)
+    for batch, changes in enumerate(batches[:ends]):
+        ordered.resume(batch)(ordered.frame(changes), batch)
+    writer = ordered.resume(ends)
+    before = ordered.rows()
+    with pytest.raises(SinkError, match=r"HR297: .*the row id=1 leaves out large values"):
+        writer(ordered.frame(batches[ends]), ends)
+    assert ordered.rows() == before
+
+
+def test_values_that_earlier_changes_have_sent_stay_and_a_change_without_a_key_ends_its_batch(
+    spark: Any, tmp_path: Path
+) -> None:
+    ordered = life(spark, tmp_path, refuses_gaps=True)
+    ordered.resume(0)(ordered.frame([FULL]), 0)
+    ordered.resume(1)(ordered.frame([GAP]), 1)
+    assert ordered.rows() == [(1, "y", "large")]
+    with pytest.raises(SinkError, match=r"HR408: .*1 changes have no key \(id\)"):
+        ordered.resume(2)(ordered.frame([Change("upsert", 9, 9, None, "x"), Change("truncate", 0, 10)]), 2)
+
+
+PROJECT = SOURCE.replace("sqlite: {path: out.db, table: customers}", "delta: {path: lake}")
+
+
+@pytest.mark.capability("CDC-09")
+def test_a_copy_in_delta_is_verified_rewound_and_rebuilt(spark: Any, tmp_path: Path) -> None:
+    root = project(tmp_path / "shop", BATCHES, text=PROJECT)
+
+    def rows() -> list[Row]:
+        table = deltalake.DeltaTable(str(root / "lake")).to_pyarrow_table(columns=["id", "name", "city"])
+        return sorted(tuple(row.values()) for row in table.to_pylist())
+
+    assert run(root, spark) == []
+    assert rows() == [(1, "Ada", "Lyon"), (3, "Cy", "Bonn")]
+    assert verdict(root, spark) == "equal"
+    change = hr.rewind(hr.load(root), "copy", to_batch=0, spark=spark)
+    change.apply()
+    assert rows() == [(2, "Bob", "Rome")]
+    assert run(root, spark) == []
+    assert (rows(), verdict(root, spark)) == ([(1, "Ada", "Lyon"), (3, "Cy", "Bonn")], "equal")
+    hr.rebuild(hr.load(root), "copy", spark=spark).apply()
+    assert (rows(), verdict(root, spark)) == ([(1, "Ada", "Lyon"), (3, "Cy", "Bonn")], "equal")
+    spark.sql(f"UPDATE delta.`{root / 'lake'}` SET city = 'Rome' WHERE id = 1")
+    assert verdict(root, spark) == "mismatch"

@@ -14,7 +14,7 @@ from headrace import contract
 from headrace.connectors.kafka import prefix as kafka_prefix
 from headrace.connectors.kafka.client import FAILURES, ISOLATION, SHORT, SHORT_FIX, Client, client
 from headrace.connectors.kafka.options import VALUE_FAILURES, KafkaOptions, avro_text
-from headrace.connectors.values.rules import PLACE
+from headrace.connectors.values.rules import FAULT, PLACE
 from headrace.errors import SourceError
 from headrace.spark import ddl
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headrace.connectors.values.exact import Judged
 
 _POSITION = ("partition", "offset")
+# How many messages of a partition, and partitions, are looked at before a start.
+_LOOKED_AT = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +109,29 @@ class Kafka(KafkaOptions, contract.Source):
         return {"system": "kafka", "servers": contract.canonical_servers(self.bootstrap_servers), **which}
 
     def check_connection(self, spark: SparkSession) -> None:
-        """Ask the broker for the topics."""
+        """Ask the broker for the topics, and for the newest messages where they are to be changes of a table."""
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
             broker.require_topics(self.topics())
+            is_read = self.starting_offsets == "earliest" and self.starting_timestamp is None
+            if self.value == "debezium" and is_read and not self.quarantines:
+                self._require_changes(spark, broker)
+
+    def _require_changes(self, spark: SparkSession, broker: Client) -> None:
+        """Raise SourceError if of the newest messages of some partitions none is a change of the table."""
+        places = self._places(broker)
+        first, last = broker.earliest(places), broker.latest(places)
+        filled = [place for place in sorted(places) if last[place] > first[place]][:_LOOKED_AT]
+        if not filled:
+            return
+        begins = {place: max(first[place], last[place] - _LOOKED_AT) for place in filled}
+        options = kafka_prefix.span_options(begins, {place: last[place] for place in filled})
+        messages = spark.read.format("kafka").options(**self.reader_options(), **options).load()
+        judged = self._judge(messages.where("value IS NOT NULL")).frame.select(PLACE, FAULT).collect()
+        if judged and all(fault for _, fault in judged):
+            place, fault = max(judged)
+            code = "HR363" if fault.startswith("has no column") else "HR362"
+            what = f"none of the newest {len(judged)} messages can be applied: {place} (topic/partition/offset) {fault}"
+            raise SourceError(code=code, what=what, fix="correct what writes the topic, or the source's options")
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
