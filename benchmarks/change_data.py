@@ -46,8 +46,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         url = server.create_database("changes")
         spark = start(master="local[2]", purpose="stream", name="benchmark", overrides={})
         stack.callback(spark.stop)
-        spark.sql(_FEED.format(keys=keys, count=count)).write.parquet(str(scratch / "feed"))
-        frame = spark.read.parquet(str(scratch / "feed"))
+        frame = feed(spark, scratch / "feed", count, keys)
         copied = _sorted_text(spark, frame)
         ours: dict[int, list[float]] = {1: [], 2: []}
         theirs: list[float] = []
@@ -67,6 +66,12 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         )
         for kind, times in ours.items()
     ]
+
+
+def feed(spark: SparkSession, place: Path, count: int, keys: int) -> DataFrame:
+    """Write so many changes of so many keys into files, and return them."""
+    spark.sql(_FEED.format(keys=keys, count=count)).write.parquet(str(place))
+    return spark.read.parquet(str(place))
 
 
 def _sorted_text(spark: SparkSession, frame: DataFrame) -> memoryview:

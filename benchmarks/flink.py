@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
@@ -26,18 +27,25 @@ class Flink:
     home: Path
 
     @classmethod
-    def installed(cls) -> Flink:
-        """Install it unless it is there. Raises Skipped where that cannot be."""
+    def installed(cls, connectors: Sequence[str] = ()) -> Flink:
+        """Install it, and jars by their coordinates, unless they are there. Raises Skipped where that cannot be."""
         flink = cls(home=cds.cache().parent / "benchmarks" / f"flink-{FLINK}")
-        if not (flink.home / ".installed").exists():
+        names = ["{1}-{2}.jar".format(*jar.split(":")) for jar in connectors]
+        if not all((flink.home / name).exists() for name in (".installed", *names)):
             try:
-                flink._install()
+                if not (flink.home / ".installed").exists():
+                    flink._install()
+                maven.fetch([], flink.home, for_spark=False, alone=connectors)
             except (OSError, subprocess.CalledProcessError, maven.FetchError) as error:
                 raise Skipped(f"PyFlink {FLINK} cannot be installed: {_reason(error)}") from error
         return flink
 
     def command(self, job: str, landing: Path, place: Path) -> list[str | Path]:
         """What runs a job of `baselines/flink_jobs.py`, which writes `result` below `place`."""
+        return self.script("flink_jobs.py", place, [job, landing, place / "result", place / "checkpoints"])
+
+    def script(self, name: str, place: Path, arguments: Sequence[str | Path]) -> list[str | Path]:
+        """What runs a script of `baselines` in `place`."""
         # The parquet format needs Hadoop's classes, which Flink leaves to its users; PySpark has them.
         jars = Path(str(distribution("pyspark").locate_file("pyspark/jars"))).glob("hadoop-client-*.jar")
         variables = {
@@ -45,15 +53,13 @@ class Flink:
             "JVM_ARGS": _JVM,
             "FLINK_LOG_DIR": str(place / "log"),
         }
-        script: list[str | Path] = [
-            self._python,
-            BASELINES / "flink_jobs.py",
-            job,
-            landing,
-            place / "result",
-            place / "checkpoints",
-        ]
-        return ["env", *(f"{name}={value}" for name, value in variables.items()), *script]
+        set_ = [f"{name}={value}" for name, value in variables.items()]
+        return ["env", *set_, self._python, BASELINES / name, *arguments]
+
+    @property
+    def jars(self) -> str:
+        """The connectors that are installed, as Flink's setting `pipeline.jars` names them."""
+        return ";".join(f"file://{jar}" for jar in sorted(self.home.glob("*.jar")))
 
     @property
     def _python(self) -> Path:

@@ -21,7 +21,8 @@ class IntervalMerge(ChangeMerge):
 
     def write(self, sources: Sequence[str]) -> Counter[int]:
         memory, dialect = self.memory, self.dialect
-        new = sum(self._remember(source) for source in sources)
+        # Each statement looks through all that is remembered. Types and collations of the first source may be others.
+        new = sum(self._remember(part) for part in (sources[:1], sources[1:]) if part)
         key = dialect.identifiers(self.form.key)
         touched = [f"SELECT {key} FROM {source}" for source in sources]
         if self.content.changes.truncates:
@@ -46,14 +47,16 @@ class IntervalMerge(ChangeMerge):
         self._make_intervals()
         return self._replace(new)
 
-    def _remember(self, source: str) -> int:
+    def _remember(self, sources: Sequence[str]) -> int:
         """Remember the changes that are new; return how many."""
         memory, names = self.memory, self.dialect.identifiers([column.name for column in self.form.columns])
         is_there = f"EXISTS (SELECT 1 FROM {memory.quoted} AS d WHERE {self.same('d', 'g')} AND d.{AT} IS NULL "
         orders = [self.dialect.bytewise(f"{alias}.{ORDER}") for alias in ("d", "g")]
         is_there += f"AND d.{BATCH} >= 0 AND {orders[0]} = {orders[1]})"
+        given = " UNION ALL ".join(f"SELECT {names} FROM {source}" for source in sources)
         return memory.run(
-            f"INSERT INTO {memory.quoted} ({names}, {BATCH}) SELECT {names}, ? FROM {source} AS g WHERE NOT {is_there}",
+            f"INSERT INTO {memory.quoted} ({names}, {BATCH}) SELECT {names}, ? FROM ({given}) AS g "
+            f"WHERE NOT {is_there}",
             self.batch,
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.connectors.exactly_once.changes import lost_deletes
 from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE, ChangeForm
 from headrace.connectors.sql.dialect import WriteTarget
 from headrace.connectors.sql.result_table import ResultTable
@@ -26,7 +27,6 @@ from headrace.connectors.sql.system_tables import (
 )
 from headrace.connectors.sql.types import ResultColumn
 from headrace.contract import ChangeCounts
-from headrace.errors import CheckpointError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,10 +72,7 @@ class ChangeMemory(OwnLines):
         if there is not None and all(column.name.lower() in present for column in kept):
             return
         if there is None and self.select(f"SELECT 1 FROM {CHANGES} WHERE {MINE} LIMIT 1", *self.mine):
-            fault = f"table '{self.name}', which remembers deletes and truncates of query '{self.context.query}', is "
-            fault += "gone, so that changes that come late could not be judged"
-            fix = "restore it from a copy; or recompute the result: headrace rebuild"
-            raise CheckpointError(code="HR410", what=fault, fix=fix)
+            raise lost_deletes(f"table '{self.name}'", self.context)
         with exclusive(self.connection, self.dialect):
             for statement in self._additions(kept, present) if there is not None else self._create(table, form, kept):
                 self.run(statement)
@@ -93,6 +90,8 @@ class ChangeMemory(OwnLines):
         source += f"LEFT JOIN {self.quote(table.name)} AS held ON 1 = 0 WHERE 1 = 0"
         text, long_text = self.dialect.key_text, self.dialect.long_text
         keys = self.dialect.identifiers(form.key)
+        # Of changes that intervals are made of there are many; such a line has no time, and is never looked for by it.
+        timed = f" WHERE {AT} IS NOT NULL" if self.dialect.has_partial_indexes else ""
         return [
             *self.dialect.create_as(self.name, _NUMBER, source),
             f"ALTER TABLE {self.quoted} ADD COLUMN {OPERATION} {text}",
@@ -102,7 +101,7 @@ class ChangeMemory(OwnLines):
             f"ALTER TABLE {self.quoted} ADD COLUMN {AT} BIGINT",
             *self._additions(kept, {name.lower() for name in names}),
             f"CREATE INDEX {self.quote(f'{self.name}_keys')} ON {self.quoted} ({keys})",
-            f"CREATE INDEX {self.quote(f'{self.name}_at')} ON {self.quoted} ({AT})",
+            f"CREATE INDEX {self.quote(f'{self.name}_at')} ON {self.quoted} ({AT}){timed}",
         ]
 
     def _additions(self, kept: Sequence[ResultColumn], present: set[str]) -> list[str]:

@@ -120,6 +120,7 @@ class Dialect(ABC):
     errors: the exceptions of the client library. duplicates: those that can mean that two rows share a key.
     barrier: the end of a subquery whose expressions are computed once for each row, however often they are read.
     check_now: the statement that lets constraints be checked with each statement, and not with the COMMIT.
+    has_partial_indexes: whether an index can leave rows out by a condition.
     """
 
     name: ClassVar[str]
@@ -143,6 +144,7 @@ class Dialect(ABC):
     duplicates: ClassVar[tuple[type[Exception], ...]]
     barrier: ClassVar[str] = ""
     check_now: ClassVar[str] = ""
+    has_partial_indexes: ClassVar[bool] = True
     faults: ClassVar[Faults]
 
     @property

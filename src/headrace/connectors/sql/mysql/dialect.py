@@ -74,6 +74,7 @@ class MySqlDialect(Dialect):
     begin_write: ClassVar[str] = "START TRANSACTION"
     begin_read: ClassVar[str] = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
     transactional_ddl: ClassVar[bool] = False
+    has_partial_indexes: ClassVar[bool] = False
     replaces_by_any_unique: ClassVar[bool] = True
     forms: ClassVar[Forms] = Forms(widens_floats=True)
     counter: ClassVar[str] = "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY"
