@@ -25,6 +25,7 @@ NAMES = (
     "change_data_stream",
     "change_data_flink",
     "operate",
+    "deploys",
     "lifetime",
     "scale",
     "kafka_sink",

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pytest
 import headrace as hr
 from headrace.api import events, load, verify
 from headrace.cli import main
+from headrace.control.board import Board
 from headrace.runner.stop import StopRequest
 from tests.waiting import until
 
@@ -147,6 +149,20 @@ def test_if_one_query_is_refused_nothing_stops(tmp_path: Path, spark: SparkSessi
         assert {step.query: step.action for step in result.steps} == {"steady": "keep", "edited": "restart"}
         land(root, 1, row(1))
         until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
+
+        # Of two at the same time, the second one waits for the first.
+        write(root, STEADY, EDITED.format(version=3))
+        application.get("steady").pause()
+        with ThreadPoolExecutor(2) as threads:
+            both = [threads.submit(hr.running(project).deploy) for _ in range(2)]
+        actions = [[(step.action, step.outcome) for step in done.result()[0].steps] for done in both]
+        first, second = sorted(actions, key=lambda steps: steps[1][0], reverse=True)
+        assert (first[1][0], second[1]) == ("restart", ("keep", "runs on"))
+        assert application.get("steady").state == "paused"
+        write(root, STEADY.replace('"update"', '"update", trigger=hr.every("1 second")'), EDITED.format(version=3))
+        (result,) = hr.running(project).deploy()
+        assert [step.outcome for step in result.steps] == ["is paused; its next start runs the new code", "runs on"]
+        assert application.get("steady").state == "paused"
     assert versions(root) == {0: 1, 1: 2}
 
 
@@ -200,6 +216,8 @@ def test_what_a_running_python_cannot_take_is_named_before_anything_stops(
         (result,) = hr.running(load(root)).deploy()
         assert (result.needs_restart, [finding.code for finding in result.findings]) == (True, ["HR854"])
         assert named in result.findings[0].what
+        (again,) = hr.running(load(root)).deploy(restart=True)
+        assert (again.reasons, "cannot begin again by itself" in again.findings[0].what) == ((), True)
         assert application.get("steady").runId == first
 
 
@@ -226,8 +244,8 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
     root = tmp_path / "p"
     write(root, EDITED.format(version=1))
     land(root, 0, row(0))
-    project, request = load(root), StopRequest()
-    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True))
+    project, request, board = load(root), StopRequest(), Board()
+    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True, board=board))
     runs.start()
     try:
         until("first batch", lambda: ledger(root / "edited.db") == [0])
@@ -235,6 +253,7 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
         until("refusal", lambda: any(event.kind == "finding" for event in events(project)))
         write(root, EDITED.format(version=3))
         until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))
+        assert board.project is not None, "the dashboard of the run shows it"
         land(root, 1, row(1))
         until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
     finally:

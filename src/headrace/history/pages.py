@@ -220,9 +220,10 @@ def _text(seconds: float | None) -> str | None:
     return None if seconds is None else instant(seconds).isoformat()
 
 
-def newest_code(history: History) -> tuple[int, int]:
-    """Return what changes with each deploy, and with each start in another process."""
+def code_since(history: History, event: int) -> tuple[int, bool, int]:
+    """Return the newest event, whether there was a deploy after `event`, and the process of the newest run."""
     with history._snapshot() as db:
-        deployed = db.execute("SELECT max(id) FROM events WHERE kind = 'deployed'").fetchone()[0]
+        newest = db.execute("SELECT max(id) FROM events").fetchone()[0]
+        deployed = db.execute("SELECT 1 FROM events WHERE id > ? AND kind = 'deployed' LIMIT 1", (event,)).fetchone()
         process = db.execute("SELECT pid FROM runs ORDER BY id DESC LIMIT 1").fetchone()
-    return int(deployed or 0), int(process[0]) if process else 0
+    return int(newest or 0), deployed is not None, int(process[0]) if process else 0

@@ -72,6 +72,7 @@ class Deployer:
         try:
             project = self._load_again(order.deploy)
         except Exception as error:  # Whatever it is, the queries run on.
+            put_back()
             project = HeadraceError(_findings_of(error))
         self._is_at_work = True
         in_thread(self._spark, lambda: self._deploy(order, project, put_back), self._end, name="headrace-deploy")
@@ -98,7 +99,7 @@ class Deployer:
         """Plan a deploy and carry it out; whatever comes of it, the order is answered."""
         request = order.deploy or DeployRequest()
         try:
-            result = self._plan(project, request)
+            result = self._plan(project, request, put_back)
             if isinstance(project, HeadraceError) or request.dry_run or not result.done or result.reasons:
                 put_back()
             else:
@@ -108,7 +109,9 @@ class Deployer:
             result = DeployResult(findings=_findings_of(error))
         self._answer(order, result)
 
-    def _plan(self, project: Project | HeadraceError, request: DeployRequest) -> DeployResult:
+    def _plan(
+        self, project: Project | HeadraceError, request: DeployRequest, put_back: Callable[[], None]
+    ) -> DeployResult:
         if isinstance(project, HeadraceError):
             # A new process may read what this one cannot, as with a new version of a package.
             can_begin_again = request.restart and self._request.start_plan is not None
@@ -116,6 +119,7 @@ class Deployer:
         other_settings = tuple(list_other_settings(self.project, project, request))
         if limits := tuple(list_limits(self.project, project, self._imported)):
             if request.restart and not other_settings:
+                put_back()  # The queries run on while another process plans.
                 return self._plan_new_start(limits, request)
             return _refuse((*other_settings, *limits), needs_restart=True)
         if other_settings:
@@ -190,8 +194,8 @@ class Deployer:
 
 _CANNOT_BEGIN_AGAIN = Finding(
     code="HR854",
-    what="the application cannot begin again by itself: a Python program runs it, and not the command line",
-    fix="stop that program, and start it again",
+    what="the application cannot begin again by itself, as neither headrace run nor headrace submit has started it",
+    fix="stop it, and start it as it was started",
 )
 
 

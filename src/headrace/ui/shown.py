@@ -19,7 +19,8 @@ class ShownProject:
     def __init__(self, project: Project, *, deployed: Callable[[], Project | None] | None = None) -> None:
         self._project, self._deployed = project, deployed
         self._lock = threading.Lock()
-        self._mark: object = None
+        self._event: int | None = None
+        self._process = 0
 
     @property
     def project(self) -> Project:
@@ -31,10 +32,10 @@ class ShownProject:
         loaded = self._project.loaded
         if history is None or self._deployed is not None or loaded is None:
             return
-        mark = pages.newest_code(history)
         with self._lock:
-            before, self._mark = self._mark, mark
-            if before in (None, mark):
+            first, before = self._event is None, self._process
+            self._event, is_deployed, self._process = pages.code_since(history, self._event or 0)
+            if first or not (is_deployed or self._process != before):
                 return
             with suppress(Exception, SystemExit):  # The user's files, which may be in the middle of an edit.
                 self._project = loaded.again()
