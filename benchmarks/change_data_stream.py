@@ -133,7 +133,13 @@ def _follow(connect: ConnectServer, source: str) -> str:
         "poll.interval.ms": 10,
     }
     connect.add("shop", {**settings, **converters})
-    return f"shop.public.{TABLE}"
+    topic, ends = f"shop.public.{TABLE}", time.monotonic() + PATIENCE_SECONDS
+    # Connect makes the topic for the first message.
+    while topic not in connect.kafka.admin().list_topics(timeout=PATIENCE_SECONDS).topics:
+        if time.monotonic() > ends:
+            raise RuntimeError(f"topic {topic} does not come")
+        time.sleep(0.2)
+    return topic
 
 
 def _clocked(
