@@ -63,7 +63,7 @@ def joined(events, clicks):
 def copies(events):
     return events.select("name", "amount")
 """
-FILES = 4
+FILES = 6
 
 
 def land(root: Path, number: int) -> None:

@@ -61,6 +61,15 @@ FAULTS = {
     "no sequence": ("      sequence_by: version\n", "", "HR299", 6, "says no order itself"),
     "an unknown sequence": ("sequence_by: version", "sequence_by: versions", "HR214", 6, "no column of 'customers'"),
     "a sequence without order": ("sequence_by: version", "sequence_by: at", "HR299", 6, "DOUBLE"),
+    "a field without order": ("sequence_by: version", "sequence_by: struct(version, `at`)", "HR299", 6, "'at'"),
+    "an unknown field": ("sequence_by: version", "sequence_by: [version, versions]", "HR214", 6, "'versions'"),
+    "a history by two columns": (
+        "sequence_by: version",
+        "sequence_by: [op, version]\n      stored_as_scd_type: 2",
+        "HR299",
+        6,
+        "one value",
+    ),
     "a key that is not written": ("version\n", "version\n      column_list: [city]\n", "HR214", 6, "its key 'id'"),
     "one name for both ends": (
         "version\n",
@@ -77,6 +86,20 @@ FAULTS = {
         "HR298",
         6,
         "kafka",
+    ),
+    "a history in Delta": (
+        "{sqlite: {path: out.db, table: customers}}\n    cdc:",
+        "{delta: {path: out}}\n    cdc:\n      stored_as_scd_type: 2",
+        "HR298",
+        6,
+        "history of a key again",
+    ),
+    "a table of Iceberg": (
+        "{sqlite: {path: out.db, table: customers}}",
+        "{iceberg: {table: shop.out}}",
+        "HR298",
+        6,
+        "no update mode",
     ),
     "deletes too": ("    cdc:", "    delete_when: op = 'D'\n    cdc:", "HR104", 9, "cdc and delete_when"),
     "a trigger without batches": ("    cdc:", "    trigger: {continuous: 1 second}\n    cdc:", "HR261", 6, "batch by"),
@@ -175,7 +198,7 @@ def test_python_declares_what_yaml_does() -> None:
 
     assert copy.cdc is not None
     assert (copy.name, copy.mode, copy.description) == ("copy", "update", "Return the customers.")
-    assert (copy.cdc.keys, copy.cdc.sequence_by, copy.cdc.stored_as_scd_type) == (("id",), "version", 2)
+    assert (copy.cdc.keys, copy.cdc.sequence_by, copy.cdc.stored_as_scd_type) == (("id",), ("version",), 2)
     assert copy.cdc.track_history_except_column_list == ("city",)
 
 

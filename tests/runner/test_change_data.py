@@ -124,6 +124,16 @@ def test_a_change_without_sequence_is_a_bad_row(tmp_path: Path, spark: SparkSess
     assert verdict(root, spark) == "equal"
 
 
+@pytest.mark.capability("CDC-10")
+def test_several_columns_are_one_sequence(tmp_path: Path, spark: SparkSession) -> None:
+    changes: list[Change] = [(1, "B", "Paris", "U", 1), (1, "A", "Rome", "U", 9), (1, "B", "Oslo", "U", 2)]
+    text = SOURCE.replace("sequence_by: version", "sequence_by: 'struct(name, version)'")
+    root = project(tmp_path / "shop", [changes[2:], changes[:2]], text=text)
+    run(root, spark)
+    assert rows(root / "out.db", "SELECT city FROM customers") == [("Oslo",)]
+    assert verdict(root, spark) == "equal"
+
+
 EDITS = {
     "the filter": ("'test'", "'trial'", "forward", "the filter"),
     "a column": ("id, name, city", "id, upper(name) AS name, city", "forward", "column 'name'"),

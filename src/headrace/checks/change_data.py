@@ -51,8 +51,8 @@ def _require_values(cdc: ChangeData, source: NamedSource) -> NamedSource:
             replace(source, connector=source.connector.with_keys(cdc.keys)) if types.keys() >= {*cdc.keys} else source
         )
     # Rows that delete all older ones have no key.
-    names = {cdc.sequence_by, *(cdc.keys if cdc.apply_as_truncates is None else ())} & types.keys()
-    required = ddl.with_not_null(schema, {name for name in names if name is not None})
+    names = {*cdc.sequence_by, *(cdc.keys if cdc.apply_as_truncates is None else ())} & types.keys()
+    required = ddl.with_not_null(schema, names)
     connector: Any = source.connector
     return source if required == schema else replace(source, connector=replace(connector, schema=required))
 
@@ -81,13 +81,20 @@ def options_of(project: Project, query: Query, cdc: ChangeData) -> ChangeOptions
     )
 
 
-def sequence_type(project: Project, query: Query, cdc: ChangeData) -> str:
-    """Return the type by which the changes of `query` are ordered; BIGINT where that cannot be seen without Spark."""
+def sequence_types(project: Project, query: Query, cdc: ChangeData) -> tuple[str, ...]:
+    """Return the types by which the changes of `query` are ordered; BIGINT where one cannot be seen without Spark."""
     sources = project.sources_of(query)
-    if cdc.sequence_by is None:
-        return _OF_CHANGE_DATA if any(source.connector.facts.change_data for source in sources) else _UNDECLARED
+    if not cdc.sequence_by:
+        gives_changes = any(source.connector.facts.change_data for source in sources)
+        return (_OF_CHANGE_DATA if gives_changes else _UNDECLARED,)
     types = declared_types(sources[0]) if sources else {}
-    return ordered_type(types.get(cdc.sequence_by)) or _UNDECLARED
+    return tuple(ordered_type(types.get(name)) or _UNDECLARED for name in cdc.sequence_by)
+
+
+def sequence_type(project: Project, query: Query, cdc: ChangeData) -> str:
+    """Return the type of the sequence; several columns are one text that has their order."""
+    types = sequence_types(project, query, cdc)
+    return types[0] if len(types) == 1 else "STRING"
 
 
 def ordered_type(kind: Any) -> str | None:
@@ -115,8 +122,8 @@ def check_change_data(project: Project, query: Query) -> Iterator[Finding]:
         yield query.finding(
             "HR298",
             f"applies changes, and the sink {query.sink_kind} cannot replace and delete rows by key in the order of a "
-            "sequence",
-            "write to postgres, mysql or sqlite",
+            "sequence" + ("" if "update" in query.sink.facts.modes else ": it has no update mode"),
+            "write to postgres, mysql, sqlite or delta",
         )
     if isinstance(query.trigger, (Continuous, RealTime)):
         fix = "use the trigger every, available-now or none"
@@ -166,15 +173,18 @@ def _check_deletes(query: Query) -> Iterator[Finding]:
 
 def _check_source(query: Query, cdc: ChangeData, source: NamedSource) -> Iterator[Finding]:
     types, gives_changes = declared_types(source), source.connector.facts.change_data
-    if cdc.sequence_by is None:
-        if not gives_changes:
-            fix = "name the column that grows with each change, as sequence_by='version'"
-            yield query.finding("HR299", f"has no sequence_by, and source '{source.name}' says no order itself", fix)
-    elif types and cdc.sequence_by not in types:
-        fix = nearest(cdc.sequence_by, types)
-        yield query.finding("HR214", f"has the sequence_by '{cdc.sequence_by}', no column of '{source.name}'", fix)
-    elif types and ordered_type(types[cdc.sequence_by]) is None:
-        yield no_order(query, cdc.sequence_by, types[cdc.sequence_by])
+    if not cdc.sequence_by and not gives_changes:
+        fix = "name the column that grows with each change, as sequence_by='version'"
+        yield query.finding("HR299", f"has no sequence_by, and source '{source.name}' says no order itself", fix)
+    if len(cdc.sequence_by) > 1 and cdc.stored_as_scd_type == 2:
+        problem = "keeps a history by several columns, and a row's time is stored as one value"
+        yield query.finding("HR299", problem, "name one column in sequence_by, perhaps computed in a view")
+    for name in cdc.sequence_by if types else ():
+        if name not in types:
+            problem = f"has the sequence_by '{name}', no column of '{source.name}'"
+            yield query.finding("HR214", problem, nearest(name, types))
+        elif ordered_type(types[name]) is None:
+            yield no_order(query, name, types[name])
     for option in ("apply_as_deletes", "apply_as_truncates"):
         if gives_changes and getattr(cdc, option) is not None:
             fix = f"leave {option} out"

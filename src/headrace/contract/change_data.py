@@ -73,3 +73,8 @@ class ChangeOptions:
         """Return those of the result's columns of which another value begins a new interval; keys never change."""
         begins = set(columns if self.tracked is None else self.tracked) - {*self.keys, *self.untracked}
         return tuple(name for name in columns if name in begins)
+
+
+def column_mark(name: str) -> str:
+    """Return what a column is called in JSON: letters and digits alone, so that no database reads it otherwise."""
+    return f"c{name.encode().hex()}"

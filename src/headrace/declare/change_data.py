@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from types import MappingProxyType
@@ -14,11 +15,15 @@ from headrace.model.change_data import ChangeData
 from headrace.units import some_time
 
 CDC_KEYS = tuple(option.name for option in fields(ChangeData))
+# The options that name columns.
+NAMING = ("keys", "sequence_by", *(option for option in CDC_KEYS if option.endswith("_list")))
 _PAIRS = (
     ("column_list", "except_column_list"),
     ("track_history_column_list", "track_history_except_column_list"),
 )
 DELETE_WHEN_FIX = "write for example delete_when: closed"
+# Several columns as Lakeflow has them, and the name of each.
+_STRUCT, _NAMES = re.compile(r"(?is)\s*struct\s*\((.*)\)\s*"), re.compile(r"`([^`]+)`|([^`,\s][^`,]*)")
 _OF_HISTORY = ("track_history_column_list", "track_history_except_column_list", "start_column", "end_column")
 
 
@@ -92,7 +97,9 @@ def _read(option: str, value: Any) -> Any:
             takes = "1, which keeps the newest row of each key, or 2, which keeps its history"
             raise OptionValueError(takes, "write 1 or 2; Headrace has no other type")
         return int(text)
-    if option == "keys" or option.endswith("_list"):
+    if option == "sequence_by" and isinstance(value, str) and (inside := _STRUCT.fullmatch(value)):
+        value = [quoted or name.strip() for quoted, name in _NAMES.findall(inside[1])]
+    if option in NAMING:
         value = [value] if isinstance(value, str) else value
     return read_option(ChangeData, option, value)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from headrace.checks.change_data import check_change_columns, no_order, ordered_type, sequence_type
+from headrace.checks.change_data import check_change_columns, no_order, ordered_type, sequence_types
 from headrace.contract import CHANGE_COLUMN, DELETE_COLUMN
 from headrace.contract.change_data import FIELDS
 from headrace.errors import CheckFailed, Finding
 from headrace.frames.plan_builder import Reader, build
 from headrace.model import NamedSource, Project, Query
 from headrace.model.change_data import ChangeData
+from headrace.spark.change_order import sequence_text
 from headrace.spark.messages.refusals import finding_of
 from headrace.spark.plans.change_rows import ChangeRows, NotRowByRowError, carry_changes
 
@@ -111,32 +112,36 @@ def _plain_rows(
     from pyspark.errors import PySparkException
 
     try:
-        change = _change(cdc, frame, sequence_type(project, query, cdc), visible, has_positions=has_positions)
+        types = sequence_types(project, query, cdc)
+        change = _change(cdc, frame, types, visible, has_positions=has_positions)
         changes = frame.select(*[f"`{name}`" for name in visible], change.alias(CHANGE_COLUMN))
     except PySparkException as error:
         raise CheckFailed(finding_of(error, where=query.where, subject=f"cdc of query '{query.name}'")) from error
-    if (by := cdc.sequence_by) is not None:
+    for by, declared in zip(cdc.sequence_by, types, strict=False):
         kind = frame.schema[by].dataType.jsonValue()
         if ordered_type(kind) is None:
             raise CheckFailed(no_order(query, by, kind))
-        if ordered_type(kind) != sequence_type(project, query, cdc):
+        if ordered_type(kind) != declared:
             problem = f"orders changes by '{by}', whose type {str(kind).upper()} is seen by Spark alone"
             fix = f"declare the schema of source '{source.name}', or order by a BIGINT"
             raise CheckFailed(query.finding("HR299", problem, fix))
     return changes.select(*[f"`{name}`" for name in visible])
 
 
-def _change(cdc: ChangeData, frame: DataFrame, kind: str, visible: Sequence[str], *, has_positions: bool) -> Column:
+def _change(
+    cdc: ChangeData, frame: DataFrame, types: Sequence[str], visible: Sequence[str], *, has_positions: bool
+) -> Column:
     """Return the change of each row, by the options; what a source says itself stays, but for a named sequence."""
     from pyspark.sql import functions as F
 
     given = F.col(CHANGE_COLUMN) if CHANGE_COLUMN in frame.columns else None
-    if given is not None and cdc.sequence_by is None:
+    if given is not None and not cdc.sequence_by:
         return given
-    sequence = F.col(f"`{cdc.sequence_by}`").cast(kind)
-    sequence = F.when(
-        sequence.isNull(), F.raise_error(F.lit(f"{NO_SEQUENCE} `{cdc.sequence_by}`")).cast(kind)
-    ).otherwise(sequence)
+    ordered = []
+    for name, kind in zip(cdc.sequence_by, types, strict=False):
+        missing = F.raise_error(F.lit(f"{NO_SEQUENCE} `{name}`")).cast(kind)
+        ordered.append((F.coalesce(F.col(f"`{name}`").cast(kind), missing), kind))
+    sequence = ordered[0][0] if len(ordered) == 1 else sequence_text(ordered)
     if given is not None:
         return F.struct(*[(sequence if field == "sequence" else given[field]).alias(field) for field in FIELDS])
     operation = F.lit("upsert")

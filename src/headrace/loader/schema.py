@@ -10,7 +10,7 @@ from typing import Any
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
 from headrace.contract.change_data import SCD_TYPES
-from headrace.declare.change_data import CDC_KEYS, required_options
+from headrace.declare.change_data import CDC_KEYS, NAMING, required_options
 from headrace.declare.decorators import TIMED
 from headrace.declare.option_values import option_schema
 from headrace.errors import HeadraceError
@@ -177,7 +177,7 @@ def _change_data() -> Schema:
     special = {"stored_as_scd_type": _or_variable({"enum": list(SCD_TYPES)}), "ignore_null_updates": _FLAG}
     made = {
         option: {
-            **special.get(option, _NAMES if option == "keys" or option.endswith("_list") else _TEXT),
+            **special.get(option, _NAMES if option in NAMING else _TEXT),
             **_with_description(docs.get(option)),
         }
         for option in CDC_KEYS

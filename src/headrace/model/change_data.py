@@ -16,7 +16,8 @@ class ChangeData:
     """How a query's rows change the table of its sink; the options have the names of Spark's flows, and Lakeflow's.
 
     keys: The columns of the result by which a row is found.
-    sequence_by: The column of the source by whose values changes are ordered; by default the source says it.
+    sequence_by: The columns of the source by whose values changes are ordered, one after the other; by default the
+        source says it.
     apply_as_deletes: A condition of Spark SQL over the source's columns; a row that meets it deletes its key.
     apply_as_truncates: A condition as well; a row that meets it deletes all rows that are older.
     column_list: The columns of the result that are written; by default all that the function gives.
@@ -31,7 +32,7 @@ class ChangeData:
     """
 
     keys: tuple[str, ...]
-    sequence_by: str | None = None
+    sequence_by: tuple[str, ...] = ()
     apply_as_deletes: str | None = None
     apply_as_truncates: str | None = None
     column_list: tuple[str, ...] | None = None

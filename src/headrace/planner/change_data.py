@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.checks.change_data import options_of
+from headrace.checks.change_data import sequence_types
 from headrace.generations.manifest import QueryForm
 from headrace.model import Project, Query
 from headrace.planner.difference import Kind, PlanDifference, text_of
@@ -37,12 +37,14 @@ def change_facts(project: Project, query: Query) -> dict[str, Any]:
         return {} if query.delete_when is None else {"delete_when": query.delete_when}
     facts: dict[str, Any] = {
         "keys": list(cdc.keys),
-        "sequence type": options_of(project, query, cdc).sequence_type,
+        "sequence type": ", ".join(sequence_types(project, query, cdc)),
         "stored_as_scd_type": cdc.stored_as_scd_type,
         "ignore_null_updates": cdc.ignore_null_updates,
         "keep_deletes": cdc.keep_deletes.seconds,
     }
-    for option in ("sequence_by", "apply_as_deletes", "apply_as_truncates"):
+    if cdc.sequence_by:
+        facts["sequence_by"] = ", ".join(cdc.sequence_by)
+    for option in ("apply_as_deletes", "apply_as_truncates"):
         if (given := getattr(cdc, option)) is not None:
             facts[option] = " ".join(given.split())
     if cdc.stored_as_scd_type == 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
@@ -28,6 +29,14 @@ def order_text(sequence: Column, position: Column, sequence_type: str, row: Colu
         F.concat(F.lit("1"), _number(position["offset"]), _number(position["partition"].cast("long")))
     )
     return F.concat(_sequence(sequence, sequence_type), F.lit("!"), turn)
+
+
+def sequence_text(values: Sequence[tuple[Column, str]]) -> Column:
+    """Return one text that has the order of several values, of which each has its type; the first counts most."""
+    from pyspark.sql import functions as F
+
+    # "!" is less than any digit, so that a text comes before those that begin with it.
+    return F.concat_ws("!", *[_sequence(value, kind) for value, kind in values])
 
 
 def _sequence(sequence: Column, sequence_type: str) -> Column:

@@ -216,6 +216,11 @@ class ChangeLife(LifeWithoutSpark):
     def hidden(self) -> list[Row]:
         """What the sink keeps of the order of rows and columns."""
         rows = self.database.query(f'SELECT "id", "__ORDER", "__OLDER" FROM "{self.sink.table}"')
+        return self.sorted_orders(rows)
+
+    @staticmethod
+    def sorted_orders(rows: Iterable[Row]) -> list[Row]:
+        """Keys with the orders of their rows and columns."""
         return sorted((key, order, json.dumps(json.loads(older or "{}"), sort_keys=True)) for key, order, older in rows)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.contract import CHANGE_COLUMN, ChangeOptions, SinkContext, change_type
+from headrace.spark.change_order import sequence_text
 
 from .databases import Database
 
@@ -71,6 +73,25 @@ def test_sequences_of_every_type_are_in_their_order(spark: SparkSession, tmp_pat
     followed += "WHERE CAST(f.note AS INTEGER) = CAST(n.note AS INTEGER) + 1"
     assert len(database.query(followed)) == len(sequences) - 1
     assert database.query("SELECT note FROM intervals WHERE __END_AT IS NULL") == [(str(len(sequences) - 1),)]
+
+
+def test_several_values_are_compared_one_after_the_other(spark: SparkSession) -> None:
+    names = [(f"c{at}", kind) for at, kind in enumerate(SEQUENCES)]
+    middle = [values[len(values) // 2] for values in SEQUENCES.values()]
+    # Each type in front of others, and behind them: rows that differ in one value, and in two.
+    rows = {
+        tuple(
+            next((value for place, value in ((one, first), (other, second)) if place == at), was)
+            for at, was in enumerate(middle)
+        )
+        for one, other in pairwise([*range(len(names)), 0])
+        for first in list(SEQUENCES.values())[one]
+        for second in list(SEQUENCES.values())[other]
+    }
+    frame = spark.createDataFrame(list(rows), ", ".join(f"{name} {kind}" for name, kind in names))
+    text = sequence_text([(frame[name], kind) for name, kind in names])
+    as_texts = [tuple(row)[:-1] for row in sorted(frame.withColumn("text", text).collect(), key=lambda row: row.text)]
+    assert as_texts == sorted(as_texts, key=lambda row: [v.encode() if isinstance(v, str) else v for v in row])
 
 
 def test_of_equal_sequences_the_later_position_wins_and_without_one_each_order_gives_the_same(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +74,44 @@ def test_a_driver_that_dies_at_any_statement_deletes_all_or_nothing(
         assert orders.rows() in (AFTER_FIRST, AFTER_SECOND)
     write(orders, 1, SECOND, staged=staged)
     assert orders.rows() == AFTER_SECOND
+
+
+KEPT = {
+    "sqlite": [
+        "CREATE TRIGGER t BEFORE DELETE ON orders WHEN old.number = 2 BEGIN SELECT RAISE(ABORT, 'kept for ever'); END"
+    ],
+    "postgres": [
+        "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF OLD.number = 2 THEN RAISE 'kept for ever'; END IF; RETURN OLD; END $$",
+        "CREATE TRIGGER t BEFORE DELETE ON orders FOR EACH ROW EXECUTE FUNCTION f()",
+    ],
+    "mariadb": [
+        "CREATE TRIGGER t BEFORE DELETE ON orders FOR EACH ROW IF OLD.number = 2 THEN "
+        "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'kept for ever'; END IF"
+    ],
+}
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_delete_that_the_database_refuses_is_named_or_quarantined_alone(
+    database: Database, tmp_path: Path, staged: bool
+) -> None:
+    careful = life(database, tmp_path / "careful", on_bad_row="quarantine")
+    write(careful, 0, FIRST, staged=False)
+    for statement in KEPT[database.kind]:
+        database.query(statement)
+    second: list[Row] = [("a", 1, 11, True), ("a", 2, 21, True), ("b", 1, 50, False)]
+    strict = life(database, tmp_path / "careful")
+    with pytest.raises(SinkError, match=r"HR408: .* refuses the row .*number=2.*kept for ever"):
+        write(strict, 1, second, staged=staged)
+    assert careful.rows() == AFTER_FIRST
+    write(careful, 1, second, staged=staged)
+    assert careful.rows() == [("é'\\%", 1, None), ("I i", 1, 40), ("a", 2, 20), ("b", 1, 50)]
+    [(reason, row)] = database.query("SELECT reason, row_values FROM _headrace_quarantine")
+    assert "kept for ever" in reason
+    assert json.loads(row) == {"name": "a", "number": 2}
+    careful.sink.rewind.go_back(careful.run, 0, cast(Any, None))
+    assert careful.rows() == AFTER_FIRST
 
 
 @pytest.mark.parametrize("staged", [False, True])

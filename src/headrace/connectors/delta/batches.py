@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint import Checkpoint
@@ -20,7 +21,7 @@ from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import first_sentence
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _CONSTRAINTS = (
     "DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
@@ -161,17 +162,25 @@ class DeltaStore(BatchStore["DataFrame"]):
     def _write(self, frame: DataFrame, number: int, note: str) -> None:
         app, mode = ledger.own_mark(self.context), self.context.mode
         if mode == "update":
-            spark = frame.sparkSession
-            view = f"headrace_{self.context.query}_{self.context.generation}"
-            frame.createOrReplaceTempView(view)
-            with apply_settings(spark, {_APP: app, _VERSION: str(number), NOTE: note}):
-                spark.sql(merge(f"delta.{quote(self.location)}", view, self.key)).collect()
+            self._merge(frame, partial(merge, key=self.key), number, note)
             return
         writer = frame.write.format("delta").mode("overwrite" if mode == "complete" else "append")
         writer = writer.options(txnAppId=app, txnVersion=str(number), userMetadata=note)
         if mode == "complete":
             writer = writer.option("partitionOverwriteMode", "static")
         writer.save(self.location)
+
+    def _query(self, frame: DataFrame, statement: Callable[[str, str], str]) -> list[Row]:
+        """Run a statement that is made of the names of the table and of a view of `frame`."""
+        view = f"headrace_{self.context.query}_{self.context.generation}"
+        frame.createOrReplaceTempView(view)
+        return frame.sparkSession.sql(statement(f"delta.{quote(self.location)}", view)).collect()
+
+    def _merge(self, frame: DataFrame, statement: Callable[[str, str], str], number: int, note: str) -> list[Row]:
+        """Run a MERGE as the batch of this number."""
+        settings = {_APP: ledger.own_mark(self.context), _VERSION: str(number), NOTE: note}
+        with apply_settings(frame.sparkSession, settings):
+            return self._query(frame, statement)
 
     def _error_of_batch(self, code: str, batch: int, fault: str, fix: str) -> SinkError:
         return SinkError(code=code, what=f"{self.fate(batch, is_in_doubt=False)}: {fault}", fix=fix)

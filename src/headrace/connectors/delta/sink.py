@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace import contract
 from headrace.checkpoint import Checkpoint
 from headrace.connectors.delta import ledger
 from headrace.connectors.delta.batches import DeltaStore, find_refused_values
+from headrace.connectors.delta.changes import DeltaChangeStore, with_stored_columns
 from headrace.connectors.delta.generations import DeltaAdoption, DeltaRename, DeltaReset, DeltaRewind, DeltaSwap
 from headrace.connectors.delta.ledger import DeltaLedger, FirstVersion, Progress, own_rows, own_state
 from headrace.connectors.delta.source import FAILURES
 from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
+from headrace.connectors.exactly_once.changes import TableChanges
 from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
 from headrace.connectors.result_findings import findings_of, missing_columns, partition_findings, same_names
 from headrace.connectors.spark_catalog import is_name, quote
@@ -67,6 +69,8 @@ class DeltaSink(contract.Sink):
     key: Sequence[str] = ()
     partition_by: Sequence[str] = ()
     on_schema_change: Literal["refuse", "add"] = "refuse"
+    # How it applies change data; None: the rows of a batch are its rows.
+    applies: contract.ChangeOptions | None = field(default=None, init=False, repr=False, compare=False)
 
     def problems(self, mode: contract.OutputMode) -> Iterator[contract.OptionError]:
         yield from self._place.problems()
@@ -92,6 +96,11 @@ class DeltaSink(contract.Sink):
             yield contract.OptionError(
                 code="HR403", what=fault, fix="give key: the columns that identify a row of the result"
             )
+        if self.applies is not None and self.applies.scd_type == 2:
+            fault = "stored_as_scd_type 2 into a Delta table: a late change makes the history of a key again, from all "
+            fault += "its changes, which would be kept a second time below the table"
+            fix = "set stored_as_scd_type to 1, and read former rows by Delta's own versions; or write to postgres, "
+            yield contract.OptionError(code="HR298", what=fault, fix=f"{fix}mysql or sqlite")
         for option, names in (("key", self.key), ("partition_by", self.partition_by)):
             if len(set(names)) != len(names):
                 yield contract.OptionError(what=f"{option} names a column twice", fix="name each column once")
@@ -99,6 +108,7 @@ class DeltaSink(contract.Sink):
     def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         place, spark = self._place, frame.sparkSession
+        frame = self._stored(frame)
         self._require_result(frame, context)
         table = place.find(spark)
         if table is None:
@@ -110,10 +120,10 @@ class DeltaSink(contract.Sink):
         added = self._missing_columns(table.now(), frame.schema, context, adds=self.on_schema_change == "add")
         self._require_ours(table.now(), context)
         epoch, last = among_writers(str(place), lambda: self._enter(table, context), then="start again")
-        store = DeltaStore(
-            location=table.location, name=str(place), key=self.key, context=context, epoch=epoch, last=last, added=added
-        )
-        return BatchWriter(store=store)
+        facts: dict[str, Any] = {"location": table.location, "name": str(place), "key": self.key, "context": context}
+        facts |= {"epoch": epoch, "last": last, "added": added}
+        changes = self.applies
+        return BatchWriter(store=DeltaStore(**facts) if changes is None else DeltaChangeStore(**facts, options=changes))
 
     @property
     def location(self) -> contract.SinkLocation:
@@ -124,7 +134,7 @@ class DeltaSink(contract.Sink):
         return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        names, query = frame.columns, context.query
+        names, query = self._stored(frame).columns, context.query
         yield from same_names(names, query)
         for name in names:
             if _NO_COLUMN.search(name):
@@ -144,7 +154,7 @@ class DeltaSink(contract.Sink):
                 yield from misfits(context, place.text, tuple)
                 return
             adds = self.on_schema_change == "add"
-            self._missing_columns(table.now(), frame.schema, context, adds=adds)
+            self._missing_columns(table.now(), self._stored(frame).schema, context, adds=adds)
             self._require_ours(table.now(), context)
             yield from misfits(context, place.text, lambda: self._lines(table.now(), context))
         except SinkError as error:
@@ -156,9 +166,14 @@ class DeltaSink(contract.Sink):
         if own is None:
             raise no_result(str(self._place), context)
         state, progress = own
-        return contract.Snapshot(
-            rows=own_rows(state, context, str(self._place)), batch=progress.batch, key=tuple(self.key)
-        )
+        rows = own_rows(state, context, str(self._place))
+        if self.applies is not None:
+            rows = rows.drop(self.applies.order_column, self.applies.older_column)
+        return contract.Snapshot(rows=rows, batch=progress.batch, key=tuple(self.key))
+
+    @property
+    def changes(self) -> TableChanges[DeltaSink]:
+        return TableChanges(sink=self)
 
     @property
     def ledger(self) -> DeltaLedger:
@@ -166,7 +181,7 @@ class DeltaSink(contract.Sink):
 
     @property
     def rename(self) -> DeltaRename:
-        former = replace(self, table=self.renamed_from, renamed_from="") if self.renamed_from else None
+        former = self._with(table=self.renamed_from) if self.renamed_from else None
         return DeltaRename(place=self._place, renamed_from=self.renamed_from, former=former)
 
     @property
@@ -188,13 +203,23 @@ class DeltaSink(contract.Sink):
         if self.path is not None and self._place.directory is None:
             return None
         if self.path is None:
-            beside = replace(self, table=name_beside(str(self.table)), renamed_from="")
+            beside = self._with(table=name_beside(str(self.table)))
         else:
-            beside = replace(self, path=str(aside.place_of_rebuild(aside.local_directory(self.path))), renamed_from="")
+            beside = self._with(path=str(aside.place_of_rebuild(aside.local_directory(self.path))))
         return DeltaSwap(place=self._place, beside=beside)
+
+    def _with(self, **place: Any) -> DeltaSink:
+        """The same sink with another table."""
+        other = replace(self, renamed_from="", **place)
+        return other if self.applies is None else other.changes.bind(self.applies)
+
+    def _stored(self, frame: DataFrame) -> DataFrame:
+        """The result with the columns of the table."""
+        return frame if self.applies is None else with_stored_columns(frame, self.applies)
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
+        frame = self._stored(frame)
         self._require_result(frame, context)
         table = self._place.find(frame.sparkSession)
         if table is None:
@@ -244,12 +269,12 @@ class DeltaSink(contract.Sink):
         table = {field.name.lower(): field for field in state.schema.fields}
         result = {name.lower() for name in schema.names}
         differences, missing = [], []
-        for field in schema.fields:
-            column, kind = table.get(field.name.lower()), field.dataType.simpleString()
-            if column is None and adds and field.name not in self.key:
-                missing.append(_declaration(field.name, schema))
+        for given in schema.fields:
+            column, kind = table.get(given.name.lower()), given.dataType.simpleString()
+            if column is None and adds and given.name not in self.key:
+                missing.append(_declaration(given.name, schema))
             elif column is None:
-                differences.append(f"it has no column '{field.name}'")
+                differences.append(f"it has no column '{given.name}'")
             elif column.dataType.simpleString() != kind:
                 of_table = column.dataType.simpleString()
                 differences.append(f"its column '{column.name}' is {of_table}, the result's is {kind}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.connectors.exactly_once import Admission, BatchStore, Retry, Standing
@@ -15,7 +16,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.quarantine import KeySearch, QuarantineTable
 from headrace.connectors.sql.result_table import ResultTable
-from headrace.connectors.sql.row_writer import RowWriter
+from headrace.connectors.sql.row_writer import RowWriter, StatementWriter
 from headrace.connectors.sql.staging import DRIVER_BYTES, Content, RowError, Stage, Turn, drop_staged
 from headrace.connectors.sql.system_tables import QUARANTINE
 from headrace.connectors.sql.transactions import Transaction
@@ -143,6 +144,7 @@ class SqlStore(BatchStore[Content]):
 
     def _search(self, rows: Content, on_bad: Callable[[Iterable[BadRow]], int]) -> None:
         """Write rows one by one."""
+        on_bad(self._delete(self._connect(), rows, by_rows=True))
         on_bad(self._writer(self._connect(), awaits=False).write(rows))
 
     def _writer(self, connection: Connection, *, awaits: bool) -> RowWriter:
@@ -238,10 +240,10 @@ class SqlStore(BatchStore[Content]):
         if self.stage.quarantines:
             bad += quarantine.add(batch, existing or ())
             bad += quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
-        self._delete(connection, content)
+        kept = self._delete(connection, content, by_rows=self._is_refused)
         if self._is_refused:
             writer = self._writer(connection, awaits=not self._has_waited)
-            refused = quarantine.add(batch, writer.write(content))
+            refused = quarantine.add(batch, kept) + quarantine.add(batch, writer.write(content))
             return content.rows - refused, bad + refused
         if content.table.num_rows:
             self.dialect.write(connection, self._target, content.table)
@@ -249,17 +251,29 @@ class SqlStore(BatchStore[Content]):
             self.dialect.merge(connection, self._target, content.parts)
         return content.rows, bad
 
-    def _delete(self, connection: Connection, content: Content) -> None:
-        """Delete the rows whose keys the batch says; those that are not there are no fault."""
+    def _delete(self, connection: Connection, content: Content, *, by_rows: bool) -> list[BadRow]:
+        """Delete the rows whose keys the batch says; those that are not there are no fault.
+
+        Return, where each is tried, those that the database does not let go.
+        """
         dialect, sources = self.dialect, []
         for part in content.deleted_parts:
             dialect.require_whole(connection, part)
             sources.append(dialect.part_source(part))
         if content.deleted is not None and content.deleted.num_rows:
             sources.append(dialect.hold_keys(connection, self.name, self.table.key_columns, content.deleted))
+        kept = list[BadRow]()
         for source in sources:
-            names = dialect.identifiers(self.table.key)
-            run(connection, dialect.delete_from(self.name, self.table.key, f"SELECT {names} FROM {source}"))
+            statement = partial(dialect.delete_from, self.name, self.table.key)
+            if by_rows:
+                keys = replace(self._target, columns=self.table.key_columns)
+                writer = StatementWriter(
+                    connection=connection, dialect=dialect, target=keys, awaits=False, statement=statement
+                )
+                kept += writer.apply(source)
+            else:
+                run(connection, statement(f"SELECT {dialect.identifiers(self.table.key)} FROM {source}"))
+        return kept
 
     def _before(self) -> BeforeImages:
         seconds = self.rewindable_seconds

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.connectors.exactly_once.changes import lost_deletes
 from headrace.connectors.sql.change_rows import OLDER, OPERATION, ORDER, SEQUENCE, ChangeForm
 from headrace.connectors.sql.dialect import WriteTarget
 from headrace.connectors.sql.result_table import ResultTable
@@ -26,7 +27,6 @@ from headrace.connectors.sql.system_tables import (
 )
 from headrace.connectors.sql.types import ResultColumn
 from headrace.contract import ChangeCounts
-from headrace.errors import CheckpointError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,10 +72,7 @@ class ChangeMemory(OwnLines):
         if there is not None and all(column.name.lower() in present for column in kept):
             return
         if there is None and self.select(f"SELECT 1 FROM {CHANGES} WHERE {MINE} LIMIT 1", *self.mine):
-            fault = f"table '{self.name}', which remembers deletes and truncates of query '{self.context.query}', is "
-            fault += "gone, so that changes that come late could not be judged"
-            fix = "restore it from a copy; or recompute the result: headrace rebuild"
-            raise CheckpointError(code="HR410", what=fault, fix=fix)
+            raise lost_deletes(f"table '{self.name}'", self.context)
         with exclusive(self.connection, self.dialect):
             for statement in self._additions(kept, present) if there is not None else self._create(table, form, kept):
                 self.run(statement)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from headrace.connectors.sql.before_images import BeforeImages
 from headrace.connectors.sql.change_memory import AT, BATCH, ChangeMemory
-from headrace.connectors.sql.change_rows import LACKING, OLDER, OPERATION, ORDER, ChangeForm, column_mark
+from headrace.connectors.sql.change_rows import LACKING, OLDER, OPERATION, ORDER, ChangeForm
 from headrace.connectors.sql.dialect import Dialect, WriteTarget
 from headrace.connectors.sql.limits import BadRow
 from headrace.connectors.sql.result_table import ResultTable
@@ -21,6 +21,7 @@ from headrace.connectors.sql.staging import Content
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn
 from headrace.contract import ChangeCounts
+from headrace.contract.change_data import column_mark
 
 _GIVEN, _MERGED, _LACKS = (f"{OWN_PREFIX}{name}" for name in ("given", "merged", "lacks"))
 ACTION = f"{OWN_PREFIX}action"

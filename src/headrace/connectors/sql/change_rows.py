@@ -17,6 +17,7 @@ from headrace.connectors.sql.staging import Content, GivenChanges, RowError, Sta
 from headrace.connectors.sql.system_tables import OWN_PREFIX
 from headrace.connectors.sql.types import ResultColumn, columns, flatten
 from headrace.contract import CHANGE_COLUMN, DELETE_COLUMN, ChangeOptions
+from headrace.contract.change_data import column_mark
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,11 +110,6 @@ def _field(name: str, declared: str, *, hidden: bool = False) -> StructField:
         "STRING": T.StringType(),
     }
     return T.StructField(name, kinds[declared], metadata={HIDDEN: True} if hidden else None)
-
-
-def column_mark(name: str) -> str:
-    """Return what a column is called in JSON: letters and digits alone, so that no database reads it otherwise."""
-    return f"c{name.encode().hex()}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 
 from headrace.connectors.exactly_once import Admission
+from headrace.connectors.exactly_once.changes import WHOLE_ROWS_FIX, lacking_value
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.change_intervals import IntervalMerge
 from headrace.connectors.sql.change_memory import ChangeMemory
@@ -18,10 +19,6 @@ from headrace.connectors.sql.staging import Content
 from headrace.contract import ChangeCounts
 from headrace.errors import SinkError
 
-_WHOLE_ROWS_FIX = (
-    "let the source send whole rows (PostgreSQL: ALTER TABLE ... REPLICA IDENTITY FULL), take a new snapshot into "
-    "another topic, and read that: headrace reset"
-)
 _QUARANTINE_FIX = "; or set on_bad_row to quarantine, and such rows are quarantined"
 
 
@@ -42,9 +39,8 @@ class ChangeStore(SqlStore):
         try:
             super()._commit(rows, batch, admit)
         except LackingValueError as error:
-            fault = f"a change of the row {error} leaves out large values that did not change, and table '{self.name}' "
-            fault += "has none of that row: its key has changed, or it has come back into the filter of the query"
-            fix = f"{_WHOLE_ROWS_FIX}{'' if self.form.has_intervals else _QUARANTINE_FIX}"
+            fault = lacking_value(str(error), f"table '{self.name}'")
+            fix = f"{WHOLE_ROWS_FIX}{'' if self.form.has_intervals else _QUARANTINE_FIX}"
             raise SinkError(self._finding("HR297", batch, fault, fix)) from error
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:

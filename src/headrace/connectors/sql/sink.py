@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ssl
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from headrace import contract
 from headrace.connectors.exactly_once import BatchWriter, Retry
+from headrace.connectors.exactly_once.changes import TableChanges
 from headrace.connectors.sql.answers import DatabaseAnswers
 from headrace.connectors.sql.batches import SqlStore
 from headrace.connectors.sql.change_rows import ChangeForm, table_schema
@@ -214,7 +214,7 @@ class DatabaseSink(contract.Sink):
         return table_schema(self.applies, frame.schema)
 
     @property
-    def changes(self) -> TableChanges:
+    def changes(self) -> TableChanges[DatabaseSink]:
         return TableChanges(sink=self)
 
     @property
@@ -284,20 +284,6 @@ class DatabaseSink(contract.Sink):
     def _of(self, kind: type[_Ability], **more: Any) -> _Ability:
         facts: dict[str, Any] = {"key": self.key, "system": self.system(), "is_there": self.is_there(), **more}
         return kind(dialect=self.dialect, table=self.table, **facts)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableChanges(contract.SinkChanges):
-    """Applies change data to the table of `sink`."""
-
-    sink: DatabaseSink
-
-    def bind(self, options: contract.ChangeOptions) -> DatabaseSink:
-        bound = copy.copy(self.sink)
-        key = (*options.keys, options.start_column) if options.scd_type == 2 else options.keys
-        for name, value in (("applies", options), ("key", key)):
-            object.__setattr__(bound, name, value)
-        return bound
 
 
 # What leaves the choice of authorities to the client library.
