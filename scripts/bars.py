@@ -67,7 +67,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 83_200, 64_500),
+    Bar("lines", 83_300, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
@@ -77,7 +77,7 @@ BARS = (
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 59_250, 52_500),
+    Bar("lines of code", 59_300, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("unplain words in prose", 1, 0),
     Bar("functions named by a participle", 20, 0),
