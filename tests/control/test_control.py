@@ -28,7 +28,7 @@ from headrace.control.server import LONGEST_PATH, ControlServer, control_directo
 from headrace.errors import Finding
 from headrace.generations.driver_lock import birth
 from headrace.runner.stop import StopRequest
-from headrace.runner.supervise import controlled
+from headrace.runner.supervise import control_run
 from tests.registered import layout_in
 from tests.waiting import until
 
@@ -140,7 +140,7 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
 def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
     write_project(tmp_path)
     request, board, told = StopRequest(), Board(), list[str]()
-    with controlled(load(tmp_path), board, Orders(), request, Observer(), owns_process=False):
+    with control_run(load(tmp_path), board, Orders(), request, Observer(), owns_process=False):
         (found,) = find_running(tmp_path / ".headrace")
         asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
         for each in asking:
@@ -211,12 +211,12 @@ from pathlib import Path
 from headrace.api import load
 from headrace.control.board import Board
 from headrace.control.board import Orders
-from headrace.runner.supervise import controlled
+from headrace.runner.supervise import control_run
 from headrace.contract import Observer
 from headrace.runner.stop import StopRequest, end_process, stop_on_signals
 
 request, board = StopRequest(), Board()
-with controlled(load(Path(sys.argv[1])), board, Orders(), request, Observer(), owns_process=True):
+with control_run(load(Path(sys.argv[1])), board, Orders(), request, Observer(), owns_process=True):
     with stop_on_signals(request, end_now=end_process):
         print("runs", flush=True)
         while not request.now:
@@ -296,7 +296,7 @@ def test_a_run_without_a_socket_and_a_log_is_warned_once_of_each(tmp_path: Path)
         def note(self, finding: Finding) -> None:
             notes.append(finding.code)
 
-    with controlled(load(tmp_path), Board(), Orders(), StopRequest(), Noting(), owns_process=False):
+    with control_run(load(tmp_path), Board(), Orders(), StopRequest(), Noting(), owns_process=False):
         pass
     assert notes == ["HR544", "HR856"]
 

@@ -345,13 +345,13 @@ def _apply_rebuild(
         if view is None:
             return not no_swap
         # The question and its answer need the terminal.
-        with view.released():
+        with view.release_terminal():
             _say_report(name, report.as_dict())
             return not no_swap and (not asks or click.confirm(f"Put the rebuilt result of {name} in place?", err=True))
 
     def notify(note: str) -> None:
         if view is not None:
-            with view.released():
+            with view.release_terminal():
                 click.echo(f"  {note}")
 
     def show_step(reached: str) -> None:

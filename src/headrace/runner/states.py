@@ -96,7 +96,7 @@ class States:
                 supervised.trial = Trial(order=order, former=None)
         self._board.begin(supervised.state for supervised in added)
         for supervised in added:
-            self._told(supervised)
+            self._post_state(supervised)
 
     def declare_again(self, query: str, project: Project) -> None:
         """Let a query be the one that `project` declares from its next start on."""
@@ -141,7 +141,7 @@ class States:
         if state == supervised.state.state and not facts and live is None:
             return
         supervised.state = supervised.state.to(state, **facts)
-        self._told(supervised, live)
+        self._post_state(supervised, live)
 
     def wait_for(self, query: str, state: State, cause: Finding | None) -> None:
         """A running query waits for its source or sink, or does no more."""
@@ -166,7 +166,7 @@ class States:
             if supervised.trial is not None:
                 self._end_trial(supervised, f"runs the new code from batch {supervised.trial.batch:,} on")
             supervised.state = supervised.state.worked()
-            self._told(supervised)
+            self._post_state(supervised)
 
     def start(self, query: str, run: int | None) -> None:
         self._all[query].run = run
@@ -286,7 +286,7 @@ class States:
         if run is not None and now.state not in ("waiting", "restarting") and not now.has_ended:
             self._notes.record(lambda history: history.end_run(run, state, finding, fenced=fenced))
 
-    def _told(self, supervised: Supervised, live: LiveStart | None = None) -> None:
+    def _post_state(self, supervised: Supervised, live: LiveStart | None = None) -> None:
         state, run = supervised.state, supervised.run
         self._board.post(state, live)
         self._notes.record(lambda history: history.state(state, run))
@@ -312,7 +312,7 @@ class Outcomes:
         self._watching, self._states, self._tables = watching, states, tables
         self.lost: Finding | None = None
 
-    def given_up(self, query: Query) -> None:
+    def give_up(self, query: Query) -> None:
         """A query that is not started, or not again, or whose start is given up, ends with the run and by it."""
         state: OutcomeState = "failed" if self.lost is not None else "stopped"
         self._finish(query, Outcome(query=query.name, state=state, finding=self.lost))
@@ -320,7 +320,7 @@ class Outcomes:
     def end_held(self) -> None:
         """The run ends, and with it what waits for its start or restart, or is paused."""
         for query in self._states.held:
-            self.given_up(query)
+            self.give_up(query)
 
     def close(self, watched: QueryRun) -> None:
         """Account for all that a query has done, and watch it no more."""

@@ -264,7 +264,7 @@ class OrderDesk:
 
     def started(self, query: str, batch: int) -> None:
         """A query has started, with this batch next."""
-        order, trial = self._taken(query), self._states[query].trial
+        order, trial = self._take_order(query), self._states[query].trial
         if trial is not None:
             trial.batch = batch
         elif order is not None:
@@ -273,7 +273,7 @@ class OrderDesk:
             )
 
     def not_started(self, query: str, finding: Finding) -> None:
-        if (order := self._taken(query)) is not None:
+        if (order := self._take_order(query)) is not None:
             order.answer_failed(finding.reword(fix="; ".join(filter(None, (self._edited(), finding.fix)))))
 
     def take(self) -> None:
@@ -303,7 +303,7 @@ class OrderDesk:
             order.answer_failed(application_ended(order.query))
         self._orders.close()
 
-    def _taken(self, query: str) -> Order | None:
+    def _take_order(self, query: str) -> Order | None:
         supervised = self._states[query]
         order, supervised.order = supervised.order, None
         return order

@@ -89,7 +89,7 @@ def run(
     with suppress(OSError):  # reported when the first query starts
         make_private(project.local_storage)
     request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
-    with controlled(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
+    with control_run(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
         if spark is None:
             ends = all((trigger or query.trigger).ends for query in chosen)
             spark = session(
@@ -141,7 +141,7 @@ _HEARD_SECONDS = 1.0
 
 
 @contextmanager
-def controlled(
+def control_run(
     project: Project, board: Board, orders: Orders, request: StopRequest, reporter: Observer, *, owns_process: bool
 ) -> Iterator[Observer]:
     """Listen on the project's socket, serve its metrics and let all who observe the run hear of it.

@@ -113,7 +113,7 @@ class Supervision:
             orders,
             self.watching,
             self.states,
-            stopped=self.outcomes.given_up,
+            stopped=self.outcomes.give_up,
             edited=lambda: self.deployer.files.note(),
             deploy=self._begin_deploy,
         )
@@ -131,12 +131,12 @@ class Supervision:
                 if self.owns_process and self.stopping.waits_no_more:
                     self._leave_behind()
                 for start in [start for start in self.starts if start.begun.done()]:
-                    self._begun(start)
+                    self._take_started(start)
             self.watching.hear(seconds=0.0)
         finally:
             # Only what cuts a run off leaves a start here: one that waits in its sink may hang there for ever.
             for start in list(self.starts):
-                (self._give_up if start.attempt.give_up() else self._begun)(start)
+                (self._give_up if start.attempt.give_up() else self._take_started)(start)
             for watched in self.watching:
                 watched.running.handle.stop()
                 self.outcomes.end(watched, "stopped", None)
@@ -179,7 +179,7 @@ class Supervision:
         except HeadraceError as error:
             # No run of this query began, and the history continues to show the one that there is.
             self.states[query.name].run = None
-            self._failed(query, error, ends=trigger.ends)
+            self._handle_failure(query, error, ends=trigger.ends)
             return
         attempt = Attempt()
         layout = layout_of(project, query)
@@ -220,9 +220,9 @@ class Supervision:
         lock = start.lock
         if lock is not None:
             start.begun.add_done_callback(lambda _: lock.release())
-        self.outcomes.given_up(start.query)
+        self.outcomes.give_up(start.query)
 
-    def _begun(self, start: StartingQuery) -> None:
+    def _take_started(self, start: StartingQuery) -> None:
         """A start has come to its end."""
         query, run_id = start.query, start.history_run
         self.starts.remove(start)
@@ -234,9 +234,9 @@ class Supervision:
             self.watching.end_start()
             for finding in running.findings[1:]:
                 self.notes.report(finding, query.name)
-            self._failed(query, running, ends=start.trigger.ends)
+            self._handle_failure(query, running, ends=start.trigger.ends)
             return
-        watched = self._watched(start, running, finishing=finishing)
+        watched = self._watch(start, running, finishing=finishing)
         if watched.archive is not None:
             self.notes.guard(query, lambda: self.notes.take_former_names(running.project, query))
         self.watching.add(watched)
@@ -272,7 +272,7 @@ class Supervision:
             columns=running.columns,
         )
 
-    def _watched(self, start: StartingQuery, running: Running, *, finishing: bool) -> QueryRun:
+    def _watch(self, start: StartingQuery, running: Running, *, finishing: bool) -> QueryRun:
         project, query, layout = running.project, start.query, running.layout
         sources = project.sources_of(query)
         lasting, write = running.scratch is None, self.write_late if query.late else None
@@ -323,7 +323,7 @@ class Supervision:
             preparing=lambda step: self.said.put(partial(self._prepare, step, query.name)),
             attempt=attempt or Attempt(),
         )
-        begun, finishing = _brought_up(request, tables)
+        begun, finishing = _bring_up_query(request, tables)
         return (replace(begun, query=query) if isinstance(begun, Running) else begun), finishing
 
     def _prepare(self, step: str, query: str) -> None:
@@ -340,7 +340,7 @@ class Supervision:
         is_planning = any(not start.attempt.makes_ready for start in self.starts)
         return not is_planning and not self.request and self.deployer.begin(order)
 
-    def _failed(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
+    def _handle_failure(self, query: Query, error: HeadraceError, *, ends: bool, ran_seconds: float = 0.0) -> None:
         if not (self.request or isinstance(error, Fenced)) and self.states.fall_back(query.name, error.findings[0]):
             return
         self.outcomes.end_failed(query, error, ends=ends, stopping=bool(self.request), ran_seconds=ran_seconds)
@@ -411,7 +411,7 @@ class Supervision:
         elif error is not None and order is None and not watched.asked:
             self.outcomes.close(watched)
             ran_seconds = time.monotonic() - watched.began
-            self._failed(watched.query, error, ends=watched.ends, ran_seconds=ran_seconds)
+            self._handle_failure(watched.query, error, ends=watched.ends, ran_seconds=ran_seconds)
         else:
             self.outcomes.end(watched, "failed" if error else "stopped" if watched.asked else "finished", error)
             if isinstance(error, Fenced):
@@ -470,7 +470,7 @@ class StartingQuery:
     attempt: Attempt
 
 
-def _brought_up(request: Request, tables: Tables | None) -> Begun:
+def _bring_up_query(request: Request, tables: Tables | None) -> Begun:
     """Start a query; a batch that was begun with other versions of its tables is made first, and then it ends.
 
     tables: None at the first start of a run.

@@ -125,7 +125,7 @@ def _analyse(
                 findings += _of_session(project, query, spark)
             streams: dict[str, DataFrame] = {}
             for query in queries:
-                findings += _analysed(project, query, spark, plans, held, connect, streams)
+                findings += _analyse_query(project, query, spark, plans, held, connect, streams)
             return findings
     finally:
         if own:
@@ -139,7 +139,7 @@ def _of_session(project: Project, query: Query, spark: SparkSession) -> list[Fin
         return []  # What was recorded cannot be read, which `plan` and a start say.
 
 
-def _analysed(
+def _analyse_query(
     project: Project,
     query: Query,
     spark: SparkSession,

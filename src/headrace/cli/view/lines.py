@@ -43,7 +43,7 @@ class RunView(Observer):
         """Show what the command does next to the run."""
 
     @contextmanager
-    def released(self) -> Iterator[None]:
+    def release_terminal(self) -> Iterator[None]:
         """Let others use the terminal while the block runs."""
         yield
 

@@ -154,7 +154,7 @@ class Bars(_OnTerminal):
         self._progress.stop()
 
     @contextmanager
-    def released(self) -> Iterator[None]:
+    def release_terminal(self) -> Iterator[None]:
         self._progress.stop()
         try:
             yield

@@ -98,7 +98,7 @@ class DeltaChangeStore(DeltaStore):
         if without_key:
             fault = f"{without_key} changes have no key ({', '.join(names)})"
             raise self._error_of_batch("HR408", batch, fault, "filter such rows out in the query")
-        merge = ChangeMerge(self.options, tuple(name for name in frame.columns[:-3] if name not in names))
+        merge = DeltaMerge(self.options, tuple(name for name in frame.columns[:-3] if name not in names))
         newest = merge.fold(frame.where(is_row))
         deletes = newest.where(F.col(_DELETED) > F.col(_TOP)).select(*keys, F.lit("delete"), _DELETED)
         deleted = deletes.count() if deleted else 0
@@ -153,7 +153,7 @@ class DeltaChangeStore(DeltaStore):
 
 
 @dataclass(frozen=True)
-class ChangeMerge:
+class DeltaMerge:
     """The changes of a batch folded into one for each key, and merged. others: the columns outside the key."""
 
     options: ChangeOptions

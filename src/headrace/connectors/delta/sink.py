@@ -108,7 +108,7 @@ class DeltaSink(contract.Sink):
     def open(self, frame: DataFrame, context: contract.SinkContext) -> BatchWriter[DataFrame]:
         """Make the table or compare it with the result, see that it takes this query's batches, and fence others."""
         place, spark = self._place, frame.sparkSession
-        frame = self._stored(frame)
+        frame = self._with_stored_columns(frame)
         self._require_result(frame, context)
         table = place.find(spark)
         if table is None:
@@ -134,7 +134,7 @@ class DeltaSink(contract.Sink):
         return self._place.identity()
 
     def check_result(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        names, query = self._stored(frame).columns, context.query
+        names, query = self._with_stored_columns(frame).columns, context.query
         yield from same_names(names, query)
         for name in names:
             if _NO_COLUMN.search(name):
@@ -154,7 +154,7 @@ class DeltaSink(contract.Sink):
                 yield from misfits(context, place.text, tuple)
                 return
             adds = self.on_schema_change == "add"
-            self._missing_columns(table.now(), self._stored(frame).schema, context, adds=adds)
+            self._missing_columns(table.now(), self._with_stored_columns(frame).schema, context, adds=adds)
             self._require_ours(table.now(), context)
             yield from misfits(context, place.text, lambda: self._lines(table.now(), context))
         except SinkError as error:
@@ -213,13 +213,13 @@ class DeltaSink(contract.Sink):
         other = replace(self, renamed_from="", **place)
         return other if self.applies is None else other.changes.bind(self.applies)
 
-    def _stored(self, frame: DataFrame) -> DataFrame:
+    def _with_stored_columns(self, frame: DataFrame) -> DataFrame:
         """The result with the columns of the table."""
         return frame if self.applies is None else with_stored_columns(frame, self.applies)
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> DeltaTable:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""
-        frame = self._stored(frame)
+        frame = self._with_stored_columns(frame)
         self._require_result(frame, context)
         table = self._place.find(frame.sparkSession)
         if table is None:

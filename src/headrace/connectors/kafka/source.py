@@ -130,8 +130,10 @@ class Kafka(KafkaOptions, contract.Source):
         if judged and all(fault for _, fault in judged):
             place, fault = max(judged)
             code = "HR363" if fault.startswith("has no column") else "HR362"
-            what = f"none of the newest {len(judged)} messages can be applied: {place} (topic/partition/offset) {fault}"
-            raise SourceError(code=code, what=what, fix="correct what writes the topic, or the source's options")
+            problem = (
+                f"none of the newest {len(judged)} messages can be applied: {place} (topic/partition/offset) {fault}"
+            )
+            raise SourceError(code=code, what=problem, fix="correct what writes the topic, or the source's options")
 
     def object_ids(self, spark: SparkSession) -> dict[str, str]:
         with client(spark, self.bootstrap_servers, self.options, SourceError) as broker:
