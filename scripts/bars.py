@@ -7,8 +7,8 @@ modules; the checks of servers, topics, files and arguments brought 3,750 lines,
 for each database and the register of ids brought 20 modules and one code; the wheel, `doctor`, `explain`, completion,
 `preview` and what a notebook shows brought 1,200 lines, five modules and two codes; change data brought 3,500 lines, 16
 modules, seven codes and one ability of sinks; `deploy` and `run --watch` brought 800 lines and six modules; `deploy
---restart` and the board of several projects brought 800 lines and seven modules; change data in Delta tables brought 350
-lines.
+--restart` and the board of several projects brought 800 lines and seven modules; change data in Delta tables
+brought 350 lines.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from headrace.control.board import Board, Orders
 from headrace.errors import Finding
 from headrace.export.observers import Observers
 from headrace.runner.stop import StopRequest
-from headrace.runner.supervise import controlled
+from headrace.runner.supervise import control_run
 from tests.docs.blocks import ROOT, of_language
 from tests.runner.projects import write_project
 
@@ -120,7 +120,7 @@ def project(root: Path) -> Path:
 
 def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(installed: None, tmp_path: Path) -> None:
     root, told = project(tmp_path), Told()
-    with controlled(load(root), Board(), Orders(), StopRequest(), told, owns_process=False) as observers:
+    with control_run(load(root), Board(), Orders(), StopRequest(), told, owns_process=False) as observers:
         observers.starting("q")
         observers.started(
             QueryStart(query="q", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=tmp_path)
