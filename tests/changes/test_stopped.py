@@ -126,7 +126,7 @@ STOPS = [
             ("undo of a reset", "append", 2, ["change resume totals"]),
             ("undo of a rewind", "_lock_ledger", 1, ["change resume totals"]),
             ("undo of a rewind", "append", 1, ["rewind totals --to-batch 0 --yes"]),
-            ("discard of a rewind", "delete", 1, ["change resume totals"]),
+            ("discard of a rewind", "delete", 4, ["change resume totals"]),
             ("discard of a rewind", "append", 1, ["change undo totals"]),
             (SWAP, "_lock_ledger", 1, ["change undo totals"]),
             (SWAP, "append", 1, [SWAP]),
