@@ -247,7 +247,7 @@ def test_no_value_of_a_unit_brings_a_line_of_its_own_or_another_user(
         monkeypatch.setattr(service, "command", lambda: [f"/opt/{value}/headrace"])
     with pytest.raises(HeadraceError) as refused:
         unit(loaded, user=user)
-    assert re.search("HR877: .*(no name of a user|as root|cannot hold|no UTF-8)", str(refused.value))
+    assert re.search("HR877: .*(not a valid name of a user|as root|cannot hold|no UTF-8)", str(refused.value))
 
 
 def test_another_name_of_root_is_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,7 +247,7 @@ def two(events):
         ("two", "one", "", "renamed into each other"),
         ("one", (), "", "renamed from itself"),
         ("old", "old", "", "both renamed from 'old'"),
-        ("../old", (), "", "no name"),
+        ("../old", (), "", "not a valid name"),
         (3, (), "", "neither a name nor a list"),
         ((), (), 'events = hr.source.rate(renamed_from="events")', "source 'events' is renamed from itself"),
     ],

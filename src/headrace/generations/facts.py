@@ -210,6 +210,7 @@ def list_faults(facts: StartFacts) -> Iterator[Finding]:
     problems = list(list_problems(facts.checkpoint, partitions=partitions))
     is_async = gap = None
     try:
+        _ = facts.revisions
         is_async = facts.is_async
     except CheckpointError as error:
         yield from error.findings
