@@ -112,6 +112,7 @@ def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
         (["run", "--trigger", "soon"], "there is no trigger 'soon'"),
         (["run", "--trigger", "5 fortnights"], "'5 fortnights' is not a length of time"),
         (["init"], "missing argument 'NAME'"),
+        (["state"], "headrace state needs a command: show, repartition"),
         (["verify", "q", "--repair", "--undo"], "--repair and --undo exclude each other"),
         (["verify", "--repair"], "--repair is of one query: headrace verify QUERY --repair"),
         (["verify", "q", "r", "--undo"], "--undo is of one query, and 2 are named"),

@@ -41,6 +41,13 @@ def test_a_code_is_written_as_one_likes(code: str, capsys: pytest.CaptureFixture
     assert explained(code, capsys=capsys).startswith("HR408: ")
 
 
+def test_an_example_says_what_it_is_and_links_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for code in ("HR203", "HR408"):
+        text = explained(code, capsys=capsys)
+        assert not re.search(r"\]\(|^```\w+ ", text, re.MULTILINE)
+        assert re.search(r"^(wrong|message):$", text, re.MULTILINE)
+
+
 def test_an_unknown_code_gets_the_nearest_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "HR4080"]) == 2
     shown = capsys.readouterr().err

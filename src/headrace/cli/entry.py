@@ -225,6 +225,9 @@ def _usage_finding(error: click.UsageError, given: Sequence[str]) -> Finding:
     if command == "headrace" and given and given[0] in headrace.commands:
         command = f"headrace {given[0]}"
     here = error.ctx.command if error.ctx else headrace
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and isinstance(here, click.Group):
+        problem = f"{command} needs a command: {', '.join(here.commands)}"
+        return Finding(code="HR090", what=problem, fix=f"see: {command} --help")
     wrong = re.match(r"No such command (['\"])(.+?)\1\.", error.format_message())
     if wrong and isinstance(here, click.Group):
         problem = f"{'there is' if here is headrace else f'{command} has'} no command '{wrong[2]}'"
@@ -252,7 +255,8 @@ def _usage_finding(error: click.UsageError, given: Sequence[str]) -> Finding:
         )
         near = near if "?" in near else _place_advice(error.option_name)
     else:
-        problem, near = error.format_message().rstrip("."), ""
+        # Of an argument that is missing, click lists the choices below; they stand in its name as well.
+        problem, near = error.format_message().partition(" Choose from:")[0].rstrip("."), ""
     fix = f"{near} See: {command} --help" if near else f"see: {command} --help"
     return Finding(code="HR090", what=problem[:1].lower() + problem[1:], fix=fix)
 

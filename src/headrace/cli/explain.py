@@ -33,7 +33,7 @@ def explain(code: str, as_json: bool) -> int:
     if as_json:
         say_json({"code": name, "title": entry.title, "severities": entry.severities, "text": text})
         return 0
-    title = f"{name}: {entry.title} ({' or '.join(entry.severities)})"
+    title, text = f"{name}: {entry.title} ({' or '.join(entry.severities)})", _for_terminal(text)
     console = console_of()
     if console.is_terminal:
         from rich.markdown import Markdown
@@ -55,6 +55,12 @@ def text_of(code: str) -> str:
     )
     below = re.search(rf"^### {code}\b.*\n((?:(?!##+ ).*\n)*)", page.read_text(encoding="utf-8"), re.MULTILINE)
     return below[1].strip() if below else ""
+
+
+def _for_terminal(text: str) -> str:
+    """Return the text without its links, whose pages are not here, and with the sort of each example above it."""
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
+    return re.sub(r"^```(\w+) (wrong|right|message)\b.*$", r"\2:\n\n```\1", text, flags=re.MULTILINE)
 
 
 @click.command()

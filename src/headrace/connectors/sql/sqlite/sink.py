@@ -47,7 +47,7 @@ class Sqlite(DatabaseSink):
         return self.path
 
     def check_connection(self, frame: DataFrame, context: contract.SinkContext) -> Iterator[Finding]:
-        """Yield a file that is not there yet is not a fault before the first batch: the first start makes it."""
+        """Yield what does not fit; a file that is not there yet is made by the first start."""
         if Path(self.path).exists():
             yield from super().check_connection(frame, context)
         else:
