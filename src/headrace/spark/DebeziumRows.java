@@ -88,7 +88,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     } catch (Fault fault) {
       return refusal(fault.getMessage());
     } catch (IOException error) {
-      return refusal("is no JSON object");
+      return refusal("is not a JSON object");
     }
   }
 
@@ -102,7 +102,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     }
     Part value = part(valueBytes);
     if (value == null) {
-      throw new Fault("is no JSON object");
+      throw new Fault("is not a JSON object");
     }
     if (value.fields == null) {
       return none(BigDecimal.ZERO, null);
@@ -118,7 +118,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
       boolean isEnvelope = place != null || fields.containsKey("before") || fields.containsKey("after");
       if (!isEnvelope) {
         throw new Fault(
-            "is no change that Debezium writes: it has neither the envelope's 'op' and 'source', nor '__op' and '__deleted'");
+            "is not a change that Debezium writes: it has neither the envelope's 'op' and 'source', nor '__op' and '__deleted'");
       }
       source = place == null ? null : scan(place);
     }
@@ -177,7 +177,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
       throw new Fault(
           bytes == null
               ? "has no key: give the table a primary key, or name its columns in Debezium's message.key.columns"
-              : "has a key that is no JSON object: set key.converter to Kafka's JsonConverter");
+              : "has a key that is not a JSON object: set key.converter to Kafka's JsonConverter");
     }
     if (!keys.equals(key.fields.keySet())) {
       throw new Fault("has the key " + key.fields.keySet() + ", and the query's keys are " + keys);
@@ -509,7 +509,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
 
   // ---------------------------------------------------------------------------------------------------- the message
 
-  /** A key or a value; null of one that is no JSON object. Its `fields` are null where its payload is. */
+  /** A key or a value; null of one that is not a JSON object. Its `fields` are null where its payload is. */
   private Part part(byte[] bytes) throws IOException {
     if (bytes == null) {
       return null;

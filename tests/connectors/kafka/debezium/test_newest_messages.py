@@ -27,8 +27,8 @@ def change(**more: Any) -> str:
 
 
 REFUSED = {
-    "another format": ('{"id": 1, "city": "Oslo"}', "HR362", "is no change that Debezium writes"),
-    "no JSON": ("hello", "HR362", "is no JSON object"),
+    "another format": ('{"id": 1, "city": "Oslo"}', "HR362", "is not a change that Debezium writes"),
+    "no JSON": ("hello", "HR362", "is not a JSON object"),
     "no op": (json.dumps({"after": {"id": 1}, "source": {}}), "HR362", "has an envelope without 'op'"),
     "an unknown op": (change(op="x"), "HR362", "has the unknown op 'x'"),
     "another table": (change(after={"id": 1, "town": "Oslo"}), "HR363", "has no column 'city'"),
