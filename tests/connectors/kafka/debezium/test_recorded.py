@@ -287,8 +287,8 @@ def test_a_key_of_other_columns_than_the_querys_is_refused_by_name(spark: SparkS
         None,
         "has the key [tenant, id], and the query'",
         "has no key: give the table a primary key",
-        "has a key that is not a JSON object: set ke",
-        "has a key that is not a JSON object: set ke",
+        "has a key that is not a JSON object: set",
+        "has a key that is not a JSON object: set",
         None,
     ]
 
