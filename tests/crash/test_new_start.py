@@ -91,8 +91,14 @@ def states(root: Path) -> dict[str, str]:
 
 
 def zombies(pid: int) -> list[int]:
-    stats = {child: (PROC / str(child) / "stat").read_text() for child in descendants(pid)}
-    return [child for child, stat in stats.items() if stat.rpartition(")")[2].split()[0] == "Z"]
+    return [child for child in descendants(pid) if _is_zombie(child)]
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:  # It has ended meanwhile.
+        return False
 
 
 def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost(
@@ -123,7 +129,7 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
         second = starts(root)[len(first) :]
         assert {words[0] for words in second} == {"totals", "copied"}
         assert {words[1:] for words in second} == {(str(process.pid), "green", "three")}
-        assert zombies(process.pid) == []
+        until("end of all processes of the former start", lambda: zombies(process.pid) == [])
 
         # What the new start would be refused is named before anything stops.
         write(root, colour="blue", size="three", settings=", spark.driver.memory: many")
@@ -140,7 +146,7 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
         write(root, colour="blue", size="three", more=FAILS_IN_A_RUN)
         assert main(["deploy", "-C", str(root), "--restart"]) == 1
         failed = capsys.readouterr().err
-        assert ("no run of this" in failed, "the application has ended" in failed) == (True, True)
+        assert ("no run of this" in failed, "the application has ended" in failed) == (True, True), failed
         assert process.wait(PATIENCE_SECONDS) != 0
     assert sorted(amounts(root)) == list(range(landing.landed))
     assert ledger(root / "totals.db") == list(range(len(ledger(root / "totals.db"))))
