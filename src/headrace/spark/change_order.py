@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _DIGITS = "0123456789"
+_BEYOND_LONG = Decimal(10**18)
 
 
 def order_text(sequence: Column, position: Column, sequence_type: str, row: Column) -> Column:
@@ -26,7 +28,7 @@ def order_text(sequence: Column, position: Column, sequence_type: str, row: Colu
 
     hashed = F.xxhash64(F.to_json(row, WHOLE_JSON_UTC))
     turn = F.when(position.isNull(), F.concat(F.lit("0"), _number(hashed))).otherwise(
-        F.concat(F.lit("1"), _number(position["offset"]), _number(position["partition"].cast("long")))
+        F.concat(F.lit("1"), _number(position["offset"].cast("long")), _number(position["partition"].cast("long")))
     )
     return F.concat(_sequence(sequence, sequence_type), F.lit("!"), turn)
 
@@ -49,13 +51,17 @@ def _sequence(sequence: Column, sequence_type: str) -> Column:
         # Spark's abs keeps 34 digits.
         digits = F.lpad(F.translate(sequence.cast("string"), "-", ""), 38, "0")
         less = F.concat(F.lit("0"), F.translate(digits, _DIGITS, _DIGITS[::-1]))
-        return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), digits))
+        # Places in a log are whole numbers from 0 on and nearly all fit in a long, which is written faster.
+        text = F.when(sequence < _BEYOND_LONG, sequence.cast("long").cast("string")).otherwise(sequence.cast("string"))
+        return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), F.lpad(text, 38, "0")))
     numbers = {"TIMESTAMP": F.unix_micros, "DATE": F.unix_date}
-    return _number(numbers[sequence_type](sequence) if sequence_type in numbers else sequence)
+    return _number((numbers[sequence_type](sequence) if sequence_type in numbers else sequence).cast("long"))
 
 
 def _number(value: Column) -> Column:
     """Return a whole number as hexadecimal digits, of which those below zero come first."""
     from pyspark.sql import functions as F
 
-    return F.lpad(F.hex(value.cast("long").bitwiseXOR(F.shiftleft(F.lit(1).cast("long"), 63))), 16, "0")
+    digits = F.hex(value.bitwiseXOR(F.lit(-(2**63))))
+    # A number from 0 on has all its 16 digits.
+    return F.when(value < 0, F.lpad(digits, 16, "0")).otherwise(digits)
