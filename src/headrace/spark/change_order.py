@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from headrace.spark.jvm.settings import WHOLE_JSON_UTC
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _DIGITS = "0123456789"
-_BEYOND_LONG = Decimal(10**18)
 
 
 def order_text(sequence: Column, position: Column, sequence_type: str, row: Column) -> Column:
@@ -48,12 +46,11 @@ def _sequence(sequence: Column, sequence_type: str) -> Column:
         # Of two texts, one of which begins with the other, the shorter is first: "!" is less than any digit.
         return F.hex(F.encode(sequence, "UTF-8"))
     if sequence_type == "DECIMAL(38,0)":
+        digits = sequence.cast("string")
         # Spark's abs keeps 34 digits.
-        digits = F.lpad(F.translate(sequence.cast("string"), "-", ""), 38, "0")
-        less = F.concat(F.lit("0"), F.translate(digits, _DIGITS, _DIGITS[::-1]))
-        # Places in a log are whole numbers from 0 on and nearly all fit in a long, which is written faster.
-        text = F.when(sequence < _BEYOND_LONG, sequence.cast("long").cast("string")).otherwise(sequence.cast("string"))
-        return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), F.lpad(text, 38, "0")))
+        below = F.translate(F.lpad(F.translate(digits, "-", ""), 38, "0"), _DIGITS, _DIGITS[::-1])
+        above = F.lpad(digits, 38, "0")
+        return F.when(sequence < 0, F.concat(F.lit("0"), below)).otherwise(F.concat(F.lit("1"), above))
     numbers = {"TIMESTAMP": F.unix_micros, "DATE": F.unix_date}
     return _number((numbers[sequence_type](sequence) if sequence_type in numbers else sequence).cast("long"))
 
