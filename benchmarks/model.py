@@ -189,12 +189,12 @@ def _groups(rows: int, last: int) -> dict[int, float]:
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         (place / "headrace.yml").write_text(_GROUPS.format(rows=rows), encoding="utf-8")
-        said = [json.loads(line) for line in lines_until([*HEADRACE, "run", "--json"], enough, cwd=place)]
-        batches = [each for each in said if each["event"] == "batch"]
+        events = [json.loads(line) for line in lines_until([*HEADRACE, "run", "--json"], enough, cwd=place)]
+        batches = [event for event in events if event["event"] == "batch"]
         with closing(sqlite3.connect(place / "result.db")) as connection:
             groups, counted = connection.execute("SELECT count(*), sum(count) FROM counts").fetchone()
     newest = batches[-1]
-    # Until the run has stopped it makes batches that nobody reads of.
+    # Until the run has stopped it makes batches whose events are not read.
     ahead = counted - rows * (newest["batch"] + 1)
     unsaid = groups - newest["state_rows"]
     if ahead < 0 or ahead % rows or not ahead * 7 // 10 <= unsaid <= ahead or groups < counted * 7 // 10:

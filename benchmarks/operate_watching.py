@@ -147,17 +147,17 @@ def _project() -> Iterator[Path]:
 
 
 def _batches(
-    command: list[str], home: Path, blocks: Blocks, beside: Callable[[dict[str, Any]], None]
+    command: list[str], home: Path, blocks: Blocks, react: Callable[[dict[str, Any]], None]
 ) -> dict[int, datetime]:
     """When each batch was triggered; they follow each other at once, so that shows what comes after a batch, too."""
     at: dict[int, datetime] = {}
 
     def last_batch(line: str) -> bool:
-        said = json.loads(line)
-        if said["event"] == "batch":
-            at[said["batch"]] = datetime.fromisoformat(said["at"].replace("Z", "+00:00"))
-        beside(said)
-        return bool(said["event"] == "batch" and said["batch"] > blocks.last)
+        event = json.loads(line)
+        if event["event"] == "batch":
+            at[event["batch"]] = datetime.fromisoformat(event["at"].replace("Z", "+00:00"))
+        react(event)
+        return bool(event["event"] == "batch" and event["batch"] > blocks.last)
 
     lines_until(command, last_batch, cwd=home)
     return at
@@ -171,13 +171,13 @@ class _Scraper:
     url: str = ""
     asked_at: float = 0.0
 
-    def __call__(self, said: dict[str, Any]) -> None:
-        told = said.get("finding", {}).get("what", "")
-        if told.startswith("metrics are served at "):
-            self.url = told.removeprefix("metrics are served at ").split()[0]
+    def __call__(self, event: dict[str, Any]) -> None:
+        text = event.get("finding", {}).get("what", "")
+        if text.startswith("metrics are served at "):
+            self.url = text.removeprefix("metrics are served at ").split()[0]
         # Half of the time is on, and that half is to be as it is with a scrape every so often.
         due = time.monotonic() - self.asked_at > SCRAPE_SECONDS / 2
-        if self.url and due and said["event"] == "batch" and self.blocks.is_on(said["batch"]):
+        if self.url and due and event["event"] == "batch" and self.blocks.is_on(event["batch"]):
             self.asked_at = time.monotonic()
             urllib.request.urlopen(self.url, timeout=30).read()
 
@@ -190,13 +190,13 @@ class _Opener:
     url: str = ""
     readers: list[_Reader] = field(default_factory=list)
 
-    def __call__(self, said: dict[str, Any]) -> None:
-        told = said.get("finding", {}).get("what", "")
-        if told.startswith("the dashboard is at "):
-            self.url = told.removeprefix("the dashboard is at ").partition(" ")[0]
-        if said["event"] != "batch":
+    def __call__(self, event: dict[str, Any]) -> None:
+        text = event.get("finding", {}).get("what", "")
+        if text.startswith("the dashboard is at "):
+            self.url = text.removeprefix("the dashboard is at ").partition(" ")[0]
+        if event["event"] != "batch":
             return
-        wanted = self.blocks.is_on(said["batch"]) and said["batch"] < self.blocks.last
+        wanted = self.blocks.is_on(event["batch"]) and event["batch"] < self.blocks.last
         if wanted and not self.readers:
             self.readers = [_Reader(self.url) for _ in range(PAGES)]
         elif not wanted and self.readers:

@@ -1,4 +1,4 @@
-"""How long a verdict takes beside the plain batch query over the same files.
+"""How long a verdict takes, compared with the plain batch query over the same files.
 
 Of 600,000 events in one session, its start apart; of 5 million as the whole process of each side.
 """
@@ -18,7 +18,7 @@ from benchmarks.figures import Figure, Side
 from benchmarks.processes import BASELINES, HEADRACE, seconds
 from headrace.spark.jvm.session import start
 
-TITLE = "headrace verify beside the plain batch query"
+TITLE = "headrace verify, compared with the plain batch query"
 RUNS = 7
 WHOLE_RUNS = 3
 EVENTS = 600_000

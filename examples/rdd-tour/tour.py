@@ -20,8 +20,8 @@ LEVELS = sorted(name for name in vars(StorageLevel) if name.isupper() and name !
 asked = hr.source.files("landing", format="json", schema="chapter STRING")
 
 
-def told(spark: SparkSession, chapter: str, found: Mapping[str, Any]) -> DataFrame:
-    rows = [(chapter, number, operation, str(result)) for number, (operation, result) in enumerate(found.items())]
+def as_frame(spark: SparkSession, chapter: str, results: Mapping[str, Any]) -> DataFrame:
+    rows = [(chapter, number, operation, str(result)) for number, (operation, result) in enumerate(results.items())]
     return spark.createDataFrame(rows, "chapter STRING, number INT, operation STRING, result STRING")
 
 
@@ -30,14 +30,14 @@ def external_data(spark: SparkSession) -> DataFrame:
     """Collections of the driver in slices, and text files of every sort."""
     sc = spark.sparkContext
     files = sc.wholeTextFiles(POEMS, minPartitions=2)
-    found = {
+    results = {
         "parallelize, in 3 slices": sc.parallelize([1, 2, 3, 4, 5], numSlices=3).glom().collect(),
         "textFile, a directory": sorted(sc.textFile(POEMS).collect()),
         "textFile, compressed, by a wildcard": sc.textFile(f"{POEMS}/*.gz").collect(),
         "textFile, at least 4 partitions": sc.textFile(f"{POEMS}/rain.txt", 4).getNumPartitions() >= 4,
         "wholeTextFiles": sorted((Path(name).name, text.count("\n")) for name, text in files.collect()),
     }
-    return told(spark, "external data", found)
+    return as_frame(spark, "external data", results)
 
 
 @hr.table
@@ -46,7 +46,7 @@ def transformations(spark: SparkSession) -> DataFrame:
     sc = spark.sparkContext
     numbers, more = sc.parallelize([1, 2, 3, 4], 1), sc.parallelize([3, 4, 4, 5], 1)
     halves = sc.parallelize([1, 2, 3, 4], 2)
-    found: dict[str, RDD[Any]] = {
+    results: dict[str, RDD[Any]] = {
         "map": numbers.map(lambda x: x * 10),
         "filter": numbers.filter(lambda x: x % 2 == 0),
         "flatMap": numbers.flatMap(lambda x: [x] * (x % 3)),
@@ -62,7 +62,7 @@ def transformations(spark: SparkSession) -> DataFrame:
         "repartition": numbers.repartition(2),
         "sortBy": numbers.sortBy(lambda x: -x, numPartitions=1).glom(),
     }
-    return told(spark, "transformations", in_order(found))
+    return as_frame(spark, "transformations", in_order(results))
 
 
 @hr.table
@@ -72,7 +72,7 @@ def pairs(spark: SparkSession) -> DataFrame:
     sold = sc.parallelize([("tea", 2), ("rum", 5), ("tea", 3)], 1)
     price = sc.parallelize([("tea", 4), ("milk", 1)], 1)
     by_number = sc.parallelize([(5, "e"), (2, "b"), (4, "d"), (1, "a")], 1)
-    found: dict[str, RDD[Any]] = {
+    results: dict[str, RDD[Any]] = {
         "groupByKey": sold.groupByKey(1).mapValues(sorted),
         "reduceByKey": sold.reduceByKey(add, 1),
         "aggregateByKey": sold.aggregateByKey((0, 0), lambda a, x: (a[0] + x, a[1] + 1), both),
@@ -85,7 +85,7 @@ def pairs(spark: SparkSession) -> DataFrame:
         "mapPartitions, sorted after the shuffle": by_number.partitionBy(2, odd).mapPartitions(sorted).glom(),
         "repartitionAndSortWithinPartitions": by_number.repartitionAndSortWithinPartitions(2, odd).glom(),
     }
-    return told(spark, "key-value pairs", in_order(found))
+    return as_frame(spark, "key-value pairs", in_order(results))
 
 
 def odd(key: int) -> int:
@@ -105,15 +105,15 @@ def counted(counter: Accumulator[int], each: int) -> int:
     return each
 
 
-def in_order(found: Mapping[str, RDD[Any]]) -> dict[str, list[Any]]:
+def in_order(results: Mapping[str, RDD[Any]]) -> dict[str, list[Any]]:
     """What RDDs hold, computed in one job; a shuffle leaves it in no order, but what was put into lists on purpose."""
-    named = [rdd.map(partial(labelled, name)) for name, rdd in found.items()]
+    named = [rdd.map(partial(labelled, name)) for name, rdd in results.items()]
     together = named[0].context.union(named).collect()
 
     def order(each: Any) -> str:
         return "" if isinstance(each, list) else str(each)
 
-    return {name: sorted((each for at, each in together if at == name), key=order) for name in found}
+    return {name: sorted((each for at, each in together if at == name), key=order) for name in results}
 
 
 @hr.table
@@ -126,7 +126,7 @@ def actions(spark: SparkSession) -> DataFrame:
     with TemporaryDirectory() as home:
         numbers.saveAsTextFile(f"{home}/text")
         saved = sorted(sc.textFile(f"{home}/text").collect())
-    found = {
+    results = {
         "reduce": numbers.reduce(add),
         "collect": numbers.collect(),
         "count": numbers.count(),
@@ -139,7 +139,7 @@ def actions(spark: SparkSession) -> DataFrame:
         "foreach, with an accumulator": total.value,
         "saveAsTextFile": saved,
     }
-    return told(spark, "actions", found)
+    return as_frame(spark, "actions", results)
 
 
 @hr.table
@@ -156,7 +156,7 @@ def formats(spark: SparkSession) -> DataFrame:
         named.saveAsNewAPIHadoopFile(f"{home}/new", f"{new}.output.SequenceFileOutputFormat")
         named.map(lambda pair: {"objects": pair}).saveAsPickleFile(f"{home}/pickled")
         named.values().saveAsTextFile(f"{home}/gzip", f"{HADOOP}.io.compress.GzipCodec")
-        found = {
+        results = {
             "sequenceFile": sc.sequenceFile(f"{home}/sequence").collect(),
             "hadoopFile": sc.hadoopFile(f"{home}/old", f"{old}InputFormat", *INT_AND_TEXT).collect(),
             "newAPIHadoopFile": sc.newAPIHadoopFile(
@@ -167,7 +167,7 @@ def formats(spark: SparkSession) -> DataFrame:
             "pickleFile": sc.pickleFile(f"{home}/pickled").collect(),
             "saveAsTextFile, compressed": sc.textFile(f"{home}/gzip").collect(),
         }
-    return told(spark, "formats", found)
+    return as_frame(spark, "formats", results)
 
 
 @hr.table
@@ -181,11 +181,11 @@ def storage_levels(spark: SparkSession) -> DataFrame:
         kept.append(rdd.persist(getattr(StorageLevel, name)))
     rows = [sc.union(kept).count() for _ in range(2)]
     assert rows == [3 * len(LEVELS)] * 2
-    found = {
+    results = {
         name: f"computed {computed[name].value}, kept {rdd.is_cached}, then {rdd.unpersist().is_cached}"
         for name, rdd in zip(LEVELS, kept, strict=True)
     }
-    return told(spark, "storage levels", found)
+    return as_frame(spark, "storage levels", results)
 
 
 @hr.query(sink=hr.sink.sqlite("result.db", table="answers"), trigger=hr.available_now)

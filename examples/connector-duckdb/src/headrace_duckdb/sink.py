@@ -17,8 +17,8 @@ from headrace_duckdb import opened, quoted
 class DuckDb(Sink):
     """The table `table` of the file `path`; each batch is one transaction with the table's ledger.
 
-    DuckDB lets one process at a time open a file that is written. So the driver writes all rows, and opens the file for
-    each batch anew: others can read between two batches. key: tells rows apart, for update mode.
+    DuckDB lets one process at a time open a file that is written. So the driver writes all rows, and opens the file
+    again for each batch: others can read between two batches. key: identifies a row, for update mode.
     """
 
     facts: ClassVar[SinkFacts] = SinkFacts(modes=frozenset(OUTPUT_MODES), transactional=True, idempotent=True)

@@ -18,7 +18,7 @@ class DuckDbTable(Source):
     """The rows of `table` in the order of `order_by`, a column of whole numbers that only grows, as a sequence's.
 
     Rows are only added, and none is committed after one with a higher number. While another process has the file open
-    for writing, nobody can read it: writers close it between their transactions.
+    for writing, no other can read it: writers close it between their transactions.
     """
 
     facts: ClassVar[SourceFacts] = SourceFacts(replayable=True)
