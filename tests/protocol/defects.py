@@ -533,8 +533,13 @@ def _plans_before_the_source_log(let: Let) -> None:
 
 def _restored_over_its_commits(let: Let) -> None:
     """The marks of batches that are planned again stay."""
-    remove = restore.remove_file
-    let(restore, "remove_file", lambda file: None if file.parent.name == "commits" else remove(file))
+    write = restore.replace_file
+
+    def keep(file: Any, text: str | None) -> None:
+        if text is not None or file.parent.name != "commits":
+            write(file, text)
+
+    let(restore, "replace_file", keep)
 
 
 def _archive_keeps_what_was_rewound(let: Let) -> None:
@@ -698,7 +703,14 @@ def _discard_of_the_result_in_use(let: Let) -> None:
 
 def _restored_over_half_a_change(let: Let) -> None:
     """A start makes lost batches again in a directory of which a change that was cut off has moved a part away."""
-    let(recovery, "cut_offs", lambda _: iter(()))
+    made = start.restore_lost_batch
+
+    def restored(facts: StartFacts) -> Any:
+        others = replace(facts)
+        others.__dict__["cut_offs"] = ()
+        return made(others)
+
+    let(start, "restore_lost_batch", restored)
 
 
 def _restored_in_place(let: Let) -> None:
@@ -723,7 +735,7 @@ def _restored_directory_live_before_it_is_made(let: Let) -> None:
         made = append(folder, query, record)
         return append(folder, query, made.with_restored(made.live)) if record.restoring is not None else made
 
-    let(recovery, "append", early)
+    let(log, "append", early)
 
 
 def _restored_with_the_next_free_number(let: Let) -> None:
@@ -733,7 +745,7 @@ def _restored_with_the_next_free_number(let: Let) -> None:
         newest = log.read_log(folder)
         return append(folder, query, record if newest is None else replace(record, number=newest.number))
 
-    let(recovery, "append", free)
+    let(log, "append", free)
 
 
 def _restored_without_the_live_one(let: Let) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from headrace.checkpoint import PlannedBatch
 from headrace.connectors.exactly_once import Admitted, KeptLine, is_applied, plans
 from headrace.connectors.sql.system_tables import (
     BEFORE,
@@ -98,7 +99,7 @@ class Ledger(OwnLines):
         rows = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not rows or rows[0][0] is None else str(rows[0][0])
 
-    def plans(self, first: int) -> dict[int, str]:
+    def plans(self, first: int) -> dict[int, PlannedBatch]:
         """Return the plans of the batches from `first` on; one whose digest differs is ignored."""
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
         rows = self.select(statement, *self.mine, first)
