@@ -217,11 +217,12 @@ def kept(tmp_path: Path) -> Any:
     layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
 
-    def opened(added: dict[int, dict[str, Any]], *declared: Counter, committed: int | None = None) -> Counters:
-        counting = Given(added)
-        return Counters.open(query, declared or (Counter(name="n"),), counting, layout.counters, committed, sync=False)
+    def resumed(added: dict[int, dict[str, Any]], *declared: Counter, committed: int | None = None) -> Counters:
+        counters = declared or (Counter(name="n"),)
+        opened = Counters(query=query, declared=counters, counting=Given(added), path=layout.counters, sync=False)
+        return opened.resume(committed)
 
-    return opened
+    return resumed
 
 
 @pytest.mark.plain

@@ -57,32 +57,18 @@ class Counters:
     # The stream's thread keeps, and the supervisor's counts.
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
-    @classmethod
-    def open(
-        cls,
-        query: Query,
-        declared: tuple[Counter, ...],
-        counting: Counting,
-        path: Path | None,
-        committed: int | None,
-        *,
-        sync: bool,
-    ) -> Counters:
-        """The counters, as earlier starts have left them. Raises CheckpointError where they cannot be read.
-
-        committed: the last batch that is.
-        """
-        counters = cls(query=query, declared=declared, counting=counting, sync=sync, path=path)
-        if path is not None and declared:
-            counters.lines = {line.batch: line for line in read(query, path)}
-        last = max((batch for batch in counters.lines if committed is not None and batch <= committed), default=None)
+    def resume(self, committed: int | None) -> Counters:
+        """Continue where earlier starts have left off; `committed`: the last batch that is. Raises CheckpointError."""
+        if self.path is not None and self.declared:
+            self.lines = {line.batch: line for line in read(self.query, self.path)}
+        last = max((batch for batch in self.lines if committed is not None and batch <= committed), default=None)
         if last is not None and committed is not None and last < committed:
             batches = f"batch {committed} is" if committed == last + 1 else f"batches {last + 1} to {committed} are"
-            fault = f"{batches} not in the counters of query '{query.name}': the driver died before it recorded them, "
+            fault = f"{batches} not in the counters of query '{self.query.name}': the driver died before it recorded "
+            fault += "them, or the query had no counters then"
             fix = "nothing; where no batch may be left out, use a sink with a ledger, such as postgres or sqlite"
-            fault += "or the query had no counters then"
-            counters.notes = (Finding(code="HR806", what=fault, fix=fix, where=query.where),)
-        return counters
+            self.notes = (Finding(code="HR806", what=fault, fix=fix, where=self.query.where),)
+        return self
 
     def keep(self, batch: int) -> None:
         """Keep what the tasks of `batch` have added, before it is committed. Raises HeadraceError."""

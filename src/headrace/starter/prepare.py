@@ -227,7 +227,8 @@ def _counters(request: Request, facts: StartFacts) -> Counters:
         counting.counter(counter.name, counter.zero, counter.param)
     sync = project.target.checkpoint_durability == "power_loss"
     path = facts.layout.counters if facts.lasting else None
-    return Counters.open(query, declared, counting, path, facts.last_committed, sync=sync)
+    counters = Counters(query=query, declared=declared, counting=counting, path=path, sync=sync)
+    return counters.resume(facts.last_committed)
 
 
 def require_planned(facts: StartFacts) -> None:

@@ -88,10 +88,8 @@ def _report_renamed(project: Project, query: Query, register: Register | None) -
     entry = find_entry(project.storage, register, query.name, query.renamed_from)
     own = (name for name in query.renamed_from if entry is not None and register.queries.get(name) == entry)
     for former in own:
-        location = query.sink.location
-        ledger = f" and the ledger of {location.shown}" if location is not None and location.ledger else ""
-        fault = f"query '{query.name}' continues what ran as '{former}': its checkpoint with its state, manifest, "
-        yield _renaming(f"{fault}archive, quarantine and history{ledger}", query.where)
+        fault = f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
+        yield _renaming(fault, query.where)
 
 
 def report_unknown_former(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
