@@ -16,7 +16,6 @@ import pytest
 import headrace as hr
 from headrace.api import events, load, verify
 from headrace.cli import main
-from headrace.control.board import Board
 from headrace.runner.stop import StopRequest
 from tests.waiting import until
 
@@ -242,8 +241,8 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
     root = tmp_path / "p"
     write(root, EDITED.format(version=1))
     land(root, 0, row(0))
-    project, request, board = load(root), StopRequest(), Board()
-    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True, board=board))
+    project, request = load(root), StopRequest()
+    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True))
     runs.start()
     try:
         until("first batch", lambda: ledger(root / "edited.db") == [0])
@@ -251,7 +250,7 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
         until("refusal", lambda: any(event.kind == "finding" for event in events(project)))
         write(root, EDITED.format(version=3))
         until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))
-        assert board.project is not None, "the dashboard of the run shows it"
+        assert request.board.project is not None, "the dashboard of the run shows it"
         land(root, 1, row(1))
         until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
     finally:
