@@ -152,6 +152,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             with name_command(self.query):
                 self._look()
                 with self._hold(driver_lock.take(self.project, self.query, rebuilds=True) if changes else None):
+                    if changes:
+                        self._look()  # Another command may have ended the rebuild meanwhile.
                     yield
         finally:
             self.close()
