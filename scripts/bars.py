@@ -75,7 +75,7 @@ BARS = (
     Bar("codes of findings", 297, 300),
     Bar("members of Sink", 17, 17),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
-    Bar("private parts of Spark, uses in spark/", 28, 50),
+    Bar("private parts of Spark, uses in spark/", 27, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
     Bar("lines of code", 59_620, 52_500),

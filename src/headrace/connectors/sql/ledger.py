@@ -188,15 +188,9 @@ class Ledger(OwnLines):
         )
         if not rows or not rows[0][0]:
             return None
-        query_id, query, generation, schema, application, project = rows[0]
-        return Owner(
-            query_id=str(query_id),
-            query=str(query),
-            generation=int(generation),
-            schema=str(schema),
-            application=str(application),
-            project=str(project),
-        )
+        names = ("query_id", "query", "schema", "application", "project")
+        query_id, query, generation, *texts = rows[0]
+        return Owner(generation=int(generation), **dict(zip(names, map(str, (query_id, query, *texts)), strict=True)))
 
     def owner_by(self, spelled: str) -> Owner | None:
         """Whose result the table holds, also where it was entered under the name as the sink spells it."""
