@@ -108,6 +108,9 @@ def test_what_has_changed_runs_the_new_code_and_what_has_not_never_stops(
             "removed": "stop",
         }
         assert result["done"]
+        # Without a new row, the code that was deployed has made no batch.
+        (again,) = hr.running(load(root)).deploy(dry_run=True)
+        assert {step.action for step in again.steps} == {"keep"}
         land(root, 2, row(2))
         until("next batch", lambda: 2 in ledger(root / "edited.db") and 2 in ledger(root / "steady.db"))
         assert (steady.runId, edited.runId == before, application.get("removed").state) == (first, False, "stopped")
