@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,9 @@ import pytest
 import headrace as hr
 from headrace.api import events, load, verify
 from headrace.cli import main
+from headrace.contract import Observer
 from headrace.control.board import Board
+from headrace.errors import Finding
 from headrace.runner.stop import StopRequest
 from tests.waiting import until
 
@@ -241,12 +244,23 @@ def test_a_variable_and_a_module_outside_of_the_project_count_as_well(
     assert "the variable 'PLACE' has another value" in told
 
 
+class View(Observer):
+    """Keeps the newest note of each code."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, str] = {}
+
+    def note(self, finding: Finding) -> None:
+        self.notes[finding.code] = finding.what
+
+
 def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, spark: SparkSession) -> None:
     root = tmp_path / "p"
     write(root, EDITED.format(version=1))
     land(root, 0, row(0))
-    project, request, board = load(root), StopRequest(), Board()
-    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True, board=board))
+    project, request, board, view = load(root), StopRequest(), Board(), View()
+    run = partial(hr.run, project, spark=spark, reporter=view, stop=request, watch=True, board=board)
+    runs = threading.Thread(target=run)
     runs.start()
     try:
         until("first batch", lambda: ledger(root / "edited.db") == [0])
@@ -255,6 +269,8 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
         write(root, EDITED.format(version=3))
         until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))
         assert board.project is not None, "the dashboard of the run shows it"
+        until("word of the deploy", lambda: "HR866" in view.notes)
+        assert view.notes["HR866"] == "a deploy is done: edited: runs the new code from batch 1 on"
         land(root, 1, row(1))
         until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
     finally:

@@ -96,7 +96,10 @@ def run(
 
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
         board = Board()
-        url = stack.enter_context(dashboard(project, ui_port, board)) if with_ui or ui_port is not None else ""
+        url = ""
+        if with_ui or ui_port is not None:
+            with show_waiting("starting the dashboard"):
+                url = stack.enter_context(dashboard(project, ui_port, board))
         view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
@@ -106,7 +109,7 @@ def run(
         former, request = None if line is None else line.former, _stop_request(line, names, queries, options)
         result = api.run(
             project,
-            names,
+            names if queries else None,  # A run of all queries has those too that a deploy adds.
             trigger=wanted,
             reporter=view if line is None or line.answer is None else Observers(view, line.answer.expect(names)),
             stop=request,
