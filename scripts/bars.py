@@ -8,7 +8,7 @@ for each database and the register of ids brought 20 modules and one code; the w
 `preview` and what a notebook shows brought 1,200 lines, five modules and two codes; change data brought 3,500 lines, 16
 modules, seven codes and one ability of sinks; `deploy` and `run --watch` brought 800 lines and six modules; `deploy
 --restart` and the board of several projects brought 800 lines and seven modules; change data in Delta tables
-brought 350 lines.
+brought 350 lines; the live cell of a notebook brought 50 lines.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 83_700, 64_500),
+    Bar("lines", 83_750, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
@@ -78,7 +78,7 @@ BARS = (
     Bar("private parts of Spark, uses in spark/", 28, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 59_600, 52_500),
+    Bar("lines of code", 59_640, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("unplain words in prose", 1, 0),
     Bar("functions named by a participle", 9, 0),

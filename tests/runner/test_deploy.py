@@ -18,7 +18,6 @@ import headrace as hr
 from headrace.api import events, load, verify
 from headrace.cli import main
 from headrace.contract import Observer
-from headrace.control.board import Board
 from headrace.errors import Finding
 from headrace.runner.stop import StopRequest
 from tests.waiting import until
@@ -258,9 +257,8 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
     root = tmp_path / "p"
     write(root, EDITED.format(version=1))
     land(root, 0, row(0))
-    project, request, board, view = load(root), StopRequest(), Board(), View()
-    run = partial(hr.run, project, spark=spark, reporter=view, stop=request, watch=True, board=board)
-    runs = threading.Thread(target=run)
+    project, request, view = load(root), StopRequest(), View()
+    runs = threading.Thread(target=partial(hr.run, project, spark=spark, reporter=view, stop=request, watch=True))
     runs.start()
     try:
         until("first batch", lambda: ledger(root / "edited.db") == [0])
@@ -268,7 +266,7 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
         until("refusal", lambda: any(event.kind == "finding" for event in events(project)))
         write(root, EDITED.format(version=3))
         until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))
-        assert board.project is not None, "the dashboard of the run shows it"
+        assert request.board.project is not None, "the dashboard of the run shows it"
         until("word of the deploy", lambda: "HR866" in view.notes)
         assert view.notes["HR866"] == "a deploy is done: edited: runs the new code from batch 1 on"
         land(root, 1, row(1))

@@ -57,7 +57,6 @@ def run(
     reached: Reached | None = None,
     stop: StopRequest | None = None,
     saved: SavedPlan | None = None,
-    board: Board | None = None,
     orders: Orders | None = None,
     write_late: WriteLate | None = None,
     watch: DeployRequest | None = None,
@@ -69,7 +68,7 @@ def run(
     watch: the deploy that each save of the project's files asks for.
 
     `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
-    second one stops now. board, orders: by which other threads see and control it. Raises ProjectError or CheckFailed
+    second one stops now. orders: by which other threads control it. Raises ProjectError or CheckFailed
     when nothing could be started for a fault of the project, and CheckpointError when `saved`, a plan, is not what
     would be found now.
     """
@@ -88,7 +87,8 @@ def run(
     own = spark is None
     with suppress(OSError):  # reported when the first query starts
         make_private(project.local_storage)
-    request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
+    request, orders = StopRequest() if stop is None else stop, orders or Orders()
+    board = request.board
     with control_run(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
         if spark is None:
             ends = all((trigger or query.trigger).ends for query in chosen)

@@ -570,19 +570,14 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
 
   /** The fields of an object, in order, with where their values lie. */
   private Map scan(Slice slice) throws IOException {
-    if (slice.isNull()) {
-      return null;
+    if (slice.fields != null || slice.isNull()) {
+      return slice.fields;
     }
     JsonParser parser = factory.createParser(slice.bytes, slice.start, slice.end - slice.start);
-    Map fields = new LinkedHashMap();
     if (parser.nextToken() != JsonToken.START_OBJECT) {
       throw new NoObject();
     }
-    while (parser.nextToken() == JsonToken.FIELD_NAME) {
-      String name = parser.currentName();
-      parser.nextToken();
-      fields.put(name, slice.part(parser));
-    }
+    Map fields = slice.fields(parser);
     if (parser.nextToken() != null) {
       throw new NoObject();
     }
@@ -619,10 +614,13 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
 
   /** A value of JSON, as it lies in a message. */
   private static final class Slice {
+    private static final java.util.List READ = java.util.Arrays.asList(new String[] {"source", "after"});
+
     final byte[] bytes;
     final int start;
     final int end;
     private String text;
+    private Map fields;
 
     Slice(byte[] bytes, int start, int end) {
       this.bytes = bytes;
@@ -637,11 +635,26 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
         throw new NoObject();
       }
       String text = parser.currentToken() == JsonToken.VALUE_STRING ? parser.getText() : null;
+      // These are read for nearly every change: reading them here saves another pass over them.
+      boolean isRead = parser.currentToken() == JsonToken.START_OBJECT && READ.contains(parser.currentName());
+      Map fields = isRead ? fields(parser) : null;
       parser.skipChildren();
       parser.finishToken();
       Slice part = new Slice(bytes, first, start + (int) parser.currentLocation().getByteOffset());
       part.text = text;
+      part.fields = fields;
       return part;
+    }
+
+    /** The fields of the object that a parser of this one has begun; the parser then stands at its end. */
+    Map fields(JsonParser parser) throws IOException {
+      Map fields = new LinkedHashMap();
+      while (parser.nextToken() == JsonToken.FIELD_NAME) {
+        String name = parser.currentName();
+        parser.nextToken();
+        fields.put(name, part(parser));
+      }
+      return fields;
     }
 
     ArrayList elements(JsonFactory factory) throws IOException {

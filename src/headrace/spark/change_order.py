@@ -26,7 +26,7 @@ def order_text(sequence: Column, position: Column, sequence_type: str, row: Colu
 
     hashed = F.xxhash64(F.to_json(row, WHOLE_JSON_UTC))
     turn = F.when(position.isNull(), F.concat(F.lit("0"), _number(hashed))).otherwise(
-        F.concat(F.lit("1"), _number(position["offset"]), _number(position["partition"].cast("long")))
+        F.concat(F.lit("1"), _number(position["offset"].cast("long")), _number(position["partition"].cast("long")))
     )
     return F.concat(_sequence(sequence, sequence_type), F.lit("!"), turn)
 
@@ -46,16 +46,19 @@ def _sequence(sequence: Column, sequence_type: str) -> Column:
         # Of two texts, one of which begins with the other, the shorter is first: "!" is less than any digit.
         return F.hex(F.encode(sequence, "UTF-8"))
     if sequence_type == "DECIMAL(38,0)":
+        digits = sequence.cast("string")
         # Spark's abs keeps 34 digits.
-        digits = F.lpad(F.translate(sequence.cast("string"), "-", ""), 38, "0")
-        less = F.concat(F.lit("0"), F.translate(digits, _DIGITS, _DIGITS[::-1]))
-        return F.when(sequence < 0, less).otherwise(F.concat(F.lit("1"), digits))
+        below = F.translate(F.lpad(F.translate(digits, "-", ""), 38, "0"), _DIGITS, _DIGITS[::-1])
+        above = F.lpad(digits, 38, "0")
+        return F.when(sequence < 0, F.concat(F.lit("0"), below)).otherwise(F.concat(F.lit("1"), above))
     numbers = {"TIMESTAMP": F.unix_micros, "DATE": F.unix_date}
-    return _number(numbers[sequence_type](sequence) if sequence_type in numbers else sequence)
+    return _number((numbers[sequence_type](sequence) if sequence_type in numbers else sequence).cast("long"))
 
 
 def _number(value: Column) -> Column:
     """Return a whole number as hexadecimal digits, of which those below zero come first."""
     from pyspark.sql import functions as F
 
-    return F.lpad(F.hex(value.cast("long").bitwiseXOR(F.shiftleft(F.lit(1).cast("long"), 63))), 16, "0")
+    digits = F.hex(value.bitwiseXOR(F.lit(-(2**63))))
+    # A number from 0 on has all its 16 digits.
+    return F.when(value < 0, F.lpad(digits, 16, "0")).otherwise(digits)
