@@ -62,7 +62,8 @@ def _is_unchanged(before: Declared, now: Declared, judgement: Judgement) -> bool
     if before.settings() != now.settings() or any(note.severity == "error" for note in judgement.notes):
         return False
     # The verdict compares with the newest batch, which the code that runs now may not have made.
-    form = judgement.ran if before.code is None else before.code.form
+    started = before.code
+    form = judgement.ran if started is None else started.form
     if form and form == judgement.written:
         return True
     # A query that has made no batch is judged without a look at its code, and one may take new values at each start.
