@@ -161,6 +161,7 @@ def test_if_one_query_is_refused_nothing_stops(tmp_path: Path, spark: SparkSessi
         with ThreadPoolExecutor(2) as threads:
             both = [threads.submit(hr.running(project).deploy) for _ in range(2)]
         assert [done.result()[0].done for done in both] == [True, True]
+        assert sorted(done.result()[0].steps[1].action for done in both) == ["keep", "restart"]
         assert application.get("steady").state == "paused"
         write(root, STEADY.replace('"update"', '"update", trigger=hr.every("1 second")'), EDITED.format(version=3))
         (result,) = hr.running(project).deploy()
