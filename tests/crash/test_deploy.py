@@ -47,10 +47,10 @@ def added(events):
 
 
 class Load:
-    """Lets a file land every third of a second, until it is stopped."""
+    """Lets a file land every third of a second, or after another pause, until it is stopped."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.landed, self._end = root, 0, threading.Event()
+    def __init__(self, root: Path, *, pause: float = 0.3) -> None:
+        self.root, self.pause, self.landed, self._end = root, pause, 0, threading.Event()
         self._thread = threading.Thread(target=self._land, daemon=True)
         self._thread.start()
 
@@ -59,7 +59,7 @@ class Load:
         self._thread.join()
 
     def _land(self) -> None:
-        while not self._end.wait(0.3):
+        while not self._end.wait(self.pause):
             land(self.root, self.landed, [{"name": f"n{self.landed % 3}", "amount": self.landed}])
             self.landed += 1
 

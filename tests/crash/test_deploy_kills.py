@@ -27,8 +27,8 @@ from tests.runner.projects import write_project
 from tests.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.services, pytest.mark.long, pytest.mark.timeout(2400)]
-DEPLOYS = 10
-# `HEADRACE_DEPLOY_SEED` repeats a failed run, as far as the machine does the same.
+DEPLOYS = int(os.environ.get("HEADRACE_DEPLOYS", "10"))
+# It repeats a failed run, as far as the machine does the same.
 SEED = int(os.environ.get("HEADRACE_DEPLOY_SEED") or random.randrange(1_000_000))
 LONGEST_LIFE = 9.0
 
@@ -189,7 +189,7 @@ def test_ten_deploys_and_kills_at_random_lose_and_double_no_row(
     chance, root = random.Random(SEED), tmp_path / "p"
     monkeypatch.setenv("PLACE", postgres_url)
     root.mkdir()
-    landing = Load(write_project(root, ""))
+    landing = Load(write_project(root, ""), pause=1.0)
     try:
         with scene(root, postgres_url, chance) as there:
             there.until_all_work()
