@@ -704,7 +704,14 @@ def _discard_of_the_result_in_use(let: Let) -> None:
 
 def _restored_over_half_a_change(let: Let) -> None:
     """A start makes lost batches again in a directory of which a change that was cut off has moved a part away."""
-    let(recovery, "cut_offs", lambda _: iter(()))
+    made = start.restore_lost_batch
+
+    def restored(facts: StartFacts) -> Any:
+        others = replace(facts)
+        others.__dict__["cut_offs"] = ()
+        return made(others)
+
+    let(start, "restore_lost_batch", restored)
 
 
 def _restored_in_place(let: Let) -> None:
