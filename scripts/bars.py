@@ -72,7 +72,7 @@ BARS = (
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
-    Bar("codes of findings", 297, 300),
+    Bar("codes of findings", 298, 300),
     Bar("members of Sink", 17, 17),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
     Bar("private parts of Spark, uses in spark/", 27, 50),

@@ -1526,6 +1526,10 @@ SCENES = (
     "start, reset, undo*, start, wake",
     "start, rebuild, rebuild*rebuild.lock.leases, discard, wake",
     "start, start*sql, rewind, undo, start, wake",
+    "start, rewind*sql BEGIN, undo, start, wake",
+    "start, reset*sql BEGIN, undo, start, wake",
+    "start, rewind*sql BEGIN, resume, start, wake",
+    "start, rewind, undo!20sql, start, resume, start",
     "start, start*sql connect, reset, start, wake",
     # What was lost, in the midst of something else.
     "start, rewind!80, lose, start, resume, start",
@@ -1536,6 +1540,7 @@ SCENES = (
     "start, power, start!, power, start",
     "start, rewind, power, start, undo, start",
     "start, back up, reset, start, bring back, discard, start",
+    "start, back up, start1, bring back, start",
     "register, start, rename, forget",
     "former, adopt, start, lose all, adopt, start",
 )

@@ -95,7 +95,10 @@ def run(
         line = CommandLine.current()
         request = _stop_request(line, names, queries, options)
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
-        url = stack.enter_context(dashboard(project, ui_port, request.board)) if with_ui or ui_port is not None else ""
+        url = ""
+        if with_ui or ui_port is not None:
+            with show_waiting("starting the dashboard"):
+                url = stack.enter_context(dashboard(project, ui_port, request.board))
         view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
@@ -104,7 +107,7 @@ def run(
         former = None if line is None else line.former
         result = api.run(
             project,
-            names,
+            names if queries else None,  # A run of all queries has those too that a deploy adds.
             trigger=wanted,
             reporter=view if line is None or line.answer is None else Observers(view, line.answer.expect(names)),
             stop=request,

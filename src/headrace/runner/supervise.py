@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.checks.structure import check_structure, check_structure_of, no_query
+from headrace.checks.structure import check_structure_of, no_query
 from headrace.contract import Observer
 from headrace.control.board import Board, Orders, RunResult
 from headrace.control.deploys import DeployRequest
@@ -77,7 +77,7 @@ def run(
     if write_late is not None and saved is None:
         names = {query.name for query in chosen}
         chosen += tuple(project.queries[main.late] for main in chosen if main.late and main.late not in names)
-    findings = check_structure_of(project, queries) if queries else check_structure(project)
+    findings = check_structure_of(project, queries or list(project.queries))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
@@ -151,15 +151,16 @@ def control_run(
 
     def stop(now: bool) -> bool:
         with stopping:  # Two that come at the same time would ask twice, which means now.
-            already = request.heard > 0 and request.new_start is None
+            # What stops to begin again has not been asked to end.
+            heard = 0 if request.new_start is not None else request.heard
             by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
             # A signal more than two ends the process at once, so one that drains already is asked once more.
-            for _ in range(max(1, 2 - request.heard) if now else int(not already)):
+            for _ in range(max(1, 2 - heard) if now else int(not heard)):
                 if by_signal and in_main_thread:
                     _ask_by_signal(request)
                 else:
                     request.ask()
-        return already
+        return heard > 0
 
     def begin_again(connection: int, deploy: DeployRequest) -> None:
         request.begin_again(NewStart.of_board(board, connection, accept_forward=deploy.accept_forward))
@@ -201,9 +202,9 @@ def control_run(
 
 def _ask_by_signal(request: StopRequest) -> None:
     """Ask by SIGTERM: what hangs is ended by who counts the signals. Two at the same time would count as one."""
-    before, ends = request.heard, time.monotonic() + _HEARD_SECONDS
+    before, ends = (request.heard, request.new_start), time.monotonic() + _HEARD_SECONDS
     os.kill(os.getpid(), signal.SIGTERM)
-    while request.heard == before and time.monotonic() < ends:
+    while (request.heard, request.new_start) == before and time.monotonic() < ends:
         time.sleep(0.01)
 
 

@@ -216,7 +216,7 @@ def _code_of(facts: StartFacts, revision: QueryRevision | None) -> DeclaredCode:
     """Return the digests of a query's code, which a revision has already."""
     if revision is None or revision.form is None:
         return DeclaredCode.of(facts.project, facts.query)
-    return DeclaredCode(salt=facts.salt, pieces=revision.form["pieces"])
+    return DeclaredCode(salt=facts.salt, pieces=revision.form["pieces"], form=revision.digest)
 
 
 def _counters(request: Request, facts: StartFacts) -> Counters:
