@@ -115,10 +115,16 @@ docs-site: $(DONE)
 bench: setup
 	$(BIN)/python -m benchmarks $(NAME)
 
+# Of the build tools alone, without what a test needs.
+build/tools/.installed: scripts/build.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
+	@touch $@
+
 # Wheel and sdist; the time in them is that of the commit, so that each build of it is the same bytes.
-dist: setup
+dist: build/tools/.installed
 	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(BIN)/python -m hatchling build -d dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(<D)/bin/python -m hatchling build -d dist
 	@cd dist && sha256sum *
 
 LOCK := uv pip compile --quiet --universal --python-version 3.10 --no-header --no-annotate --no-emit-index-url

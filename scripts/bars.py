@@ -8,7 +8,7 @@ for each database and the register of ids brought 20 modules and one code; the w
 `preview` and what a notebook shows brought 1,200 lines, five modules and two codes; change data brought 3,500 lines, 16
 modules, seven codes and one ability of sinks; `deploy` and `run --watch` brought 800 lines and six modules; `deploy
 --restart` and the board of several projects brought 800 lines and seven modules; change data in Delta tables
-brought 350 lines.
+brought 350 lines; the live cell of a notebook brought 50 lines.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 83_700, 64_500),
+    Bar("lines", 83_725, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
-    Bar("codes of findings", 297, 300),
+    Bar("codes of findings", 298, 300),
     Bar("members of Sink", 17, 17),
     Bar("private parts of Spark, uses outside spark/", 0, 0),
-    Bar("private parts of Spark, uses in spark/", 28, 50),
+    Bar("private parts of Spark, uses in spark/", 27, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 59_600, 52_500),
+    Bar("lines of code", 59_620, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("unplain words in prose", 1, 0),
     Bar("functions named by a participle", 9, 0),
     Bar("public functions that raise without saying so", 0, 0),
     Bar("files of a start", 28, 28),
-    Bar("stops of a start", 151, 110),
+    Bar("stops of a start", 109, 110),
 )
 
 

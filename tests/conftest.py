@@ -150,8 +150,10 @@ class Sessions:
             with pytest.MonkeyPatch.context() as patch:
                 patch.chdir(ROOT)
                 patch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(WITHOUT_CODE_GENERATION))
-                # All of its heap from the start: it is collected a third as often.
-                patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} -Xms1g")
+                # All of its heap from the start: it is collected a third as often. With room for the classes it is not
+                # collected as a whole four times while they are loaded.
+                options = f"{os.environ['SPARK_SUBMIT_OPTS']} -Xms1g -XX:MetaspaceSize=256m"
+                patch.setenv("SPARK_SUBMIT_OPTS", options)
                 self.current = local_session(self.home, connectors=names)
             self.connectors = names
             local = self.current.sparkContext.getConf().get("spark.local.dir") or ""

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import Finding, PlainData
-from headrace.markup import Listing, table
+from headrace.markup import Listing, records, table
 from headrace.redaction import remember
 
 pytestmark = pytest.mark.plain
@@ -75,6 +75,11 @@ def test_what_is_shown_is_quoted_and_is_no_script() -> None:
     page = Page(table(["<b>"], [["<script>alert(1)</script>"]]))
     assert page.cells == ["<b>", "<script>alert(1)</script>"]
     assert not {"script", "b"} & set(page.tags)
+
+
+def test_states_have_colours_and_rows_of_data_have_none() -> None:
+    assert "color:#c77d00" in records([{"state": "open"}])
+    assert "color:#" not in table(["action"], [["open"]])
 
 
 def test_a_secret_is_hidden() -> None:

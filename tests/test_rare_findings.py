@@ -150,7 +150,8 @@ def a_beginning(root: Path, generation: int = 1) -> Seen:
         "queries:\n  shown: {select: SELECT * FROM orders, sink: console}\n"
     )
     declared = headrace.load(root)
-    return list(prepare._beginnings(declared, declared.queries["shown"], generation))
+    query = declared.queries["shown"]
+    return list(prepare._beginnings(query, declared.sources_of(query), generation))
 
 
 PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {

@@ -107,7 +107,6 @@ def run(
     verify_every: float | None = None,
     verify_parts: int = 1,
     watch: bool = False,
-    board: Board | None = None,
 ) -> results.RunResult:
     """Run queries until they end or are asked to stop.
 
@@ -123,7 +122,6 @@ def run(
         verify_every: Verify the queries that have made batches, each time after so many seconds.
         verify_parts: Verify one of so many parts of the keys each time, in turn.
         watch: Whether each save of the project's files is deployed to this run.
-        board: What shows other threads how the queries stand.
 
     Returns:
         How each query ended.
@@ -134,14 +132,14 @@ def run(
         PlatformError: Spark or the storage cannot be used.
         CheckpointError: The checkpoint of a query cannot be read or does not fit it.
     """
-    from headrace.control.board import Board
     from headrace.control.deploys import DeployRequest
+    from headrace.runner.stop import StopRequest
     from headrace.runner.supervise import run as run_project
     from headrace.verifier.late_rows import write_late_rows
 
-    board = board or Board()
+    stop = StopRequest() if stop is None else stop
     if verify_every is not None:
-        reporter = _with_verdicts(project, board, reporter, verify_every, verify_parts)
+        reporter = _with_verdicts(project, stop.board, reporter, verify_every, verify_parts)
 
     if accept_forward:
         accepting = {name: replace(query, on_change="forward") for name, query in project.queries.items()}
@@ -154,7 +152,6 @@ def run(
         reporter=reporter,
         reached=reached,
         stop=stop,
-        board=board,
         write_late=write_late_rows,
         watch=DeployRequest(accept_forward=accept_forward) if watch else None,
     )

@@ -85,7 +85,6 @@ _FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "Observer": (lambda value: isinstance(value, Observer), "an observer: a subclass of headrace.contract.Observer"),
     "Reached": (callable, "a function"),
-    "Board": (lambda value: callable(getattr(value, "post", None)), "a headrace.control.board.Board"),
     "StopRequest": (lambda value: callable(getattr(value, "ask", None)), "a headrace.runner.stop.StopRequest"),
     "Choice": (lambda value: value in ("keep", "drop"), "'keep' or 'drop'"),
     "PlannedIs": (lambda value: value in ("written", "not-written"), "'written' or 'not-written'"),

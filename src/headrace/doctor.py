@@ -291,7 +291,11 @@ def _examine_project(project: Project, *, connect: bool) -> Iterator[Examined]:
     """Ask what `headrace check` asks, and give each finding to the part that it is about."""
     from headrace import api
 
-    result = api.check(project, spark=None if connect else False, connect=connect)
+    try:
+        result = api.check(project, spark=None if connect else False, connect=connect)
+    except HeadraceError as error:  # As without Java: the lines of the other parts are there.
+        yield from (Examined.of("project", finding) for finding in error.findings)
+        return
     parts: list[tuple[str, Where, str]] = [
         *((f"source {name}", source.where, source.kind) for name, source in project.sources.items()),
         *((f"query {name}", query.where, f"into {query.sink_kind}") for name, query in project.queries.items()),

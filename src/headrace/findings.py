@@ -351,6 +351,7 @@ CODES = (
     Code("HR863", "the cluster has forgotten the application"),
     Code("HR864", "a query waits for its source or sink", WARNING),
     Code("HR865", "new code did not start, and the former code runs again"),
+    Code("HR866", "a deploy is done", NOTE),
     Code("HR873", "a hook is not declared rightly", ("error", "warning"), refuses=True),
     Code("HR875", "what observes a run did not get an event", WARNING),
     Code("HR877", "a service cannot be written so"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, TypeVar
 
 from headrace.redaction import redacted
 
 Item = TypeVar("Item")
-_STYLE = """<style>.headrace table{border-collapse:collapse;margin:.3em 0;color:inherit;background:transparent}
-.headrace th,.headrace td{text-align:left;padding:.2em .7em;border-bottom:1px solid rgba(128,128,128,.35);
-vertical-align:top;color:inherit;background:transparent}
-.headrace th{background:rgba(128,128,128,.14)}</style>"""
+# The class three times: the rules of JupyterLab for tables have the weight of two.
+_STYLE = """<style>.headrace.headrace.headrace table{border-collapse:collapse;margin:.3em 0;background:none;
+color:inherit}
+.headrace.headrace.headrace :is(th,td){text-align:left;padding:.2em .7em;border-bottom:1px solid rgba(128,128,128,.35);
+vertical-align:top;color:inherit;background:none}
+.headrace.headrace.headrace th{background:rgba(128,128,128,.14)}</style>"""
 # Each is legible on white and on black.
 _COLOURS = {
     "#2f9e5b": ("equal", "same", "running", "finished", "ok", "exactly once"),
@@ -25,18 +27,22 @@ _MOST_ROWS = 50
 
 def table(columns: Sequence[str], rows: Iterable[Iterable[Any]], *, title: str = "") -> str:
     """Return rows below the names of their columns, the first fifty of them."""
+    return _table(columns, rows, title, lambda value: _text(_plain(value)))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str, cell: Callable[[Any], str]) -> str:
     lines = list(rows)
     head = _line("th", map(_text, columns))
-    body = "".join(_line("td", map(_cell, row)) for row in lines[:_MOST_ROWS])
+    body = "".join(_line("td", map(cell, row)) for row in lines[:_MOST_ROWS])
     more = f"<div>and {len(lines) - _MOST_ROWS:,} more</div>" if len(lines) > _MOST_ROWS else ""
     return whole(f"{_title(title)}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}")
 
 
 def records(facts: Iterable[Mapping[str, Any]], *, title: str = "") -> str:
-    """Return mappings as a table: a column for each name of which one has a value."""
+    """Return mappings as a table: a column for each name of which one has a value; states have their colours."""
     rows = list(facts)
     names = dict.fromkeys(name for row in rows for name in row if _has(row[name]))
-    return table([_words(name) for name in names], ([row.get(name) for name in names] for row in rows), title=title)
+    return _table([_words(name) for name in names], ([row.get(name) for name in names] for row in rows), title, _cell)
 
 
 def page(facts: Mapping[str, Any], *, title: str) -> str:

@@ -468,6 +468,19 @@ def test_rows_that_tasks_have_staged_and_rows_that_were_quarantined_go_back_too(
     assert (state(project)["rows"], quarantined()) == (AFTER[mode][1], kept(1))
 
 
+def test_bad_rows_of_the_batches_that_stay_are_not_reported_again(project: Project) -> None:
+    before = Driver(project).layout.quarantine
+    (before / "events").mkdir(parents=True, exist_ok=True)
+    for batch in range(3):
+        (before / "events" / f"{batch}.jsonl").touch()
+    (before / ".seen").write_text("2")
+    hr.rewind(project, "totals", to_batch=1).apply()
+    after = Driver(project).layout.quarantine
+    files = sorted(str(file.relative_to(after)) for file in after.rglob("*") if file.is_file())
+    assert (after == before, files) == (False, [".seen", "events/0.jsonl", "events/1.jsonl"])
+    assert (after / ".seen").read_text() == "1"
+
+
 @pytest.mark.parametrize("mode", ["update", "complete"])
 def test_late_rows_that_were_brought_back_are_taken_back(
     tmp_path: Path, mode: OutputMode, monkeypatch: pytest.MonkeyPatch

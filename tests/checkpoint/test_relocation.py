@@ -25,6 +25,7 @@ pytestmark = pytest.mark.plain
         ('file:/a "b"/g1', '/a "b"/g1', "/c\\d/g2", "file:/c\\d/g2"),
         ("file:/other/a/g1", "/a/g1", "/c/g2", "file:/other/a/g1"),
         ("file:/a/g10", "/a/g1", "/c/g2", "file:/a/g10"),
+        ("file:/a/b/g1", "/a", "/a/b", "file:/a/b/g1"),
         ("s3a://lake/g1", "/g1", "/c/g2", "s3a://lake/g1"),
     ],
 )

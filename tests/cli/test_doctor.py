@@ -59,6 +59,18 @@ def test_no_java_is_an_error_with_its_fix(capsys: pytest.CaptureFixture[str], mo
 
 
 @pytest.mark.plain
+def test_without_java_a_project_is_a_line_among_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "headrace.yml").write_text(PROJECT.format(port=1, storage=tmp_path).partition("  refused:")[0])
+    lines = examined(capsys, "-C", str(tmp_path), code=1)
+    assert list(lines) == [*MACHINE, "project"]
+    assert [line["code"] for name in ("java", "project") for line in lines[name]] == ["HR001", "HR001"]
+
+
+@pytest.mark.plain
 def test_a_taken_port_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     with closing(socket.socket()) as other:
         with suppress(OSError):  # Another program has it already.

@@ -135,3 +135,13 @@ def test_each_command_that_may_take_long_shows_what_it_does(terminals: list[Term
     terminals.append(terminal := Terminal(COMMANDS, *(f"{command} -C {project}" for command in shown)))
     text = terminal.end()
     assert [line for line in shown.values() if line not in text] == []
+
+
+@pytest.mark.parametrize("directory", ["-C {0}", "{0}"], ids=["one project", "several projects"])
+def test_the_dashboard_says_that_it_starts_and_then_where_it_is(
+    terminals: list[Terminal], project: Path, directory: str
+) -> None:
+    terminals.append(terminal := Terminal(COMMANDS, f"ui --port 0 {directory.format(project)}"))
+    until("link", lambda: "(Ctrl-C ends)" in terminal.text or terminal.process.poll() is not None)
+    lines = ("reading the project", "starting the dashboard", "the dashboard of")
+    assert [line for line in lines if line not in terminal.text] == []

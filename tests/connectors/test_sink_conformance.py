@@ -26,6 +26,7 @@ from tests.connectors.clients import iceberg_rows, parquet_rows
 from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.sql.databases import Database
 from tests.connectors.suites import UpdateSinkConformance, UsualSinkConformance, further_but, only
+from tests.rounds import as_long
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +100,7 @@ class TestTableSink(UsualSinkConformance):
 
 
 @pytest.mark.spark
-class TestIceberg(UsualSinkConformance):
+class TestIceberg(UpdateSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return IcebergSink(table="db.result", catalog=iceberg_tables.properties(home), partition_by=["bucket(2, name)"])
 
@@ -108,7 +109,7 @@ class TestIceberg(UsualSinkConformance):
 
 
 @pytest.mark.spark
-class TestSqlite(UsualSinkConformance):
+class TestSqlite(UpdateSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table='the "result"', key=["name"])
 
@@ -120,6 +121,7 @@ class TestSqlite(UsualSinkConformance):
 
 
 @pytest.mark.spark
+@further_but("comes_again")
 @only("several_batches", "comes_again")
 class TestSqliteWithoutKey(UsualSinkConformance):
     """A table without a key differs in what a batch writes alone."""
@@ -171,7 +173,7 @@ class TestMariaDb(UpdateSinkConformance):
     [
         (Memory(), {"continuous": False}),
         (Memory(), {"real_time": True}),
-        (Foreach(function=take), {"continuous": False}),
+        as_long((Foreach(function=take), {"continuous": False})),
         (ForeachBatch(function=take_batch, idempotent=True), {"continuous": True}),
         (Console(), {"async_progress": True}),
     ],

@@ -26,6 +26,7 @@ from tests.connectors.iceberg import tables as iceberg_tables
 from tests.connectors.python_source.tickets import SimpleTickets, Tickets
 from tests.connectors.socket.lines import LineServer
 from tests.connectors.suites import further_but, only
+from tests.rounds import as_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +77,7 @@ class TestFilesThatAreDeleted(TestFiles):
         return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, clean_source="delete")
 
 
+@further_but("prefix_reads")
 @only("protocol", "comes_again", "prefix")
 class TestFilesThatAreArchived(TestFiles):
     """Files that were moved differ in where they are read again alone."""
@@ -170,7 +172,7 @@ class TestSimpleTickets(TestTickets):
         (Rate(rows_per_second=7, num_partitions=2), {"continuous": False}),
         (Rate(rows_per_second=7, num_partitions=2), {"real_time": True}),
         (RateMicroBatch(rows_per_batch=7, num_partitions=2), {"continuous": True}),
-        (RateMicroBatch(rows_per_batch=7, num_partitions=2), {"real_time": True}),
+        as_long((RateMicroBatch(rows_per_batch=7, num_partitions=2), {"real_time": True})),
     ],
     ids=str,
 )

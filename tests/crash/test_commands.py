@@ -27,10 +27,10 @@ RENAME = """
 import os, signal
 import headrace as hr
 from headrace.generations.register import layout_of
-from headrace.starter.rename import enter_name
+from headrace.generations.register import enter_name
 project = hr.load({root!r})
 query = project.queries["new"]
-list(enter_name(project, query, layout_of(project, query)))
+enter_name(project, query, layout_of(project, query))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 ADOPT = """

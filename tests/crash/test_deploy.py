@@ -39,12 +39,18 @@ def edited(events):
     return events.select("amount", version("amount").alias("version"))
 """
 
+ADDED = """
+@hr.query(sink=hr.sink.sqlite("added.db", table="copied"), trigger=hr.every("300 ms"))
+def added(events):
+    return events.select("amount")
+"""
+
 
 class Load:
-    """Lets a file land every third of a second, until it is stopped."""
+    """Lets a file land every third of a second, or after another pause, until it is stopped."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.landed, self._end = root, 0, threading.Event()
+    def __init__(self, root: Path, *, pause: float = 0.3) -> None:
+        self.root, self.pause, self.landed, self._end = root, pause, 0, threading.Event()
         self._thread = threading.Thread(target=self._land, daemon=True)
         self._thread.start()
 
@@ -53,7 +59,7 @@ class Load:
         self._thread.join()
 
     def _land(self) -> None:
-        while not self._end.wait(0.3):
+        while not self._end.wait(self.pause):
             land(self.root, self.landed, [{"name": f"n{self.landed % 3}", "amount": self.landed}])
             self.landed += 1
 
@@ -82,9 +88,9 @@ class Application:
         kill_all(self.process.pid)
         self.process.wait(PATIENCE_SECONDS)
 
-    def deploy(self, version: int, *, kill_after: float | None) -> DeployResult:
+    def deploy(self, version: int, *, kill_after: float | None = None, more: str = "") -> DeployResult:
         """Deploy a version of the code; the driver may be killed so many seconds later."""
-        write_project(self.root, PIPELINE.format(version=version))
+        write_project(self.root, PIPELINE.format(version=version) + more)
         killer = None if kill_after is None else threading.Timer(kill_after, self.kill)
         if killer is not None:
             killer.start()
@@ -118,7 +124,12 @@ def test_deploys_under_load_lose_and_double_no_row(tmp_path: Path, deploys: int)
             newest = landing.landed
             until("row of the new code", lambda newest=newest: newest in versions(root))  # type: ignore[misc]
             assert max(versions(root).values()) == version
+        result = there.deploy(deploys, more=ADDED)
+        assert result.done, result
+        actions = {step.query: step.action for step in result.steps}
+        assert actions == {"steady": "keep", "edited": "keep", "added": "start"}
         landing.stop()
+        until("last row of the new query", lambda: added(root) == list(range(landing.landed)))
         until("last row", lambda: len(versions(root)) == landing.landed)
         until("last total", lambda: totals(root) == expected(root))
         started = [event for event in events(there.project, query="steady", limit=1000) if event.kind == "started"]
@@ -138,6 +149,13 @@ def expected(root: Path) -> list[tuple[str, int]]:
     """The totals as another program computes them."""
     files = f"read_json('{root}/landing/*.json')"
     return duckdb.sql(f"SELECT name, sum(amount)::BIGINT FROM {files} GROUP BY name ORDER BY name").fetchall()
+
+
+def added(root: Path) -> list[int]:
+    """The amounts that the query that a deploy has added has written."""
+    if not ledger(root / "added.db"):
+        return []
+    return [amount for (amount,) in rows(root / "added.db", "SELECT amount FROM copied ORDER BY amount")]
 
 
 def versions(root: Path) -> dict[int, int]:

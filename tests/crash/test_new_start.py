@@ -6,18 +6,20 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from headrace.api import events, load
+from headrace.api import events, load, running
 from headrace.cli import main
 from headrace.control.client import find_running
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 from tests.crash.test_deploy import Load
-from tests.runner.projects import ledger, rows, write_project
+from tests.rounds import rounds
+from tests.runner.projects import land, ledger, rows, write_project
 from tests.waiting import PATIENCE_SECONDS, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1200)]
@@ -72,13 +74,16 @@ def starts(root: Path) -> list[tuple[str, ...]]:
 
 
 @contextmanager
-def application(root: Path) -> Iterator[subprocess.Popen[bytes]]:
+def application(
+    root: Path, queries: tuple[str, ...] = ("totals", "copied", "rested")
+) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "headrace", "run", "-C", str(root)]
-    environ = {**os.environ, "PYTHONPATH": str(root.parent / "lib")}
+    paths = [str(root.parent / "lib"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     with (root / ".run.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environ)
     try:
-        until("batches", lambda: all(ledger(root / f"{query}.db") for query in ("totals", "copied", "rested")))
+        until("batches", lambda: all(ledger(root / f"{query}.db") for query in queries))
         yield process
     finally:
         kill_all(process.pid)
@@ -145,8 +150,9 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
         # And what only the new start itself shows is named by it.
         write(root, colour="blue", size="three", more=FAILS_IN_A_RUN)
         assert main(["deploy", "-C", str(root), "--restart"]) == 1
-        failed = capsys.readouterr().err
-        assert ("no run of this" in failed, "the application has ended" in failed) == (True, True), failed
+        printed = capsys.readouterr()
+        assert ("no run of this" in printed.err, "the application has ended" in printed.err) == (True, True), printed
+        assert "was to begin again" in printed.out
         assert process.wait(PATIENCE_SECONDS) != 0
     assert sorted(amounts(root)) == list(range(landing.landed))
     assert ledger(root / "totals.db") == list(range(len(ledger(root / "totals.db"))))
@@ -154,6 +160,52 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
     write(root, colour="blue", size="three")
     deploys = [event for event in events(load(root), limit=1000) if event.kind == "deployed"]
     assert len(deploys) == 2
+
+
+HELD = """
+import time
+from pathlib import Path
+
+HOME = Path(__file__).parent
+@F.udf("int")
+def held(amount):
+    while amount == 1 and not (HOME / "go").exists():
+        (HOME / "holds").touch()
+        time.sleep(0.05)
+    return amount
+
+@hr.query(sink=hr.sink.sqlite("slow.db", table="copied"), trigger=hr.every("300 ms"))
+def slow(events):
+    return events.select(held("amount").alias("amount"))
+"""
+
+
+@pytest.mark.parametrize("now", rounds([False, True]), ids=["after its batch", "now"])
+def test_a_stop_ends_an_application_that_waits_for_its_batch_before_it_begins_again(tmp_path: Path, now: bool) -> None:
+    root = write_project(tmp_path / "p", HELD, batches=[[{"name": "a", "amount": 0}]])
+    applications, already = running(load(root)), list[str]()
+    with application(root, ("slow",)) as process, ThreadPoolExecutor(3) as threads:
+        try:
+            land(root, 1, [{"name": "a", "amount": 1}])
+            until("batch that is held", (root / "holds").exists)
+            (root / "headrace.yml").write_text("name: p\nspark: {spark.colour: green}\n")
+            deploy = threads.submit(running(load(root)).deploy, restart=True)
+            until("stop for the new start", lambda: states(root)["slow"] == "stopping")
+            stops = [threads.submit(applications.stop, now=now, notify=already.append) for _ in range(1 if now else 2)]
+            if now:
+                assert process.wait(PATIENCE_SECONDS) == 0
+            else:
+                # The second stop is answered that the application is stopping: then the first one has been taken.
+                until("word of the stop", lambda: bool(already))
+                assert process.poll() is None
+        finally:
+            (root / "go").touch()
+        assert process.wait(PATIENCE_SECONDS) == 0
+        (result,) = deploy.result()
+        assert [finding.code for finding in result.errors] == ["HR851"]
+        assert [stop.result()[0].finding for stop in stops] == [None] * len(stops)
+    assert ledger(root / "slow.db") == ([0] if now else [0, 1])
+    assert "begins again" not in (root / ".run.log").read_text()
 
 
 def amounts(root: Path) -> list[int]:

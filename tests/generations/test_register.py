@@ -19,6 +19,7 @@ from headrace.generations.log import QUERIES, QUERY_FILE, begin
 from headrace.generations.register import (
     FOLDER,
     Register,
+    enter_name,
     layout_of,
     read_register,
     rebuild_register,
@@ -26,7 +27,6 @@ from headrace.generations.register import (
     register_query,
 )
 from headrace.model import Project
-from headrace.starter.rename import enter_name
 from headrace.storage.durable import create_file
 from tests.runner.projects import write_project
 
@@ -170,9 +170,10 @@ def test_a_query_keeps_its_directory_when_it_is_renamed_and_its_former_name_is_f
     project = called(root, "new", "old")
     query = project.queries["new"]
     assert layout_of(project, query).home == before.home, "a look finds it by its former name"
-    (said,) = enter_name(project, query, layout_of(project, query))
-    assert (said.code, "'old'" in said.what) == ("HR559", True)
-    assert list(enter_name(project, query, layout_of(project, query))) == []
+    for _ in range(2):
+        enter_name(project, query, layout_of(project, query))
+        entry = read_register(project.storage).queries["new"]
+        assert (entry.directory, entry.former) == (before.directory, ("old",))
     free = called(root, "new")
     assert layout_of(free, free.queries["new"]).home == before.home, "the option may go"
     another = called(root, "old")
@@ -186,7 +187,7 @@ def test_a_start_by_the_new_name_that_planned_no_batch_gives_way(tmp_path: Path)
     register_query(called(root, "new"), called(root, "new").queries["new"])
     project = called(root, "new", "old")
     for _ in range(2):
-        list(enter_name(project, project.queries["new"], layout_of(project, project.queries["new"])))
+        enter_name(project, project.queries["new"], layout_of(project, project.queries["new"]))
         assert layout_of(project, project.queries["new"]).home == before.home
 
 
@@ -195,9 +196,9 @@ def test_a_name_that_another_process_gives_at_the_same_time_is_not_given_twice(t
     has_run(called(root, "old"), "old")
     late, project = called(root, "new", "old"), called(root, "third", "old")
     layout = layout_of(late, late.queries["new"])
-    list(enter_name(project, project.queries["third"], layout_of(project, project.queries["third"])))
+    enter_name(project, project.queries["third"], layout_of(project, project.queries["third"]))
     with pytest.raises(CheckpointError, match=r"HR549.*to 'third'"):
-        list(enter_name(late, late.queries["new"], layout))
+        enter_name(late, late.queries["new"], layout)
 
 
 def lost_register(storage: Path) -> None:

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
-from headrace.checkpoint.sources import SourceIds, SourceNames
+from headrace.checkpoint.sources import SourceIds, SourceNames, write_sources
 from headrace.errors import NOWHERE, CheckpointError
-from headrace.generations.facts import read_source_names, write_source_names
+from headrace.generations.facts import read_source_names
 from headrace.generations.log import QueryLayout
 from headrace.model import Project, Query
 from headrace.starter.rename import list_source_renames
@@ -39,7 +39,7 @@ def layout(tmp_path: Path) -> QueryLayout:
 def started(layout: QueryLayout, **former: tuple[str, ...]) -> Mapping[str, str]:
     """What the record says after a start with these sources."""
     names = read_source_names(declared(**former), QUERY, layout)
-    write_source_names(layout, names)
+    write_sources(layout.source_names, names, {})
     assert read_source_names(declared(**former), QUERY, layout) == names
     return cast(Mapping[str, str], json.loads(layout.source_names.read_text(encoding="utf-8")))
 

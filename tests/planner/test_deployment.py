@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.api import load
+from headrace.errors import Finding
 from headrace.planner.deployment import Declared, plan_steps
+from headrace.planner.difference import Kind
 from headrace.planner.forming import DeclaredCode
 from headrace.planner.verdict import Judgement
 
@@ -58,6 +61,26 @@ def test_a_query_runs_on_as_long_as_what_runs_is_what_is_declared(
     same = Judgement(query="shown", verdict="same", from_batch=0)
     (step,) = plan_steps({"shown": before}, now.project, [same])
     assert (step.action, step.changes) == (action, changes)
+
+
+FORMS = {
+    "the code that runs has made no batch": ("former", "running", "forward", (), "keep"),
+    "the code of the newest batch is declared again": ("running", "former", "same", (), "restart"),
+    "a start would be refused": ("running", "running", "forbidden", (Finding(code="HR535", what="no"),), "restart"),
+}
+
+
+@pytest.mark.parametrize(("ran", "written", "verdict", "notes", "action"), FORMS.values(), ids=FORMS)
+def test_what_runs_is_what_was_deployed_and_not_what_the_newest_batch_recorded(
+    tmp_path: Path, ran: str, written: str, verdict: Kind, notes: tuple[Finding, ...], action: str
+) -> None:
+    before = declared(tmp_path / "p", PIPELINE)
+    assert before.code is not None
+    before = before._replace(code=replace(before.code, form="running"))
+    now = declared(tmp_path / "p", PIPELINE.replace("FACTOR = 2", "FACTOR = 3"))
+    judgement = Judgement(query="shown", verdict=verdict, from_batch=3, ran=ran, written=written, notes=notes)
+    (step,) = plan_steps({"shown": before}, now.project, [judgement])
+    assert step.action == action
 
 
 def test_new_and_removed_queries_start_and_stop(tmp_path: Path) -> None:

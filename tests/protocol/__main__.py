@@ -36,13 +36,17 @@ def stay_on_one_core() -> None:
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
-def first_fault(first: int, last: int, defect: Defect | None = None, about: str = "") -> tuple[int, int, str] | None:
+def first_fault(
+    first: int, last: int, defect: Defect | None = None, about: str = "", scene: str = ""
+) -> tuple[int, int, str] | None:
     """The first seed in which something does not hold, after how many steps, and what; None without any.
 
     With a defect: one in which all holds without it. What is not a broken promise is a mistake of the defect then.
     """
+    if defect is not None:
+        about, scene = defect.about, defect.scene
     for seed in range(first, last):
-        world = World(seed, about=about if defect is None else defect.about)
+        world = World(seed, about=about, scene=scene)
         with nullcontext() if defect is None else defect.put_back():
             try:
                 world.run()
@@ -51,7 +55,7 @@ def first_fault(first: int, last: int, defect: Defect | None = None, about: str 
                 if defect is not None and not isinstance(error, (Broken, Stuck)):
                     raise
                 fault = f"{type(error).__name__}: {error}"
-        if defect is None or first_fault(seed, seed + 1, about=defect.about) is None:
+        if defect is None or first_fault(seed, seed + 1, about=about, scene=scene) is None:
             return seed, len(world.scheduler.trace), fault
     return None
 
@@ -97,7 +101,7 @@ def _show(seed: int | None, about: str, words: str | None) -> int:
             raise SystemExit(f"no world is known that shows this defect: {words}; look for one: --defects 2500")
         seed = found[0]
     assert seed is not None
-    world = World(seed, about=about)
+    world = World(seed, about=about, scene="" if defect is None else defect.scene)
     try:
         with nullcontext() if defect is None else defect.put_back():
             world.run()

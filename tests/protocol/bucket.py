@@ -85,14 +85,17 @@ _LAST, _AFTER_SLASH = chr(0x10FFFF), chr(ord("/") + 1)
 
 
 class Bucket(S3):
-    """lost: how often the answer to a question that changes something is lost, and the client asks again."""
+    """lost: how often the answer to a question that changes something is lost, and the client asks again.
+
+    fails: the next question that changes a key with this in its name does not come through.
+    """
 
     scheme: ClassVar[str] = "s3a"
 
     def __init__(self, name: str, scheduler: Scheduler, *, lost: float = 0.0) -> None:
         self.bucket, self.url = name, f"s3a://{name}"
         self._keeps_first = True
-        self.scheduler, self.lost = scheduler, lost
+        self.scheduler, self.lost, self.fails = scheduler, lost, ""
         self.objects = Objects()
 
     @property
@@ -103,6 +106,9 @@ class Bucket(S3):
         scheduler = self.scheduler
         changes = verb in _CHANGES
         scheduler.step(f"{self.bucket} {verb} {options.get('Key') or options.get('Prefix')}", changes=changes)
+        if changes and self.fails and self.fails in options.get("Key", ""):
+            self.fails = ""
+            raise silent(self.url, "the question has not come through")
         is_lost = self.lost and changes and scheduler.current is not None and scheduler.random.random() < self.lost
         if is_lost and scheduler.random.random() < 0.1:
             raise silent(self.url, "the question has not come through")
@@ -197,7 +203,7 @@ class FileSystem(Store):
     scheme: ClassVar[str] = "hdfs"
 
     def __init__(self, name: str, scheduler: Scheduler, *, lost: float = 0.0) -> None:
-        self.bucket, self.scheduler, self.lost = name, scheduler, lost
+        self.bucket, self.scheduler, self.lost, self.fails = name, scheduler, lost, ""
         self.objects = Objects()
 
     def _step(self, verb: str, path: str) -> str:
@@ -252,7 +258,9 @@ class FileSystem(Store):
 
     def create(self, path: str, data: bytes) -> bool:
         key = self._step("create", path)
-        if self.lost and self.scheduler.current is not None and self.scheduler.random.random() < 0.1 * self.lost:
+        is_lost = self.lost and self.scheduler.current is not None and self.scheduler.random.random() < 0.1 * self.lost
+        if is_lost or (self.fails and self.fails in key):
+            self.fails = ""
             raise silent(f"hdfs://{self.bucket}", "the question has not come through")
         if key in self.objects:
             return False

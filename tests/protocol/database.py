@@ -288,7 +288,9 @@ class Cursor:
         elif verb in ("SELECT", "PRAGMA"):
             if statement.endswith(" FOR UPDATE"):
                 statement = statement.removesuffix(" FOR UPDATE")
-                session.lock(_row(statement, values))
+                # A row that is not there cannot be locked.
+                if session.seen(statement, values, many=False, writes=False)[0]:
+                    session.lock(_row(statement, values))
             self.rows, self.rowcount, self.description = session.seen(statement, values, many=False, writes=False)
         else:
             for one in values if many else [values]:

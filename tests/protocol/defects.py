@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -40,7 +40,7 @@ from headrace.generations import driver_lock, log, register
 from headrace.generations import facts as facts_of_start
 from headrace.generations.facts import StartFacts
 from headrace.planner import verdict
-from headrace.starter import recovery, rename, start
+from headrace.starter import recovery, start
 from headrace.storage import numbered
 from headrace.storage.durable import replace_file
 from headrace.storage.s3 import S3
@@ -52,12 +52,16 @@ Let = Callable[[Any, str, Any], None]
 
 @dataclass(frozen=True)
 class Defect:
-    """what: is otherwise. make: lets it be so. seed: shows it, if one is known, of the worlds about `about`."""
+    """what: is otherwise. make: lets it be so. seed: shows it, if one is known, of the worlds about `about`.
+
+    scene: what happens in them.
+    """
 
     what: str
     make: Callable[[Let], None]
     seed: int | None
     about: str = ""
+    scene: str = ""
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
@@ -368,7 +372,9 @@ def _rewind_leaves_the_rows(let: Let) -> None:
     let(sql_rewind.Rewinding, "restore", lambda self, steps, *, saved=0: None)
 
 
-def _generation_not_compared(let: Let) -> None:
+def _older_storage_accepted(let: Let) -> None:
+    """Neither the mark nor the generation of the table is compared at a start."""
+    _start_ignores_the_mark(let)
     let(ResultTable, "require_ours", lambda self, *facts: None)
 
 
@@ -517,24 +523,21 @@ def _start_over_half_a_change(let: Let) -> None:
     let(facts_of_start, "cut_offs", lambda _: ())
 
 
-def _plans_before_the_source_log(let: Let) -> None:
-    """What is restored of the offsets comes before the entries of the source's log, of which it tells."""
-    log, make, waiting = restore.restore_log, restore.restore, []
-
-    def ordered(checkpoint: Any, found: Any) -> None:
-        waiting.clear()
-        make(checkpoint, found)
-        for facts in waiting:
-            log(*facts)
-
-    let(restore, "restore_log", lambda *facts: waiting.append(facts))
-    let(recovery, "restore", ordered)
+def _restored_without_its_records(let: Let) -> None:
+    """A directory that is restored has the checkpoint alone, and nothing of what lies next to it."""
+    let(log, "copy_directory", lambda layout, new, **_: None)
 
 
-def _restored_over_its_commits(let: Let) -> None:
-    """The marks of batches that are planned again stay."""
-    remove = restore.remove_file
-    let(restore, "remove_file", lambda file: None if file.parent.name == "commits" else remove(file))
+def _restored_by_the_plan_before(let: Let) -> None:
+    """A lost batch is planned again as the batch before it was."""
+    make = restore.restore
+
+    def shifted(checkpoint: Any, lost: Any) -> None:
+        before = lost.plans.get(lost.first - 1, lost.plans[lost.first])
+        plans = {**lost.plans, lost.first: replace(lost.plans[lost.first], offsets=before.offsets)}
+        make(checkpoint, replace(lost, plans=plans))
+
+    let(recovery, "restore", shifted)
 
 
 def _archive_keeps_what_was_rewound(let: Let) -> None:
@@ -560,7 +563,9 @@ def _archive_keeps_what_was_lost(let: Let) -> None:
 
 
 def _rewind_copies_later_batches(let: Let) -> None:
+    """With what the source's log has of them: without it the next start would bring the copy back by itself."""
     let(restore, "_is_later", lambda inside, root, batch: False)
+    let(restore.Past, "_log_ends", lambda self, reached: {})
 
 
 def _rewind_undone_after_a_new_start(let: Let) -> None:
@@ -586,6 +591,7 @@ def _later_rewind_keeps_the_earlier(let: Let) -> None:
 def _discard_forgets_the_live(let: Let) -> None:
     """What is kept of the generation in use is deleted with those that were set aside."""
     discard = generations.TableReset.discard
+    _discard_of_the_result_in_use(let)
 
     def more(self: Any, context: SinkContext, session: Any) -> None:
         discard(self, context, session)
@@ -698,7 +704,14 @@ def _discard_of_the_result_in_use(let: Let) -> None:
 
 def _restored_over_half_a_change(let: Let) -> None:
     """A start makes lost batches again in a directory of which a change that was cut off has moved a part away."""
-    let(recovery, "cut_offs", lambda _: iter(()))
+    made = start.restore_lost_batch
+
+    def restored(facts: StartFacts) -> Any:
+        others = replace(facts)
+        others.__dict__["cut_offs"] = ()
+        return made(others)
+
+    let(start, "restore_lost_batch", restored)
 
 
 def _restored_in_place(let: Let) -> None:
@@ -723,7 +736,7 @@ def _restored_directory_live_before_it_is_made(let: Let) -> None:
         made = append(folder, query, record)
         return append(folder, query, made.with_restored(made.live)) if record.restoring is not None else made
 
-    let(recovery, "append", early)
+    let(log, "append", early)
 
 
 def _restored_with_the_next_free_number(let: Let) -> None:
@@ -733,7 +746,7 @@ def _restored_with_the_next_free_number(let: Let) -> None:
         newest = log.read_log(folder)
         return append(folder, query, record if newest is None else replace(record, number=newest.number))
 
-    let(recovery, "append", free)
+    let(log, "append", free)
 
 
 def _restored_without_the_live_one(let: Let) -> None:
@@ -743,7 +756,6 @@ def _restored_without_the_live_one(let: Let) -> None:
 
 def _register_looks_for_the_new_name_alone(let: Let) -> None:
     known = register.require_known
-    let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
     let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
 
 
@@ -803,9 +815,13 @@ def _rewound_in_place(let: Let) -> None:
     let(Rewind, "_next", lambda self, generation: self.record.live)
 
 
-def _generation_used_again(let: Let) -> None:
-    after = change.Change._next
-    let(change.Change, "_next", lambda self, generation: after(self, min(generation, self.record.live.generation + 1)))
+def _directory_used_again(let: Let) -> None:
+    """A directory has the number of the one before plus one, which a command that was cut off may have used."""
+    let(
+        change.Change,
+        "_next",
+        lambda self, generation: log.Directory(generation=generation, made=self.record.live.made + 1),
+    )
 
 
 def _part_of_a_directory_taken_as_whole(let: Let) -> None:
@@ -872,7 +888,7 @@ def _unreadable_record_passed_over(let: Let) -> None:
             return None
 
     numbers_of = numbered.numbers_in
-    for module in (register, facts_of_start, rename, verdict):
+    for module in (register, facts_of_start, verdict):
         let(module, "read_register", older)
 
 
@@ -921,19 +937,17 @@ def _lost_answer_is_a_record_of_ours(let: Let) -> None:
 
 def _lease_not_compared_after_its_record(let: Let) -> None:
     """Who has written its record has the lease, though another one has written a later one meanwhile."""
-    numbers, take = driver_lock.numbers_in, driver_lock.take_lease
 
     def taken(folder: Any, started: str) -> Any:
-        known: list[int] = []
-
-        def once(place: Any) -> list[int]:
-            if not known:
-                known.extend(numbers(place) or [0])
-                return [number for number in known if number]
-            return [max(known) + 1]
-
-        with patch.object(driver_lock, "numbers_in", once):
-            return take(folder, started)
+        while True:
+            numbers = numbered.numbers_in(folder)
+            mine = max(numbers, default=0) + 1
+            if numbers:
+                driver_lock._require_over(folder, mine - 1)
+            if driver_lock.create(folder, mine, {"holder": asdict(driver_lock.Holder.here(started))}):
+                for number in numbers:
+                    driver_lock._remove(folder, number)
+                return driver_lock.Lease(folder, mine)
 
     let(driver_lock, "take_lease", taken)
 
@@ -1000,130 +1014,289 @@ def _adopted_rows_of_another(let: Let) -> None:
     """An adoption goes on over batches that the query has made."""
     let(takeover, "_require_free", lambda ledger, **_: None)
     let(takeover, "_is_entered", lambda last, line: False)
+    let(ResultTable, "require_ours", lambda self, *facts: None)
 
 
 DEFECTS = (
-    Defect("the epoch is not compared", _epoch_not_compared, 38),
+    Defect("the epoch is not compared", _epoch_not_compared, 6),
     Defect(
         "the epoch is compared before the transaction alone",
         _epoch_compared_before_the_transaction_alone,
         2,
         "starts",
     ),
-    Defect("the row of the epoch is not locked", _epoch_not_locked, 0, "starts"),
-    Defect("every start has the same epoch", _epoch_not_counted_on, 0),
+    Defect("the row of the epoch is not locked", _epoch_not_locked, 11, "starts"),
+    Defect("every start has the same epoch", _epoch_not_counted_on, 2),
     Defect("a start fences others off before it compares", _fence_before_compare, 6),
     Defect("the ledger's line is in before the rows", _line_before_the_rows, 0),
     Defect("the ledger's line is in after the rows", _line_after_the_rows, 0),
     Defect("the ledger has no lines", _no_line, 0),
     Defect("the ledger is not asked under the lock", _batch_not_asked_for_under_the_lock, 6, "starts"),
     Defect("the ledger is not asked at the next attempt", _batch_not_asked_for_again, 2),
-    Defect("another checkpoint is accepted", _verdict_passed_over(OtherCheckpoint), None, "losses"),
+    Defect("another checkpoint is accepted", _verdict_passed_over(OtherCheckpoint), 94),
     Defect("a ledger that lacks batches is accepted", _verdict_passed_over(Behind), 139, "losses"),
-    Defect("the planned batch must be in the ledger", _planned_batch_must_be_in, 14),
-    Defect("the chain of the lines is not continued", _chain_not_continued, 0),
+    Defect("the planned batch must be in the ledger", _planned_batch_must_be_in, 17),
+    Defect("the chain of the lines is not continued", _chain_not_continued, 2),
     Defect("the ledger keeps no plans", _plans_not_kept, 9, "losses"),
-    Defect("a COMMIT without an answer is taken as done", _lost_commit_taken_as_done, 0),
-    Defect("a doubt is forgotten at the next attempt", _doubt_forgotten, None, "losses"),
-    Defect("a doubt is forgotten with the connection", _doubt_ended_by_a_new_connection, None, "losses"),
-    Defect("a doubt is never told", _no_doubt, None, "losses"),
-    Defect("the lease of another is not looked at", _lease_not_looked_at, 3),
+    Defect(
+        "a COMMIT without an answer is taken as done",
+        _lost_commit_taken_as_done,
+        11,
+        "scenes",
+        "start, unsure, start, start",
+    ),
+    Defect("a doubt is forgotten at the next attempt", _doubt_forgotten, 4, "scenes", "start, unsure, start, start"),
+    Defect(
+        "a doubt is forgotten with the connection",
+        _doubt_ended_by_a_new_connection,
+        4,
+        "scenes",
+        "start, unsure, start, start",
+    ),
+    Defect("a doubt is never told", _no_doubt, 4, "scenes", "start, unsure, start, start"),
+    Defect("the lease of another is not looked at", _lease_not_looked_at, 21),
     Defect("the lease is not renewed", _lease_not_renewed, 124),
     Defect("the lease's record is not created alone", _lease_not_created_alone, 3, "registers"),
     Defect("each create is told as the first", _every_create_is_the_first, 3, "registers"),
-    Defect("lost batches are not made again", _lost_batches_not_made_again, 9, "losses"),
-    Defect("lost batches are planned anew", _lost_batches_planned_anew, 9, "losses"),
+    Defect("lost batches are not made again", _lost_batches_not_made_again, 12, "losses"),
+    Defect("lost batches are planned anew", _lost_batches_planned_anew, 12, "losses"),
     Defect("a batch is restored without its entry of the source's log", _restored_without_its_source_log, 9, "losses"),
     Defect("a table that is gone is made anew", _gone_table_is_made_anew, 0),
-    Defect("a change fences nobody off", _change_fences_nobody, None, "stops"),
+    Defect(
+        "a change fences nobody off",
+        _change_fences_nobody,
+        0,
+        "scenes",
+        "start, start*sql SELECT _headrace_epochs, rewind",
+    ),
     Defect("a change takes no lock", _change_takes_no_lock, None, "stops"),
-    Defect("a reset leaves the result", _sink_not_reset, 0, "changes"),
-    Defect("an undone reset leaves the result", _sink_not_brought_back, 1, "changes"),
-    Defect("a reset is undone after a new start", _undo_after_a_new_start, 98, "changes"),
+    Defect("a reset leaves the result", _sink_not_reset, 2, "changes"),
+    Defect("an undone reset leaves the result", _sink_not_brought_back, 23, "changes"),
+    Defect("a reset is undone after a new start", _undo_after_a_new_start, 15, "changes"),
     Defect("a rewind leaves the result", _sink_not_rewound, 1, "changes"),
     Defect("a rewind leaves the ledger's lines", _rewind_leaves_the_lines, 1, "changes"),
     Defect("a rewind leaves the rows", _rewind_leaves_the_rows, 1, "changes"),
-    Defect("a table of another generation is accepted", _generation_not_compared, None, "stops"),
+    Defect(
+        "a storage from before a reset is accepted",
+        _older_storage_accepted,
+        0,
+        "scenes",
+        "start, copy, reset, start, copy1 start, start",
+    ),
     Defect("nothing is archived", _archive_forgets, 0),
-    Defect("the digests of a batch are compared neither at a start nor at the batch", _digests_not_compared, None),
-    Defect("a committed batch may be missing in the ledger", _committed_batch_may_be_missing, None, "losses"),
+    Defect(
+        "the digests of a batch are compared neither at a start nor at the batch",
+        _digests_not_compared,
+        9,
+        "scenes",
+        "start, copy, copy1 start!1sql INSERT _headrace_ledger, start1, copy1 start",
+    ),
+    Defect(
+        "a committed batch may be missing in the ledger",
+        _committed_batch_may_be_missing,
+        0,
+        "scenes",
+        "start, back up, start1, bring back, start",
+    ),
     Defect("the row of the epoch is made late", _row_of_the_epoch_made_late, None, "starts"),
-    Defect("the ledger is read before the lock", _ledger_read_before_the_lock, 5, "starts"),
+    Defect("the ledger is read before the lock", _ledger_read_before_the_lock, 2, "starts"),
     Defect("the owner of the table is not entered", _owner_not_entered, 0),
     Defect("a start that is overtaken is refused", _behind_is_not_tried_again, None, "starts"),
-    Defect("what a batch replaces is kept after it", _before_images_after_the_rows, 1, "changes"),
-    Defect("the lease is renewed too seldom", _lease_renewed_too_seldom, 129),
+    Defect("what a batch replaces is kept after it", _before_images_after_the_rows, 8, "changes"),
+    Defect("the lease is renewed too seldom", _lease_renewed_too_seldom, None),
     Defect("a lease never ends", _lease_never_ends, 8),
-    Defect("a lease is judged by one's own clock", _lease_of_its_own_clock, None, "changes"),
-    Defect("a lease that is given back is removed", _lease_removed_at_its_end, None, "changes"),
+    Defect("a lease is judged by one's own clock", _lease_of_its_own_clock, 16),
+    Defect(
+        "a lease that is given back is removed",
+        _lease_removed_at_its_end,
+        2,
+        "scenes",
+        "start, rewind*120, start, start&, wake",
+    ),
     Defect(
         "the leases of others are removed before one's own is there", _lease_taken_before_its_look, 139, "registers"
     ),
-    Defect("the lock is given back after the start", _lock_given_back_at_once, 27),
-    Defect("a start takes no lock", _start_takes_no_lock, 9),
-    Defect("a start passes over a change that was cut off", _start_over_half_a_change, 22, "changes"),
-    Defect("offsets are restored before the source's log", _plans_before_the_source_log, None, "losses"),
-    Defect("batches are restored over their commits", _restored_over_its_commits, None, "losses"),
+    Defect("the lock is given back after the start", _lock_given_back_at_once, 21),
+    Defect("a start takes no lock", _start_takes_no_lock, 21),
+    Defect("a start passes over a change that was cut off", _start_over_half_a_change, 8, "changes"),
+    Defect(
+        "a restored directory lacks what lies next to the checkpoint", _restored_without_its_records, None, "losses"
+    ),
+    Defect(
+        "a lost batch gets the plan of the one before",
+        _restored_by_the_plan_before,
+        0,
+        "scenes",
+        "start, lose, start!80, start",
+    ),
     Defect("the archive keeps what was rewound", _archive_keeps_what_was_rewound, 1, "changes"),
     Defect("the archive keeps the first plan of a batch", _archive_keeps_what_was_lost, None, "losses"),
-    Defect("a rewind copies later batches", _rewind_copies_later_batches, None, "changes"),
+    Defect(
+        "a rewind copies later batches",
+        _rewind_copies_later_batches,
+        0,
+        "scenes",
+        "start, rewind, start, rewind, undo, start",
+    ),
     Defect("a rewind is undone after a new start", _rewind_undone_after_a_new_start, 1, "changes"),
-    Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 47, "changes"),
-    Defect("a later rewind keeps what an earlier one took off", _later_rewind_keeps_the_earlier, None, "changes"),
-    Defect("a discard forgets the generation in use", _discard_forgets_the_live, None, "changes"),
+    Defect("an undone rewind leaves the ledger's lines", _undone_rewind_leaves_the_lines, 1, "changes"),
+    Defect(
+        "a later rewind keeps what an earlier one took off",
+        _later_rewind_keeps_the_earlier,
+        4,
+        "scenes",
+        "start, rewind, start, rewind, undo, start",
+    ),
+    Defect(
+        "a discard forgets the generation in use",
+        _discard_forgets_the_live,
+        0,
+        "scenes",
+        "start, reset, start, discard, start, rewind",
+    ),
     Defect("a writer of the log takes the next free number", _log_takes_the_next_free_number, None, "changes"),
-    Defect("a change enters no intent", _not_written("intent"), 2, "changes"),
-    Defect("an undoing is not entered", _not_written("undoing"), 104, "changes"),
-    Defect("who continues a change enters no record", _not_written("intent", "undoing", again=True), 40, "changes"),
-    Defect("a reset is done before the sink", _done_before_the_sink, 1, "changes"),
-    Defect("the sink keeps no mark", _sink_keeps_no_mark, 17, "stops"),
-    Defect("a change ignores the mark", _change_ignores_the_mark, 17, "stops"),
+    Defect("a change enters no intent", _not_written("intent"), 15, "changes"),
+    Defect("an undoing is not entered", _not_written("undoing"), 169, "changes"),
+    Defect("who continues a change enters no record", _not_written("intent", "undoing", again=True), None, "changes"),
+    Defect("a reset is done before the sink", _done_before_the_sink, 37, "changes"),
+    Defect("the sink keeps no mark", _sink_keeps_no_mark, 5, "scenes", "start, rewind*sql BEGIN, undo, start, wake"),
+    Defect(
+        "a change ignores the mark", _change_ignores_the_mark, 5, "scenes", "start, rewind*sql BEGIN, undo, start, wake"
+    ),
     Defect("a start ignores the mark", _start_ignores_the_mark, None, "stops"),
-    Defect("a query is rewound in its live directory", _rewound_in_place, 1, "changes"),
-    Defect("the number of a generation is used again", _generation_used_again, None, "changes"),
-    Defect("a part of a directory is taken as whole", _part_of_a_directory_taken_as_whole, None, "changes"),
-    Defect("a late process deletes the live directory", _live_directory_deleted_late, None, "stops"),
-    Defect("an undoing that the sink refuses is done", _undone_without_the_sink, None, "changes"),
+    Defect("a query is rewound in its live directory", _rewound_in_place, 8, "changes"),
+    Defect(
+        "the number of a directory is used again",
+        _directory_used_again,
+        4,
+        "scenes",
+        "start, rewind*30/g1.2/, resume, start, wake",
+    ),
+    Defect(
+        "a part of a directory is taken as whole",
+        _part_of_a_directory_taken_as_whole,
+        0,
+        "scenes",
+        "start, rewind!30/g1.2/, resume, start",
+    ),
+    Defect(
+        "a late process deletes the live directory",
+        _live_directory_deleted_late,
+        14,
+        "scenes",
+        "start, rewind*3 list\\S* /?headrace/queries/q-\\w+/?$, rewind, start, wake",
+    ),
+    Defect(
+        "an undoing that the sink refuses is done",
+        _undone_without_the_sink,
+        0,
+        "scenes",
+        "start, rewind, silence, undo, start",
+    ),
     Defect("a renamed query gets another id", _rename_gives_a_new_id, 1, "renames"),
-    Defect("a rebuild is exchanged beside a driver", _swap_beside_a_driver, None, "changes"),
-    Defect("a rebuild leaves the ledger's lines", _swap_leaves_the_lines, 0, "changes"),
-    Defect("an undone rebuild leaves the table", _swap_back_leaves_the_table, 16, "changes"),
-    Defect("a rebuild lacks the newest batches", _last_batches_not_rebuilt, 51, "stops"),
+    Defect(
+        "a rebuild is exchanged beside a driver",
+        _swap_beside_a_driver,
+        1,
+        "scenes",
+        "start, rebuild*6/log/0000, start&, wake",
+    ),
+    Defect("a rebuild leaves the ledger's lines", _swap_leaves_the_lines, 1, "changes"),
+    Defect("an undone rebuild leaves the table", _swap_back_leaves_the_table, 36, "changes"),
+    Defect("a rebuild lacks the newest batches", _last_batches_not_rebuilt, 54, "stops"),
     Defect("Kafka: a start fences others off before it compares", _topic_fences_before_it_compares, 89),
     Defect("Kafka: a ledger topic that is gone is begun anew", _gone_ledger_begun_anew, 102),
     Defect("Kafka: a topic that was made again is accepted", _gone_messages_not_looked_for, 102),
     Defect("Kafka: a commit without an answer is taken as done", _lost_topic_commit_taken_as_done, 100),
-    Defect("Kafka: a doubt is never told", _no_topic_doubt, None),
-    Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 79),
+    Defect("Kafka: a doubt is never told", _no_topic_doubt, 13, "topics"),
+    Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 67),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 29, "stops"),
-    Defect("a discard deletes the result in use", _discard_of_the_result_in_use, None, "stops"),
-    Defect("lost batches are made again over half a change", _restored_over_half_a_change, None, "stops"),
-    Defect("lost batches are made again in the live directory", _restored_in_place, None, "losses"),
-    Defect("a directory is live before it is restored", _restored_directory_live_before_it_is_made, None, "losses"),
-    Defect("who restores takes the next free number", _restored_with_the_next_free_number, 131, "stops"),
+    Defect(
+        "a discard deletes the result in use",
+        _discard_of_the_result_in_use,
+        0,
+        "scenes",
+        "start, back up, reset, start, bring back, discard, start",
+    ),
+    Defect(
+        "lost batches are made again over half a change",
+        _restored_over_half_a_change,
+        0,
+        "scenes",
+        "start, rewind!80, lose, start, resume, start",
+    ),
+    Defect(
+        "lost batches are made again in the live directory",
+        _restored_in_place,
+        0,
+        "scenes",
+        "start, lose, start!80, start",
+    ),
+    Defect(
+        "a directory is live before it is restored",
+        _restored_directory_live_before_it_is_made,
+        0,
+        "scenes",
+        "start, lose, start!30/g1.2/, start",
+    ),
+    Defect(
+        "who restores takes the next free number",
+        _restored_with_the_next_free_number,
+        2,
+        "scenes",
+        "start, lose, start*30/g1.2/, start, start, wake",
+    ),
     Defect("a restored directory is not the live one", _restored_without_the_live_one, 9, "losses"),
-    Defect("a lost register looks for the new name alone", _register_looks_for_the_new_name_alone, None, "registers"),
+    Defect(
+        "a lost register looks for the new name alone",
+        _register_looks_for_the_new_name_alone,
+        0,
+        "scenes",
+        "register, start, rename, forget",
+    ),
     Defect("a record of the register is overwritten", _register_overwritten, 28, "registers"),
     Defect("the next free number of the register is taken", _next_free_number, 28, "registers"),
-    Defect("an unreadable record of the register is passed over", _unreadable_record_passed_over, None, "registers"),
-    Defect("an id is drawn over a directory", _id_drawn_over_a_directory, 5, "registers"),
+    Defect("an unreadable record of the register is passed over", _unreadable_record_passed_over, 11, "registers"),
+    Defect("an id is drawn over a directory", _id_drawn_over_a_directory, 130, "registers"),
     Defect("a lost register is taken for a first run", _lost_register_is_a_first_run, 1, "registers"),
     Defect("a register without its directories is accepted", _lost_directory_begun_again, 1, "registers"),
-    Defect("each record of the register has another application", _application_drawn_again, 1, "registers"),
+    Defect("each record of the register has another application", _application_drawn_again, 2, "registers"),
     Defect(
-        "a record whose answer was lost is taken for one's own", _lost_answer_is_a_record_of_ours, None, "registers"
+        "a record whose answer was lost is taken for one's own",
+        _lost_answer_is_a_record_of_ours,
+        0,
+        "scenes",
+        "start, fail, start&, start",
     ),
     Defect("a ledger of another id is accepted", _other_id_accepted, 14, "registers"),
-    Defect("a lease is not compared after its record", _lease_not_compared_after_its_record, None, "stops"),
+    Defect(
+        "a lease is not compared after its record",
+        _lease_not_compared_after_its_record,
+        10,
+        "scenes",
+        "start, start*.leases/0000, start, start&, wake, start",
+    ),
     Defect("a lease is held for ever", _lease_held_for_ever, 5, "stops"),
-    Defect("the lease of another is given back", _lease_of_another_given_back, None, "stops"),
-    Defect("the holder of a lease counts as ended", _holder_counts_as_ended, 26),
+    Defect(
+        "the lease of another is given back",
+        _lease_of_another_given_back,
+        26,
+        "scenes",
+        "start, start*, start&, wake, start",
+    ),
+    Defect("the holder of a lease counts as ended", _holder_counts_as_ended, 16),
     Defect("an adoption takes over nothing", _adoption_takes_over_nothing, 0, "adoptions"),
     Defect("an adoption enters no line", _adoption_without_its_line, 0, "adoptions"),
     Defect("an adoption is done before the sink", _adoption_is_done_first, 0, "adoptions"),
     Defect("a former job's planned batch is taken as written", _planned_batch_is_written, 8, "adoptions"),
     Defect("a former job's planned batch is taken as not written", _planned_batch_is_not_written, 0, "adoptions"),
     Defect("an adoption leaves the source's log out", _adoption_begins_with_its_sources, 0, "adoptions"),
-    Defect("an adoption goes on over the query's batches", _adopted_rows_of_another, None, "adoptions"),
+    Defect(
+        "an adoption goes on over the query's batches",
+        _adopted_rows_of_another,
+        0,
+        "scenes",
+        "former, adopt, start, lose all, adopt, start",
+    ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import random
+import re
 import threading
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ class Process:
     """A driver, or whoever works on a storage.
 
     crash_in: before which of its changes of the world it ends. pause_in: before which of its steps it is stopped for
-    `pause_seconds`. None: never. steps, changes: how many it has come to. looks: it looks before each change whether it
+    `pause_seconds`. None: never. at: those of its steps alone are counted whose labels match this. steps, changes:
+    how many it has come to. looks: it looks before each change whether it
     may make it (nested as deep as this is), so that it is stopped before such a look; is_due: it is to be. skew: by how
     many seconds its clock is wrong. locked_at: when it took its newest lease. kept: what its modules hold in their
     globals.
@@ -45,6 +47,7 @@ class Process:
     crash_in: int | None = None
     pause_in: int | None = None
     pause_seconds: float = 0.0
+    at: str = ""
     skew: float = 0.0
     dead: bool = False
     paused_until: float = 0.0
@@ -136,14 +139,15 @@ class Scheduler:
         if len(self.trace) > MOST_STEPS:
             self.fail(Stuck(f"no end after {MOST_STEPS} steps"))
         self.now += _TICK_SECONDS
-        process.steps += 1
-        if changes:
+        is_counted = not process.at or re.search(process.at, label) is not None
+        process.steps += is_counted
+        if changes and is_counted:
             process.changes += 1
             if process.crash_in is not None and process.changes >= process.crash_in:
                 self.trace.append(f"{me.name}: crashes")
                 process.dead = True
                 raise Crashed
-        if process.pause_in is not None and process.steps >= process.pause_in:
+        if process.pause_in is not None and is_counted and process.steps >= process.pause_in:
             process.pause_in, process.is_due = None, True
         if process.is_due and not process.looks:
             return self.stop_if_due()

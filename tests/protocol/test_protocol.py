@@ -22,7 +22,7 @@ from .__main__ import first_fault, main, world_of
 from .bucket import Bucket, FileSystem, Object, copied
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
-from .world import ABOUT, STOPS, Chances, Work, World
+from .world import ABOUT, SCENES, STOPS, Chances, Work, World
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,18 @@ LATE_START = pytest.mark.xfail(
 )
 def test_the_same_holds_where_each_world_is_about_one_thing(about: str, first: int, last: int) -> None:
     assert first_fault(first, last, about=about) is None
+
+
+@pytest.mark.parametrize(("first", "last"), rounds([(0, 1), (1, 40)]))
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_same_holds_in_each_scene(scene: str, first: int, last: int) -> None:
+    assert first_fault(first, last, about="scenes", scene=scene) is None
+
+
+def test_a_rebuild_that_another_command_discards_meanwhile_is_no_fault_of_the_program() -> None:
+    """It was looked at before its lock was taken, and is looked at again after that."""
+    scene = "start, rebuild, rebuild*rebuild.lock.leases, discard, wake"
+    assert first_fault(1, 8, about="scenes", scene=scene) is None
 
 
 @pytest.mark.parametrize("seed", [3, 78, 249])

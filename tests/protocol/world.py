@@ -46,6 +46,7 @@ from headrace.starter import prepare as preparing
 from headrace.starter import start as starting
 from headrace.starter.request import Request
 from headrace.storage import remembered, store
+from headrace.storage.numbered import file_of
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copied
@@ -107,7 +108,7 @@ class Chances:
                 lost=random.random() < 0.3,
                 again=random.choice((0.0, 0.5)),
             )
-        if about == "stops":
+        if about in ("stops", "scenes"):
             return cls()
         if about == "registers":
             return cls(unlocked=random.random() < 0.3, lost=random.random() < 0.5)
@@ -157,7 +158,7 @@ class World:
     """Everything of one seed; `chances`, `kind`, `is_rewindable`: where they are not left to it.
 
     about: one of `ABOUT`, of which there is something in each such world; "": of anything. kind: of its storage.
-    is_rewindable: its sink keeps what a rewind needs. is_topic: its sink is a topic of Kafka's.
+    is_rewindable: its sink keeps what a rewind needs. is_topic: its sink is a topic of Kafka's. scene: one of `SCENES`.
     """
 
     seed: int
@@ -166,16 +167,17 @@ class World:
     kind: type[Bucket] | type[FileSystem] | None = None
     is_rewindable: bool | None = None
     is_topic: bool | None = None
+    scene: str = ""
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(self.seed)
         self.random = self.scheduler.random
         if self.is_topic is None:
-            has_changes = self.about in ("changes", "stops", "adoptions")
+            has_changes = self.about in ("changes", "stops", "adoptions", "scenes")
             self.is_topic = self.chances is None and not has_changes and self.random.random() < 0.2
             self.is_topic = self.is_topic or self.about == "topics"
         if self.is_rewindable is None:
-            self.is_rewindable = self.about == "stops" or (not self.is_topic and self.random.random() < 0.5)
+            self.is_rewindable = self.about in ("stops", "scenes") or (not self.is_topic and self.random.random() < 0.5)
         drawn = Chances.drawn(self.random, is_rewindable=self.is_rewindable, about=self.about)
         self.may = self.chances or drawn
         if self.is_topic and self.about != "topics":
@@ -239,6 +241,8 @@ class World:
         if self.about == "stops":
             stopped, beside = random.choice(STOPS)
             return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
+        if self.about == "scenes":
+            return self.story_of_a_scene(self.scene or random.choice(SCENES))
         if self.about == "adoptions":
             return self._story_of_adoptions()
         if self.about == "registers":
@@ -354,6 +358,63 @@ class World:
             self.wait_for(self.begin("main", self._work(work), calm=True), 100.0)
         self.scheduler.sleep(400.0)
         self.end()
+
+    def story_of_a_scene(self, scene: str) -> None:
+        """One does something after the other, as a line of `SCENES` says."""
+        random, stopped, last = self.random, list[Process](), ""
+        self.input.count = random.randint(3, 5)
+        for words in scene.split(", "):
+            match = _PART.fullmatch(words)
+            assert match is not None, words
+            bucket, what, batches, mark, most, place = match.groups()
+            if what in _ASIDE:
+                _ASIDE[what](self)
+                last = what
+                continue
+            if what == "wake":
+                self.scheduler.wait(lambda: all(process.dead for process in stopped), 600.0)
+                continue
+            work = self._steady if mark == "&" else self.drive if what == "start" else self._part(what)
+            process = self.begin(bucket or "main", work, calm=True, most=int(batches or random.randint(2, 3)))
+            process.at, step = place or "", random.randint(1, int(most or (8 if place else 250)))
+            if mark == "!":
+                process.crash_in = step
+            if mark == "*":
+                process.pause_in, process.pause_seconds = step, 220.0
+                stopped.append(process)
+            before, log = self._inside_data("main"), self._log_of("main")
+            is_out = None if mark == "&" else partial(self._is_out, process)
+            self.scheduler.wait(is_out, 5.0 if mark == "&" else 200.0)
+            if last == "lose" and what == "start" and len(self._log_of("main")) < len(log) + 2:
+                live = [key for key, data in self._inside_data("main").items() if before.get(key) != data]
+                if any("/g1.1/" in key for key in live):
+                    self._broken(f"{process.name} has changed the live directory, and no record says so: {live}")
+            last = what
+            self.scheduler.sleep(0.05 if mark == "&" else LEASE_SECONDS + 1.0)
+            self._more_files()
+        self.scheduler.wait(lambda: all(process.dead for process in stopped), 600.0)
+        self.end()
+
+    def _steady(self, process: Process, bucket: str) -> None:
+        """A driver whose batches are far apart."""
+        self.may = replace(self.may, slow=True)
+        try:
+            self._drive(process, bucket)
+        finally:
+            self.may = replace(self.may, slow=False)
+
+    def _part(self, what: str) -> Work:
+        """A change that is begun, or what is done with those that are."""
+
+        def change(process: Process, bucket: str) -> None:
+            (project, query), spark = self.declared(bucket), cast("SparkSession", self._session())
+            if what in CHANGES:
+                self.may = replace(self.may, changes=(what,))
+                self._make(process, bucket, self._fresh_change(project, query), "apply")
+            for begun in pending.changes(project, query.name, spark=spark) if what not in CHANGES else ():
+                self._make(process, bucket, begun, what)
+
+        return change
 
     def _story_of_a_copy(self) -> None:
         """The storage is copied before the query is reset, and then somebody runs the copy."""
@@ -626,14 +687,28 @@ class World:
         It may come alone, or with the checkpoints as they were then.
         """
         if self._backup is None:
-            self.scheduler.step("the database is copied")
-            self._backup = self.scheduler.now, self.database.copied()
+            self.keep_database()
             for _ in range(self.random.randint(0, 2)):
                 self._more_files()
                 self.wait_for(self.begin(self.random.choice(list(self.buckets)), self.drive, most=1), 200.0)
             if self.random.random() < 0.5:
                 return
         self._kill(set(self.buckets))
+        since = self.bring_database_back()
+        is_same = len(self.buckets) == 1 and len(self.names["main"]) == 1 and self.random.random() < 0.5
+        if is_same and "change" not in self.may.events:
+            self._forget("main", [key for key in self._inside("main") if self.buckets["main"].objects[key].at >= since])
+        else:
+            self.is_lost = True
+
+    def keep_database(self) -> None:
+        """Copy the database."""
+        self.scheduler.step("the database is copied")
+        self._backup = self.scheduler.now, self.database.copied()
+
+    def bring_database_back(self) -> float:
+        """Let the database be what it was; when that was."""
+        assert self._backup is not None
         since, copy = self._backup
         self.scheduler.step("the database is brought back from its copy")
         self.database.bring_back(copy)
@@ -641,11 +716,12 @@ class World:
         self._before.clear()
         # Epochs are counted on from the copy's, so that some are given once more.
         self._epochs.clear()
-        is_same = len(self.buckets) == 1 and len(self.names["main"]) == 1 and self.random.random() < 0.5
-        if is_same and "change" not in self.may.events:
-            self._forget("main", [key for key in self._inside("main") if self.buckets["main"].objects[key].at >= since])
-        else:
-            self.is_lost = True
+        return since
+
+    def fail_lease(self) -> None:
+        """Let the next question by which a lease is taken not come through."""
+        for bucket in self.buckets.values():
+            bucket.fails = ".leases/0"
 
     def lose_power(self) -> None:
         """The machine of a storage stops, and what was written last into the checkpoint is lost, or most of it.
@@ -795,6 +871,9 @@ class World:
             self._require_unchanged(process)
         if told.code == "HR526" and f"process {process.pid} " in told.what:
             self._broken(f"{process.name} is kept out by itself")
+        is_in_the_way = self.is_lost or self.database.away_until or any(other.paused_until for other, _ in self.drivers)
+        if told.code == "HR587" and self.about == "scenes" and not is_in_the_way:
+            self._broken(f"{process.name} is refused by the sink, and nothing is in the way: {told.what}")
         if told.code == "HR410" and not (self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses):
             self._broken(f"{process.name} is refused, and nothing is lost: {told.what}")
 
@@ -815,6 +894,7 @@ class World:
             session.most, session.polls, session.interval = 100, 0, 0.0
         session.most = self._most[process] or session.most
         before, is_alone, begun = self._inside_data(bucket), not self._others(process), len(self.drivers)
+        log = self._log_of(bucket)
         try:
             running = starting.start_query(Request(project=project, query=query, spark=session))  # type: ignore[arg-type]
         except HeadraceError as error:
@@ -822,6 +902,8 @@ class World:
             is_changed = {key: after.get(key) for key in before} != before
             if is_changed and is_alone and len(self.drivers) == begun and not self._has_restored(bucket):
                 self._broken(f"{process.name} was refused ({error.findings[0].code}), and has changed the checkpoint")
+            if error.findings[0].code == "HR581" and is_alone and self._log_of(bucket) != log:
+                self._broken(f"{process.name} was refused over a change that was cut off, and has written into its log")
             raise
         if self._lacks is not None and bucket == "main":
             self._broken(f"{process.name} has begun though {self._lacks[0]} was lost")
@@ -844,6 +926,9 @@ class World:
         if process is self.last:
             self._require_archived(bucket, running.layout)
 
+    def _log_of(self, bucket: str) -> list[str]:
+        return [key for key in self.buckets[bucket].objects if "/log/" in key and key.endswith(".json")]
+
     def _has_restored(self, bucket: str) -> bool:
         """Whether the live directory was made by a start, so that the one before it is gone."""
         with self.scheduler.aside():
@@ -864,6 +949,11 @@ class World:
         begun = pending.changes(project, query.name, spark=self._session())  # type: ignore[arg-type]
         verb = random.choice(("resume", "undo", "discard")) if begun and random.random() < 0.7 else "apply"
         change = self._fresh_change(project, query) if verb == "apply" else begun[0]
+        more = {"wait": random.random() < 0.5} if isinstance(change, Rebuild) and verb == "apply" else {}
+        self._make(process, bucket, change, verb, **more)
+
+    def _make(self, process: Process, bucket: str, change: pending.AnyChange, verb: str, **more: bool) -> None:
+        """Make a change, or a part of it, and compare what comes of it with what it says."""
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
         if isinstance(change, Rebuild):
             self._rebuilding[process] = verb
@@ -879,7 +969,6 @@ class World:
             is_done = change.status is not None and change.status.phase == "done"
         is_reset = isinstance(change, Reset) and is_done and not self.is_lost
         has_run = verb == "undo" and is_reset and bool(self._rows()) and not self.is_topic
-        more = {"wait": random.random() < 0.5} if isinstance(change, Rebuild) and verb == "apply" else {}
         try:
             getattr(change, verb)(reached=lambda step: self._reached(process, step), **more)
         except BaseException:
@@ -1046,7 +1135,7 @@ class World:
 
     def _require_alone(self, process: Process, bucket: str) -> None:
         """Where there are locks, no driver runs beside another one or over half a change, but after a long stop."""
-        if process.paused_until or self.may.unlocked:
+        if process.paused_until > process.locked_at or self.may.unlocked:
             return  # It was that one itself, and is fenced off.
         for other, where in self.drivers:
             silent = self.scheduler.now - other.paused_until < LEASE_SECONDS
@@ -1195,8 +1284,11 @@ class World:
             def took(project: Project, query: Query, **more: Any) -> Any:
                 if self.may.unlocked and query.sink.facts.durable:
                     register_query(project, query)
+                begun = scheduler.now
                 lock = None if self.may.unlocked else take(project, query, **more)
-                scheduler.process.locked_at = scheduler.now
+                held = None if lock is None else driver_lock._held[lock.path]
+                if held is None or held.times == 1:
+                    scheduler.process.locked_at = scheduler.now if held is None else self._lease_time(held.lease, begun)
                 return lock
 
             let(driver_lock, "take", took)
@@ -1220,6 +1312,13 @@ class World:
                 setattr(owner, name, value)
             del known[self.path], topics.known[self.path]
             self.database.close()
+
+    def _lease_time(self, lease: driver_lock.Lease | None, begun: float) -> float:
+        """When the record of a lease was written, which was asked for at `begun`."""
+        if lease is None:
+            return self.scheduler.now
+        with self.scheduler.aside():
+            return driver_lock._time_of(file_of(lease.folder, lease._number)) or begun
 
     def _is_dead(self, pid: int) -> bool:
         return False
@@ -1323,7 +1422,7 @@ ADOPTING = [*((adopt, name, value) for name, value in _IN_ADOPT.items()), (Adopt
 TOPIC_LINES = 10
 # What happens to a topic in place of what happens to a table.
 TOPIC_EVENTS = {"change": "rename", "back_up_database": "lose_topic"}
-ABOUT = ("changes", "renames", "losses", "starts", "stops", "topics", "adoptions", "registers")
+ABOUT = ("changes", "renames", "losses", "starts", "stops", "topics", "adoptions", "registers", "scenes")
 # How many steps a process makes for each of its changes of the world; and each that is stopped, at most.
 _STEPS_PER_CHANGE = 6
 _STEPS = {"start": 250, "restore": 400, "reset": 150, "undo": 150, "discard": 100, "rewind": 400, "rebuild": 600}
@@ -1356,6 +1455,94 @@ TOPIC_STOPS = (
     ("undo", "undo, start"),
     ("reset", "start"),
     ("undo", "start"),
+)
+# Who does what, one after the other: `*`: stopped at a step for longer than its lease; `!`: it dies there; `&`: a
+# driver that runs on while others follow. Before the sign: how many batches a driver makes. Behind it: at which step
+# at most, and what the labels of such steps match.
+_PART = re.compile(r"(?:(copy1) )?([a-z ]+?)(\d?)(?:([*!&])(\d*)(.*))?")
+_ASIDE: dict[str, Callable[[World], object]] = {
+    "adopt": lambda world: world.wait_for(world.begin("main", world._adopt, calm=True)),
+    "back up": lambda world: world.keep_database(),
+    "bring back": lambda world: world.bring_database_back() and setattr(world, "is_lost", True),
+    "copy": lambda world: world._copy("main"),
+    "fail": lambda world: world.fail_lease(),
+    "forget": lambda world: world.lose_what_says_which_query("main", "the records that know the query"),
+    "former": lambda world: world._run_former_job(),
+    "lose": lambda world: world.lose_newest_batch("main"),
+    "lose all": lambda world: world.lose_checkpoint(),
+    "power": lambda world: world.lose_power(),
+    "register": lambda world: register_project(world.declared("main")[0]),
+    "rename": lambda world: world.names["main"].append("qr"),
+    "silence": lambda world: world.silence_database(),
+    "unsure": lambda world: setattr(world.database, "faults", Faults(commit=0.5)),
+}
+SCENES = (
+    # A batch whose driver was stopped between its look at the log and its transaction.
+    "start, start*sql BEGIN, rewind, start",
+    "start, start*sql SELECT _headrace_epochs, rewind",
+    "start, start*sql BEGIN, reset, undo",
+    # Two copies, which have planned one batch otherwise, or of which one was changed.
+    "start, copy, copy1 start!2sql INSERT _headrace_ledger, start, copy1 start",
+    "start, copy, copy1 start!1sql INSERT _headrace_ledger, start1, copy1 start",
+    "start, copy, reset, start, copy1 start, start",
+    "start, copy, rewind, copy1 start, start",
+    "start, copy, rewind, start, copy1 start, start",
+    "start, copy, start, copy1 start&, start, copy1 start",
+    # Leases that end, are given back and are taken again.
+    "start, rewind*120, start, start&, wake",
+    "start, reset*, start, start&, wake",
+    "start, start*, start&, wake, start",
+    "start, start*.leases/0000, start, start&, wake, start",
+    "start, fail, start&, start",
+    # A COMMIT whose answer is lost, and a database that is away then.
+    "start, unsure, start, start",
+    # Changes over changes, and the ways back.
+    "start, rewind, start, rewind, undo, start",
+    "start, rewind, rewind, undo, undo, start",
+    "start, rewind, start, rewind, discard, start",
+    "start, reset, start, discard, start, rewind",
+    "start, rewind, reset, discard, undo, start",
+    "start, reset, undo, reset, start, undo",
+    "start, reset, start, reset, undo, undo, discard, start",
+    "start, rewind!, resume, undo, start",
+    "start, rewind!30/g1.2/, resume, start",
+    "start, rebuild, undo, discard, start",
+    "start, rebuild, start, undo, start",
+    "start, silence, rewind, start",
+    "start, rewind, silence, undo, start",
+    "start, reset, silence, undo, start",
+    "start, rebuild*6/log/0000, start&, wake",
+    "start, start&, rebuild",
+    # Who comes late to what others have changed since.
+    "start, rewind*2/log/0000, reset, start, wake",
+    "start, rewind*30/g1.2/, resume, start, wake",
+    r"start, rewind*3 list\S* /?headrace/queries/q-\w+/?$, rewind, start, wake",
+    r"start, reset*3 list\S* /?headrace/queries/q-\w+/?$, reset, start, wake",
+    "start, rewind*, rewind, undo, rewind, wake",
+    "start, rewind*sql, rewind, start, wake",
+    "start, rewind, discard*, undo, start, wake",
+    "start, rewind, discard*sql, start, rewind, wake",
+    "start, reset, discard*sql, undo, reset, wake",
+    "start, reset, undo*, start, wake",
+    "start, rebuild, rebuild*rebuild.lock.leases, discard, wake",
+    "start, start*sql, rewind, undo, start, wake",
+    "start, rewind*sql BEGIN, undo, start, wake",
+    "start, reset*sql BEGIN, undo, start, wake",
+    "start, rewind*sql BEGIN, resume, start, wake",
+    "start, rewind, undo!20sql, start, resume, start",
+    "start, start*sql connect, reset, start, wake",
+    # What was lost, in the midst of something else.
+    "start, rewind!80, lose, start, resume, start",
+    "start, lose, start!80, start",
+    "start, lose, start!30/g1.2/, start",
+    "start, lose, start*30/g1.2/, start, start, wake",
+    "start, lose, start*, rewind, wake, start",
+    "start, power, start!, power, start",
+    "start, rewind, power, start, undo, start",
+    "start, back up, reset, start, bring back, discard, start",
+    "start, back up, start1, bring back, start",
+    "register, start, rename, forget",
+    "former, adopt, start, lose all, adopt, start",
 )
 # Methods of the world, and changes of the query by their names.
 LOSSES = ("back_up_database", "lose_power", "silence_database")

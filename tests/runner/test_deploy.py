@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ import pytest
 import headrace as hr
 from headrace.api import events, load, verify
 from headrace.cli import main
-from headrace.control.board import Board
+from headrace.contract import Observer
+from headrace.errors import Finding
 from headrace.runner.stop import StopRequest
 from tests.waiting import until
 
@@ -108,6 +110,9 @@ def test_what_has_changed_runs_the_new_code_and_what_has_not_never_stops(
             "removed": "stop",
         }
         assert result["done"]
+        # Without a new row, the code that was deployed has made no batch.
+        (again,) = hr.running(load(root)).deploy(dry_run=True)
+        assert {step.action for step in again.steps} == {"keep"}
         land(root, 2, row(2))
         until("next batch", lambda: 2 in ledger(root / "edited.db") and 2 in ledger(root / "steady.db"))
         assert (steady.runId, edited.runId == before, application.get("removed").state) == (first, False, "stopped")
@@ -156,6 +161,7 @@ def test_if_one_query_is_refused_nothing_stops(tmp_path: Path, spark: SparkSessi
         with ThreadPoolExecutor(2) as threads:
             both = [threads.submit(hr.running(project).deploy) for _ in range(2)]
         assert [done.result()[0].done for done in both] == [True, True]
+        assert sorted(done.result()[0].steps[1].action for done in both) == ["keep", "restart"]
         assert application.get("steady").state == "paused"
         write(root, STEADY.replace('"update"', '"update", trigger=hr.every("1 second")'), EDITED.format(version=3))
         (result,) = hr.running(project).deploy()
@@ -238,12 +244,22 @@ def test_a_variable_and_a_module_outside_of_the_project_count_as_well(
     assert "the variable 'PLACE' has another value" in told
 
 
+class View(Observer):
+    """Keeps the newest note of each code."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, str] = {}
+
+    def note(self, finding: Finding) -> None:
+        self.notes[finding.code] = finding.what
+
+
 def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, spark: SparkSession) -> None:
     root = tmp_path / "p"
     write(root, EDITED.format(version=1))
     land(root, 0, row(0))
-    project, request, board = load(root), StopRequest(), Board()
-    runs = threading.Thread(target=lambda: hr.run(project, spark=spark, stop=request, watch=True, board=board))
+    project, request, view = load(root), StopRequest(), View()
+    runs = threading.Thread(target=partial(hr.run, project, spark=spark, reporter=view, stop=request, watch=True))
     runs.start()
     try:
         until("first batch", lambda: ledger(root / "edited.db") == [0])
@@ -251,7 +267,9 @@ def test_each_save_of_a_file_is_deployed_while_the_run_watches(tmp_path: Path, s
         until("refusal", lambda: any(event.kind == "finding" for event in events(project)))
         write(root, EDITED.format(version=3))
         until("deploy", lambda: any(event.kind == "deployed" for event in events(project)))
-        assert board.project is not None, "the dashboard of the run shows it"
+        assert request.board.project is not None, "the dashboard of the run shows it"
+        until("word of the deploy", lambda: "HR866" in view.notes)
+        assert view.notes["HR866"] == "a deploy is done: edited: runs the new code from batch 1 on"
         land(root, 1, row(1))
         until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
     finally:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from headrace.errors import NOWHERE, Finding, SinkError, Where
@@ -215,10 +218,14 @@ def test_no_message_ends_at_its_colon() -> None:
     assert finding_of("").what.endswith("no reason was given")
 
 
-def test_a_connectors_fault_says_whose_it_is() -> None:
-    with pytest.raises(SinkError) as caught, named("the sink of query 'clicks'", Where(file="a.py", line=3)):
-        raise SinkError(Finding(code="HR331", what="the broker at kafka:9092 does not answer"))
-    assert str(caught.value.findings[0]).startswith("a.py:3 HR331: the sink of query 'clicks': the broker at kafka")
+def test_a_connectors_fault_says_whose_it_is_and_names_the_command() -> None:
+    sink = SimpleNamespace(reset=SimpleNamespace(droppable=True))
+    query: Any = SimpleNamespace(name="clicks", where=Where(file="a.py", line=3), sink=sink)
+    with pytest.raises(SinkError) as caught, named(query):
+        raise SinkError(code="HR331", what="the broker does not answer", fix="look at it, or headrace reset QUERY")
+    [finding] = caught.value.findings
+    assert str(finding).startswith("a.py:3 HR331: the sink of query 'clicks': the broker does not answer")
+    assert finding.fix == "look at it, or headrace reset clicks --drop-result"
 
 
 MISFIT = "[USER_RAISED_EXCEPTION] HEADRACE_MISFIT `amount` `INT` file://{file} `many`"

@@ -217,10 +217,12 @@ def kept(tmp_path: Path) -> Any:
     layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
 
-    def opened(added: dict[int, dict[str, Any]], *declared: Counter) -> Counters:
-        return Counters.open(query, declared or (Counter(name="n"),), Given(added), layout, sync=False)
+    def resumed(added: dict[int, dict[str, Any]], *declared: Counter, committed: int | None = None) -> Counters:
+        counters = declared or (Counter(name="n"),)
+        opened = Counters(query=query, declared=counters, counting=Given(added), path=layout.counters, sync=False)
+        return opened.resume(committed)
 
-    return opened
+    return resumed
 
 
 @pytest.mark.plain
@@ -238,8 +240,8 @@ def test_counters_continue_from_the_last_committed_batch(kept: Any) -> None:
 @pytest.mark.plain
 def test_a_batch_that_nobody_has_kept_is_told(kept: Any) -> None:
     kept({0: {"n": 2}}).add_committed(0)
-    assert [list(kept({}).missing(batch)) for batch in (None, 0)] == [[], []]
-    assert [each.code for each in kept({}).missing(3)] == ["HR806"]
+    assert [kept({}, committed=batch).notes for batch in (None, 0)] == [(), ()]
+    assert [finding.code for finding in kept({}, committed=3).notes] == ["HR806"]
     assert kept({4: {"n": 1}}).add_committed(4) == {"n": 3}
 
 

@@ -11,9 +11,9 @@ import pytest
 from py4j.protocol import Py4JError
 
 from headrace.api import load
-from headrace.control.board import Board
 from headrace.model import AvailableNow
 from headrace.runner import vitals
+from headrace.runner.stop import StopRequest
 from headrace.runner.supervise import run
 from headrace.runner.vitals import Vitals
 from headrace.spark.stream.work import has_work
@@ -137,7 +137,7 @@ def test_the_queries_of_a_forgotten_application_fail_and_resume_with_the_next_st
     with monkeypatch.context() as patch:
         cluster = Cluster(patch, patience=0.0)
 
-        board = Board()
+        request = StopRequest()
 
         def reached(where: str, number: int) -> None:
             if (where, number) == ("after-transaction", 0):
@@ -145,10 +145,10 @@ def test_the_queries_of_a_forgotten_application_fail_and_resume_with_the_next_st
 
         def lose() -> None:
             # One of them runs, and the other waits to be started again.
-            board.wait(lambda posts: posts["waits"].state == "restarting", 60)
+            request.board.wait(lambda posts: posts["waits"].state == "restarting", 60)
             cluster.there = frozenset()
 
-        result = run(load(root), spark=spark, reached=reached, board=board)
+        result = run(load(root), spark=spark, reached=reached, stop=request)
     told = {each.query: (each.state, each.finding.code if each.finding else "") for each in result.outcomes}
     assert (told, result.exit_code) == (dict.fromkeys(("waits", "totals"), ("failed", "HR863")), 1)
     assert run(load(root), ["totals"], trigger=AvailableNow(), spark=spark).exit_code == 0

@@ -75,7 +75,7 @@ def test_renamed_queries_resume_and_are_verified(
     sums, copied = hr.plan(project, spark=spark)
     assert [each.verdict for each in (sums, copied)] == ["same", "same"], (sums, copied)
     assert [note.code for note in sums.notes] == ["HR559"]
-    assert "ledger of table 'totals'" in sums.notes[0].what
+    assert "continues what ran as 'totals'" in sums.notes[0].what
     assert [each for each in hr.check(project, spark=spark).findings if each.severity != "note"] == []
     assert before.last_batch == 0
 

@@ -135,10 +135,10 @@ def test_a_process_that_dies_at_any_line_of_the_start_has_renamed_all_or_nothing
         monkeypatch.setattr(owner, name, called)
 
     for after in (False, True):
-        cut(start, "write_source_names", after=after)
+        cut(start, "write_sources", after=after)
         cut(start, "_stream", after=after)
     formers: list[str] = []
-    places = ["", "before write_source_names", "after write_source_names", "before _stream", "after _stream"]
+    places = ["", "before write_sources", "after write_sources", "before _stream", "after _stream"]
     for batch, place in enumerate(places):
         source, column, _ = files(root, batch, spark, None)
         former = f", renamed_from={formers}" if formers else ""

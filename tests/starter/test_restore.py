@@ -17,7 +17,8 @@ from headrace.generations.facts import StartFacts, context_facts
 from headrace.generations.log import QueryLayout, newest_of
 from headrace.generations.register import append, register_project
 from headrace.model import Project, Query
-from headrace.starter.recovery import recovery_findings, restore_lost_batch
+from headrace.starter.recovery import restore_lost_batch
+from headrace.starter.start import recovery_findings
 from tests.registered import layout_in
 
 from ..connectors.exactly_once.drivers import Driver

@@ -127,14 +127,9 @@ CASES: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], str, int, int]]
 
 
 USUAL = (
-    *("tumbling, update", "tumbling, append", "tumbling, complete drops nothing"),
-    *("sliding, a row late for one window only", "sessions, append", "duplicates with their time"),
-    *(
-        "duplicates within the watermark",
-        "the function's own watermark",
-        "exploded rows count each",
-        "two aggregations",
-    ),
+    *("tumbling, update", "tumbling, append", "tumbling, complete drops nothing", "sessions, append"),
+    *("duplicates with their time", "duplicates within the watermark", "the function's own watermark"),
+    *("exploded rows count each", "two aggregations"),
 )
 
 

@@ -72,7 +72,7 @@ def first_of(events: DataFrame) -> DataFrame:
     [
         pytest.param(sums, "update", ("who",), id="update, a NULL among the keys, sums of doubles"),
         pytest.param(sums, "complete", ("who",), id="complete"),
-        pytest.param(sums, "complete", (), id="complete, without a key"),
+        pytest.param(sums, "complete", (), id="complete, without a key", marks=pytest.mark.long),
         pytest.param(passing, "append", (), id="append"),
         pytest.param(passing, "update", ("who",), id="the last row of each key"),
     ],

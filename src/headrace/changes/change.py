@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from headrace.contract import SinkContext, same_place
-from headrace.errors import CheckFailed, CheckpointError, HeadraceError, PlatformError
+from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlatformError
 from headrace.generations import driver_lock
 from headrace.generations.blame import name_command
 from headrace.generations.changes import ChangeStatus
@@ -141,6 +141,10 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         """Raise CheckFailed or CheckpointError if another change is under way."""
         if findings := list(rebuilding(layout_of(self.project, self.query))):
             raise CheckFailed(findings)
+        self._require_no_deleting()
+
+    def _require_no_deleting(self) -> None:
+        """Raise CheckFailed or CheckpointError while another change is deleted."""
         record = self.record
         if record.is_open and record.change != self.name:
             require_ended(self.live)
@@ -218,6 +222,17 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             record = replace(record, following=self.record.following)
         self.record = record
         self._enter("undoing")
+
+    @contextmanager
+    def _undo_in_sink(self, reached: Callable[[str], None] = ignore) -> Iterator[None]:
+        """Let the sink undo the change in the block, and record where it has undone nothing."""
+        try:
+            with self.name_sink_faults():
+                yield
+        except NothingChanged:
+            reached("unchanged")
+            self._undo_fails()
+            raise
 
     def _undo_fails(self) -> None:
         """Keep that the sink has undone nothing, so that the change is what it was."""

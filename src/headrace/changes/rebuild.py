@@ -31,7 +31,6 @@ from headrace.generations.log import (
     as_facts,
     history_file,
     log_of,
-    require_ended,
 )
 from headrace.history import History
 from headrace.model import Project, Query
@@ -153,6 +152,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             with name_command(self.query):
                 self._look()
                 with self._hold(driver_lock.take(self.project, self.query, rebuilds=True) if changes else None):
+                    if changes:
+                        self._look()  # Another command may have ended the rebuild meanwhile.
                     yield
         finally:
             self.close()
@@ -167,10 +168,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             raise self._refusal(why, f"name the table as before; or give the rebuild up: {self._then('discard')}")
 
     def _require_no_other(self) -> None:
-        record = self.record
-        if record.is_open and record.change != self.name:
-            require_ended(self.live)
-            raise self._refusal(f"a {record.change} of it is being deleted", f"end that: {self._then('resume')}")
+        self._require_no_deleting()
 
     @property
     def _former(self) -> Directory:
@@ -305,13 +303,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         self._undo_begins(lambda _: None)
         reached("recorded")
         swap = shadow.exchange(self.query)
-        try:
-            with self.name_sink_faults():
-                swap.swap_out(*self._contexts("back"), self.session)
-        except NothingChanged:
-            reached("unchanged")
-            self._undo_fails()
-            raise
+        with self._undo_in_sink(reached):
+            swap.swap_out(*self._contexts("back"), self.session)
         reached("sink")
         shadow.enter_place(self.project, self.query, self._rebuilt, swap.beside)
         reached("rewritten")

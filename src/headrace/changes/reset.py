@@ -169,15 +169,11 @@ class Reset(Change[ResetPlan, ResetResult]):
         assert record.target is not None
         old, new = self.live.at(self._former), self.live.at(record.target)
         if former_location(self.project, self.query, old) is None:
-            try:
-                with self.name_sink_faults():
-                    if record.facts["result"] == "drop":
-                        self.query.sink.reset.restore(self._mark("back", old), self.session)
-                    else:
-                        self.query.sink.reset.hand_over(self._mark("back", new), old.generation, self.session)
-            except NothingChanged:
-                self._undo_fails()
-                raise
+            with self._undo_in_sink():
+                if record.facts["result"] == "drop":
+                    self.query.sink.reset.restore(self._mark("back", old), self.session)
+                else:
+                    self.query.sink.reset.hand_over(self._mark("back", new), old.generation, self.session)
         reached("sink")
         self._end_undoing()
         reached("done")

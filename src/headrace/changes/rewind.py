@@ -167,12 +167,8 @@ class Rewind(Change[RewindPlan, RewindResult]):
         self._undo_begins(self._require_unchanged)
         reached("recorded")
         old = self.live.at(self._former)
-        try:
-            with self.name_sink_faults():
-                self._ability().undo(self._mark("back", old), self.record.facts["batch"], self.session)
-        except NothingChanged:
-            self._undo_fails()
-            raise
+        with self._undo_in_sink():
+            self._ability().undo(self._mark("back", old), self.record.facts["batch"], self.session)
         reached("sink")
         self._restore_batches(old)
         reached("history")

@@ -22,6 +22,8 @@ def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int, record: 
     The record of who has made it comes last: without it a part may be missing.
     """
     copy_directory(layout, new, batch=batch)
+    # Without it, the next start would read and report the bad rows of all former batches again.
+    _limit_seen(layout.quarantine, new.quarantine, batch)
     past.copy(new.checkpoint, batch)
     rename_schemas(new.checkpoint, str(layout.home.absolute()), str(new.home.absolute()))
     Archive(new.archive).void_after(batch)
@@ -36,10 +38,15 @@ def forget_late_rows(layout: QueryLayout, batch: int) -> None:
     for file in layout.late.glob("*.jsonl"):
         if file.stem.isdigit() and int(file.stem) > batch:
             file.unlink(missing_ok=True)
-    seen = layout.late / _SEEN
-    if seen.exists():
-        text = seen.read_text(encoding="utf-8").strip()
-        replace_file(seen, str(min(int(text), batch)) if text.isdigit() else "-1")
+    _limit_seen(layout.late, layout.late, batch)
+
+
+def _limit_seen(folder: Path, new: Path, batch: int) -> None:
+    """Let `new` say how far the batches were seen to, as `folder` says, up to `batch` at most."""
+    if (folder / _SEEN).exists():
+        text = (folder / _SEEN).read_text(encoding="utf-8").strip()
+        new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(new / _SEEN, str(min(int(text), batch)) if text.isdigit() else "-1")
 
 
 def _cut_manifest(file: Path, batch: int) -> None:

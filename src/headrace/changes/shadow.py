@@ -179,7 +179,7 @@ def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSessio
         yield f"what the query has read so far is not known any more: {error.findings[0].what}"
         return
     for source in sources:
-        with named(f"query '{query.name}', source '{source.name}'", source.where):
+        with named(query, source):
             missing = source.connector.unreachable(spark, prefixes[source.name])
         if missing:
             yield f"source '{source.name}': {missing}"
@@ -196,7 +196,7 @@ def sources_beside(
         prefixes = {source.name: SourcePrefix(batches=()) for source in sources}
     values = {}
     for source in sources:
-        with named(f"query '{query.name}', source '{source.name}'", source.where):
+        with named(query, source):
             connector = source.connector.since(spark, prefixes[source.name])
             from_time = None if since is None else connector.since_time(spark, since)
         values[source.name] = replace(source, connector=from_time or connector)

@@ -68,7 +68,7 @@ class Archive:
         """
         with writing_to(self.path, called="archive of batches"):
             if self._next is None:
-                self._lines = lines_of(self.path)
+                self._lines = json_lines.count(self.path)
                 self._close_if_long()
             elif (followed := self._follow(checkpoint, self._next)) is not None:
                 return followed
@@ -93,7 +93,7 @@ class Archive:
 
     def size(self) -> int:
         """How many batches are archived, nearly: those that a rewind has made void count as well. Raises OSError."""
-        return sum(segment.last - segment.first + 1 for segment in segments(self.folder)) + lines_of(self.path)
+        return sum(segment.last - segment.first + 1 for segment in segments(self.folder)) + json_lines.count(self.path)
 
     def _read_files(self, since: int) -> dict[int, ArchivedBatch]:
         """Read all batches of the files that hold those from `since` on."""
@@ -274,15 +274,6 @@ def needed(closed: list[Segment], since: int) -> list[Segment]:
     """The files with batches from `since` on, and all that follow: a later line may make earlier ones void."""
     at = next((at for at, segment in enumerate(closed) if segment.last >= since), len(closed))
     return closed[at:]
-
-
-def lines_of(file: Path) -> int:
-    """How many lines a file has; none where there is no file. Raises OSError."""
-    try:
-        with file.open("rb") as opened:
-            return sum(block.count(b"\n") for block in iter(lambda: opened.read(1 << 20), b""))
-    except FileNotFoundError:
-        return 0
 
 
 def close(file: Path, folder: Path, count: int) -> int:

@@ -193,14 +193,8 @@ def numbered_files(folder: Path) -> dict[int, Path]:
     return dict(sorted(files.items()))
 
 
-def operator_descriptions(root: Path) -> Iterator[Path]:
-    """The files in which Spark describes the stateful operators of a checkpoint, with absolute paths."""
-    files = (root / Part.STATE).glob("/".join(("*", *Part.DESCRIPTIONS, "*")))
-    return (file for file in files if not file.name.startswith("."))
-
-
 def is_description(inside: Path) -> bool:
-    """Whether a path within a checkpoint is one of those files."""
+    """Whether a path within a checkpoint is one of the files in which Spark describes the stateful operators."""
     return inside.parts[:1] == (Part.STATE,) and inside.parts[2:4] == Part.DESCRIPTIONS
 
 
@@ -212,13 +206,6 @@ def unreadable_directory(place: Path, error: OSError) -> Finding:
         what=f"the directory cannot be read: {reason(error)}",
         fix="give the user that runs the query the right to read and write the storage directory",
     )
-
-
-def missing_entry(log: Path, number: int, more: int = 0) -> Finding:
-    """The finding for a gap in the log of a source."""
-    others = f" and {more} more" if more else ""
-    fault = f"the log of source '{log.name}' lacks entry {number}{others}: Spark cannot know which files it has read"
-    return Finding(code="HR509", where=Where(file=str(log / str(number))), what=fault, fix=RESTORE)
 
 
 def text_of(file: Path) -> str | None:
@@ -270,19 +257,21 @@ def broken_file(file: Path, why: str) -> CheckpointError:
     )
 
 
-def replace_file(file: Path, text: str) -> None:
+def replace_file(file: Path, text: str | None) -> None:
     """Replace a file by `text`, whole: a crash leaves the former text or the new one. Raises OSError.
+
+    None: the file is removed, if it is there.
 
     Hadoop's checksum of the old text goes first: Hadoop reads a file without a checksum, and refuses one with a wrong
     checksum. The directory is synced between the two, so that no power cut brings the checksum back.
     """
-    _remove_checksum(file)
-    durable.replace_file(file, text)
-
-
-def remove_file(file: Path) -> None:
-    """Remove a file and its checksum; a missing one is not a fault. Raises OSError."""
-    _remove_checksum(file)
+    checksum = checksum_of(file)
+    if checksum.exists():
+        checksum.unlink(missing_ok=True)
+        durable.sync(file.parent)
+    if text is not None:
+        durable.replace_file(file, text)
+        return
     file.unlink(missing_ok=True)
     durable.sync(file.parent)
 
@@ -290,13 +279,6 @@ def remove_file(file: Path) -> None:
 def checksum_of(file: Path) -> Path:
     """The file in which Hadoop keeps the checksums of a local file."""
     return file.with_name(f".{file.name}.crc")
-
-
-def _remove_checksum(file: Path) -> None:
-    checksum = checksum_of(file)
-    if checksum.exists():
-        checksum.unlink(missing_ok=True)
-        durable.sync(file.parent)
 
 
 @dataclass(frozen=True, kw_only=True)

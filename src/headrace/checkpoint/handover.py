@@ -3,10 +3,6 @@
 Source: MicroBatchExecution (OffsetMap) and ContinuousExecution (OffsetSeq) of Spark 4.2, each of which cannot read the
 other's offsets; and the guide's "Asynchronous Progress Tracking", whose gaps batches alone do not start over.
 
-Spark starts from the last two batches. Async progress tracking writes the offsets of some batches only, so that the
-newest but one may never have been there; in every other checkpoint a file was lost, and the batch after it would take
-its rows again.
-
 Spark numbers sources without names by their order in the plan, in the first format of the offsets and below `sources`.
 The copy of an adopted checkpoint has their names, in the second format. State, commits and all settings that Spark
 pinned stay as they are, and the original stays.
@@ -29,13 +25,11 @@ from headrace.checkpoint.directory import (
     broken_file,
     checksum_of,
     numbered_files,
-    operator_descriptions,
-    remove_file,
     replace_file,
     text_of,
 )
-from headrace.checkpoint.problems import list_problems
-from headrace.checkpoint.relocation import state_url
+from headrace.checkpoint.problems import Gap, gap_before_newest, list_problems
+from headrace.checkpoint.relocation import operator_descriptions, state_url
 from headrace.errors import CheckpointError, Finding, Where, reason
 from headrace.storage import durable, json_lines
 from headrace.storage.durable import copy_file, files_below, names_in, remove_tree
@@ -99,7 +93,7 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
     if last is None or newest is None or newest.is_continuous is continuous:
         return
     for number in sorted((number for number in files if number > last), reverse=True):
-        remove_file(files[number])
+        replace_file(files[number], None)
     for number in (last - 1, last):
         entry = checkpoint.offset(number) if number in files else None
         if entry is not None and entry.is_continuous is not continuous:
@@ -109,7 +103,7 @@ def move(checkpoint: Checkpoint, names: Sequence[str], *, continuous: bool) -> N
 def fill_gap(checkpoint: Checkpoint, archive: Archive | None, *, written_async: bool | None) -> Iterator[Finding]:
     """Write the offsets before the newest ones where they are missing, for a start that needs the last two batches.
 
-    See `headrace.checkpoint.handover` for what they may be. Raises CheckpointError where that is not known.
+    See `headrace.checkpoint.problems` for what they may be. Raises CheckpointError where that is not known.
     """
     gap = gap_before_newest(checkpoint, archive, written_async=written_async)
     if isinstance(gap, Finding):
@@ -127,60 +121,6 @@ def _as_continuous(entry: OffsetEntry, names: Sequence[str]) -> OffsetEntry:
 def _as_batch(entry: OffsetEntry, names: Sequence[str]) -> OffsetEntry:
     offsets = dict(zip(names, entry.offsets.values(), strict=True))
     return replace(entry, offsets=offsets, conf={EVOLUTION: "true"}, version=2, is_continuous=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gap:
-    """The missing file, what it has to hold, and what the user should know of it."""
-
-    file: Path
-    text: str
-    note: Finding | None = None
-
-
-def gap_before_newest(
-    checkpoint: Checkpoint, archive: Archive | None, *, written_async: bool | None
-) -> Gap | Finding | None:
-    """How the gap before the newest batch is filled, or the finding that refuses it; None without one.
-
-    written_async: whether progress was written asynchronously; None where no record has it, as for a checkpoint of
-    Headrace 0.1.0 whose sink may have done so.
-    """
-    offsets, commits = numbered_files(checkpoint.root / Part.OFFSETS), numbered_files(checkpoint.root / Part.COMMITS)
-    newest, committed = max(offsets, default=None), max(commits, default=None)
-    if not newest or newest - 1 in offsets:
-        return None
-    missing = newest - 1
-    file = offsets[newest].with_name(str(missing))
-    archived = _archived_text(archive, missing)
-    if archived is not None:
-        fault = f"the offsets of batch {missing} were missing, and are written again as the archive has them"
-        note = Finding(code="HR459", where=Where(file=str(file)), what=fault)
-        return Gap(file=file, text=archived, note=note)
-    # Async progress writes a commit only where it wrote the offsets, and Spark refuses it for a query with state.
-    lost = set(commits) - set(offsets) - set(range(min(offsets)))
-    proven = written_async is not False and not lost and not checkpoint.is_stateful
-    done = [number for number in offsets if committed is not None and number <= committed]
-    done = [number for number in done if number < newest or newest == committed]
-    if proven and done and (text := text_of(offsets[max(done)])) is not None:
-        return Gap(file=file, text=text)
-    return Finding(
-        code="HR514",
-        where=Where(file=str(file)),
-        what=f"the offsets of batch {missing} are missing, so that it is not known which rows batch {newest} begins "
-        "with: Spark refuses the checkpoint",
-        fix="restore the file, or the whole storage directory, from a backup; or reset the query (headrace reset "
-        "QUERY)",
-    )
-
-
-def _archived_text(archive: Archive | None, batch: int) -> str | None:
-    """The offsets of `batch` as the archive has them; an archive that cannot be read has none."""
-    try:
-        entry = archive.entries(batch).get(batch) if archive is not None else None
-    except CheckpointError:
-        return None
-    return entry.format() if entry is not None else None
 
 
 def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -205,9 +145,6 @@ def unfit(checkpoint: Checkpoint) -> Iterator[Finding]:
     if broken_files := [finding for finding in list_problems(checkpoint) if finding.severity == "error"]:
         yield from broken_files
         return
-    gap = gap_before_newest(checkpoint, None, written_async=None)
-    if isinstance(gap, Finding):
-        yield gap
     if checkpoint.last_batch is None:
         yield refusal("its query has planned no batch", "begin with the query as it is: headrace run")
         return

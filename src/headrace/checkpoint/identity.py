@@ -14,16 +14,16 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.directory import (
     COMPACT,
+    RESTORE,
     Checkpoint,
     OffsetEntry,
     Part,
     body,
     broken_file,
-    missing_entry,
     numbered_files,
     text_of,
 )
-from headrace.errors import CheckpointError, reason
+from headrace.errors import CheckpointError, Finding, Where, reason
 
 _BLOCK_BYTES = 64 << 10
 
@@ -216,6 +216,13 @@ def _entry(folder: Path, number: int) -> LogEntry:
     if not compacted:
         raise CheckpointError(missing_entry(folder, number))
     return LogEntry(lines=compacted)
+
+
+def missing_entry(log: Path, number: int, more: int = 0) -> Finding:
+    """The finding for a gap in the log of a source."""
+    others = f" and {more} more" if more else ""
+    fault = f"the log of source '{log.name}' lacks entry {number}{others}: Spark cannot know which files it has read"
+    return Finding(code="HR509", where=Where(file=str(log / str(number))), what=fault, fix=RESTORE)
 
 
 def _read_compacted(file: Path, number: int) -> tuple[str, ...]:

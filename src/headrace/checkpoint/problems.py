@@ -1,12 +1,20 @@
-"""What is wrong with a checkpoint, or worth knowing, without a JVM."""
+"""What is wrong with a checkpoint, or worth knowing, without a JVM.
+
+Spark starts from the last two batches. Async progress tracking writes the offsets of some batches only, so that the
+newest but one may never have been there; in every other checkpoint a file was lost, and the batch after it would take
+its rows again.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.directory import (
     COMPACT,
     RESTORE,
@@ -16,22 +24,29 @@ from headrace.checkpoint.directory import (
     Part,
     body,
     broken_file,
-    missing_entry,
     numbered_files,
     text_of,
     unreadable_directory,
 )
+from headrace.checkpoint.identity import log_offset, missing_entry
 from headrace.checkpoint.state_files import WHOLE_BYTES, fault_of, state_problems
 from headrace.errors import CheckpointError, Finding, Where
 
 
-def list_problems(checkpoint: Checkpoint, *, partitions: int | None = None) -> Iterator[Finding]:
+def list_problems(
+    checkpoint: Checkpoint,
+    archive: Archive | None = None,
+    *,
+    partitions: int | None = None,
+    written_async: bool | None = None,
+) -> Iterator[Finding]:
     """Yield everything that is wrong or worth knowing; never raises. Of one that is not there yet it is nothing.
 
     Of the state only what the next batch begins with is looked at, and of large files their size alone.
-    partitions: how many the state has, where that was changed after Spark described it.
+    partitions: how many the state has, where that was changed after Spark described it. archive, written_async: as of
+    `gap_before_newest`.
     """
-    root = checkpoint.root
+    root, gap = checkpoint.root, None
     try:
         if not root.exists():
             return
@@ -43,7 +58,11 @@ def list_problems(checkpoint: Checkpoint, *, partitions: int | None = None) -> I
     yield from _identity(root, started=bool(offsets))
     yield from _unreadable(offsets, OffsetEntry.parse)
     yield from _unreadable(commits, CommitEntry.parse)
-    yield from _gaps(root, offsets, commits)
+    with suppress(CheckpointError):  # What cannot be read is reported above.
+        gap = gap_before_newest(checkpoint, archive, written_async=written_async)
+    refused = [gap] if isinstance(gap, Finding) else []
+    gaps = _gaps(root, offsets, commits)
+    yield from (problem for problem in gaps if problem.where not in [finding.where for finding in refused])
     yield from _source_logs(root / Part.SOURCES, _log_ends(offsets))
     done = max(commits, default=None)
     following = max(max(offsets, default=0), -1 if done is None else done + 1)
@@ -51,6 +70,7 @@ def list_problems(checkpoint: Checkpoint, *, partitions: int | None = None) -> I
         yield from state_problems(root, following, done, partitions)
     except (CheckpointError, OSError) as error:
         yield from _findings(error, root / Part.STATE)
+    yield from refused
 
 
 def _findings(error: CheckpointError | OSError, place: Path) -> tuple[Finding, ...]:
@@ -121,6 +141,59 @@ def _gaps(root: Path, offsets: dict[int, Path], commits: dict[int, Path]) -> Ite
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """The missing file, what it has to hold, and what the user should know of it."""
+
+    file: Path
+    text: str
+    note: Finding | None = None
+
+
+def gap_before_newest(
+    checkpoint: Checkpoint, archive: Archive | None, *, written_async: bool | None
+) -> Gap | Finding | None:
+    """How the gap before the newest batch is filled, or the finding that refuses it; None without one.
+    written_async: whether progress was written asynchronously; None where no record has it, as for a checkpoint of
+    Headrace 0.1.0 whose sink may have done so.
+    """
+    offsets, commits = numbered_files(checkpoint.root / Part.OFFSETS), numbered_files(checkpoint.root / Part.COMMITS)
+    newest, committed = max(offsets, default=None), max(commits, default=None)
+    if not newest or newest - 1 in offsets:
+        return None
+    missing = newest - 1
+    file = offsets[newest].with_name(str(missing))
+    archived = _archived_text(archive, missing)
+    if archived is not None:
+        fault = f"the offsets of batch {missing} were missing, and are written again as the archive has them"
+        note = Finding(code="HR459", where=Where(file=str(file)), what=fault)
+        return Gap(file=file, text=archived, note=note)
+    # Async progress writes a commit only where it wrote the offsets, and Spark refuses it for a query with state.
+    lost = set(commits) - set(offsets) - set(range(min(offsets)))
+    proven = written_async is not False and not lost and not checkpoint.is_stateful
+    done = [number for number in offsets if committed is not None and number <= committed]
+    done = [number for number in done if number < newest or newest == committed]
+    if proven and done and (text := text_of(offsets[max(done)])) is not None:
+        return Gap(file=file, text=text)
+    return Finding(
+        code="HR514",
+        where=Where(file=str(file)),
+        what=f"the offsets of batch {missing} are missing, so that it is not known which rows batch {newest} begins "
+        "with: Spark refuses the checkpoint",
+        fix="restore the file, or the whole storage directory, from a backup; or reset the query (headrace reset "
+        "QUERY)",
+    )
+
+
+def _archived_text(archive: Archive | None, batch: int) -> str | None:
+    """The offsets of `batch` as the archive has them; an archive that cannot be read has none."""
+    try:
+        entry = archive.entries(batch).get(batch) if archive is not None else None
+    except CheckpointError:
+        return None
+    return entry.format() if entry is not None else None
+
+
 def _ahead(where: Where, done: int, last: int | None) -> Finding:
     return Finding(
         code="HR514",
@@ -139,10 +212,9 @@ def _log_ends(offsets: dict[int, Path]) -> dict[str, int]:
         try:
             entry = OffsetEntry.parse(batch, text_of(file) or "", file)
             for name, offset in entry.offsets.items():
-                facts = json.loads(offset) if offset is not None and offset.startswith("{") else None
-                if isinstance(facts, dict) and isinstance(facts.get("logOffset"), int):
-                    ends.setdefault(name, facts["logOffset"])
-        except (CheckpointError, ValueError):
+                if (end := log_offset(offset)) is not None:
+                    ends.setdefault(name, end)
+        except CheckpointError:
             continue
     return ends
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote
 
 from headrace.checkpoint.directory import (
+    Part,
     body,
     broken_file,
     numbered_files,
-    operator_descriptions,
     replace_file,
     text_of,
 )
 
+# From which directory to which.
+Move: TypeAlias = tuple[str, str]
 _LOCAL = re.compile(r"file:/+(?=/)|file:(?=/)")
 # What java.net.URI leaves as it is in a path; it also leaves letters beyond ASCII.
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.!~*'();/:@&=+$,")
@@ -32,6 +34,15 @@ class LoggedFile:
     modified_ms: int | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileLog:
+    """One of Spark's logs of files, and the directory below which its files have to lie."""
+
+    whose: str
+    folder: Path
+    home: str
+
+
 def logged_files(log: Path) -> Iterator[LoggedFile]:
     """The local files that a log of a file source or of a file sink names. Raises CheckpointError."""
     for _, lines in _logs(log):
@@ -40,6 +51,17 @@ def logged_files(log: Path) -> Iterator[LoggedFile]:
             if path is not None:
                 time = facts.get("timestamp", facts.get("modificationTime"))
                 yield LoggedFile(path=path, modified_ms=time if isinstance(time, int) else None)
+
+
+def rewrite_paths(root: Path, logs: Sequence[FileLog], moves: Sequence[Move], *, copied: Sequence[Move] = ()) -> int:
+    """Rewrite the paths in logs, and in what describes the state of the checkpoint `root`; return how many in logs.
+
+    copied: where the checkpoint lay itself, and lies; its logs name nothing there. Done again after a crash, it finds
+    what is left.
+    """
+    for move in (*copied, *moves):
+        rename_schemas(root, *move)
+    return sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
 
 
 def rewrite(log: Path, old: str, new: str, home: str = "") -> int:
@@ -73,10 +95,18 @@ def rewrite_text(file: Path, old: str, new: str) -> None:
     begin = "" if _is_url(old) else "file:/*"
     # Earlier renames left them as a URI has them, which Spark does not find.
     names = "|".join(re.escape(name) for name in dict.fromkeys((_in_json(old), encode(old))))
-    pattern = re.compile(f'(?<=")({begin})(?:{names})(?=/)')
+    # Of a directory that was moved into itself, what was rewritten before a crash stays.
+    done = f"(?!{re.escape(_in_json(new.removeprefix(old)))}/)" if below(new, old) else ""
+    pattern = re.compile(f'(?<=")({begin})(?:{names})(?=/){done}')
     changed = pattern.sub(lambda match: ("" if _is_url(new) else match[1] or "file:") + _in_json(new), text)
     if changed != text:
         replace_file(file, changed)
+
+
+def operator_descriptions(root: Path) -> Iterator[Path]:
+    """The files in which Spark describes the stateful operators of a checkpoint, with absolute paths."""
+    files = (root / Part.STATE).glob("/".join(("*", *Part.DESCRIPTIONS, "*")))
+    return (file for file in files if not file.name.startswith("."))
 
 
 def rename_schemas(root: Path, old: str, new: str) -> None:

@@ -20,7 +20,6 @@ from headrace.checkpoint.directory import (
     body,
     is_description,
     numbered_files,
-    remove_file,
     replace_file,
     state_operator,
     text_of,
@@ -118,16 +117,16 @@ def restore(checkpoint: Checkpoint, lost: Restorable) -> None:
     # The commits go first: Spark would resume from a batch that is marked as done.
     for batch, file in sorted(numbered_files(root / Part.COMMITS).items(), reverse=True):
         if batch >= first or not _is_committed(checkpoint, batch):
-            remove_file(file)
+            replace_file(file, None)
     for batch, file in sorted(numbered_files(root / Part.OFFSETS).items(), reverse=True):
         if batch > first:
-            remove_file(file)
+            replace_file(file, None)
     for store in lost.stores:
         for versions in (store.snapshots, store.changes):
             for version, files in versions.items():
                 if version > first:
                     for file in files:
-                        remove_file(file)
+                        replace_file(file, None)
     # Entries that the sink's batches did not take are in no plan: Spark finds the files that they name again.
     for name in sorted({name for plan in lost.plans.values() for name in plan.logs}):
         entries = {number: entry for plan in lost.plans.values() for number, entry in plan.logs.get(name, {}).items()}
@@ -155,7 +154,7 @@ def restore_log(folder: Path, entries: Mapping[int, LogEntry], end: int) -> None
         if number > end:
             if file.name.endswith(COMPACT):
                 _uncompact(folder, file, end)
-            remove_file(file)
+            replace_file(file, None)
     for number, entry in sorted(entries.items()):
         earlier = _unfold(folder, number) if entry.compacted else ()
         text = "\n".join([entry.head, *earlier, *entry.lines])

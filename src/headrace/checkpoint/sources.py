@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace.checkpoint.archive import Archive, damaged_line, lines_of
-from headrace.checkpoint.directory import Checkpoint, OffsetEntry
+from headrace.checkpoint.archive import Archive, damaged_line
+from headrace.checkpoint.directory import Checkpoint, OffsetEntry, Part, numbered_files
 from headrace.errors import CheckpointError, Where
 from headrace.storage import json_lines, json_record
 from headrace.storage.durable import replace_file
@@ -109,6 +109,28 @@ class SourceIds:
                 replace_file(self.file, json.dumps(ids, sort_keys=True) + "\n")
 
 
+def read_names(record: Path) -> dict[str, str] | None:
+    """Return Spark's names of the sources by those of the last start; None without a record. Raises CheckpointError."""
+    damaged = json_record.Damaged(
+        file=record,
+        code="HR584",
+        what="the record of what Spark calls the sources of the query cannot be read",
+        fix="restore it from a backup; or, if none was ever renamed, remove it: a new one is begun",
+    )
+    return json_record.read(record, lambda facts: {str(name): str(first) for name, first in facts.items()}, damaged)
+
+
+def write_sources(record: Path, names: SourceNames, ids: Mapping[str, Mapping[str, str]]) -> None:
+    """Keep the names, and the ids next to them, before the first batch that is planned with them.
+
+    Raises PlatformError.
+    """
+    if read_names(record) != names.by_name:
+        with writing_to(record.parent):
+            replace_file(record, json.dumps(names.by_name) + "\n")
+    SourceIds(record.parent).write(ids)
+
+
 def _parse(facts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     return {str(source): {str(name): str(id_) for name, id_ in ids.items()} for source, ids in facts.items()}
 
@@ -155,7 +177,7 @@ class ReadFiles:
         if self._part is None or self._lines >= longest:
             parts = _parts(self.home)
             newest = parts[-1] if parts else self.home / "read_files-000000.jsonl"
-            self._lines = lines_of(newest)
+            self._lines = json_lines.count(newest)
             number = int(newest.stem[-6:]) + (self._lines >= longest)
             self._part = self.home / f"read_files-{number:06d}.jsonl"
         json_lines.append(self._part, [_line(path, file) for path, file in fresh.items()], sync=False)
@@ -297,14 +319,15 @@ def planned_prefix(checkpoint: Checkpoint, names: SourceNames) -> dict[str, Sour
 
     It reads the checkpoint alone, as Spark does.
     """
-    entries, committed = checkpoint.offsets(), checkpoint.last_committed
+    numbers, committed = numbered_files(checkpoint.root / Part.OFFSETS), checkpoint.last_committed
     done = -1 if committed is None else committed
-    again = {batch: entry for batch, entry in entries.items() if batch > done}
+    planned = {batch: checkpoint.offset(batch) for batch in numbers if batch > done}
+    again = {batch: entry for batch, entry in planned.items() if entry is not None}
     if not again:
         return None
     # Async progress leaves out offsets, so the batch before need not be the number before.
-    before = max((batch for batch in entries if batch <= done), default=None)
-    return _prefixes(checkpoint, None if before is None else entries[before], again, names)
+    before = max((batch for batch in numbers if batch <= done), default=None)
+    return _prefixes(checkpoint, None if before is None else checkpoint.offset(before), again, names)
 
 
 def _prefixes(

@@ -51,7 +51,8 @@ def deploy(dry_run: bool, accept_forward: bool, restart: bool, options: ProjectO
 def say(result: DeployResult) -> None:
     """Print what a deploy does or did to each query on stdout, and why it was refused on stderr."""
     if result.reasons:
-        begins = "has begun again" if result.carried_out else "stops after its batches and begins again"
+        came = "was to begin again" if result.findings else "has begun again"
+        begins = came if result.carried_out else "stops after its batches and begins again"
         click.echo(f"process {result.pid} {begins}:")
         say_below(result.reasons)
     for step in result.steps:

@@ -249,10 +249,8 @@ def _usage_finding(error: click.UsageError, given: Sequence[str]) -> Finding:
         problem = f"{name} takes {takes}" + (f", and is '{value[1] or value[2]}'" if value else "")
         return Finding(code="HR090", what=problem, fix=f"write one; see: {command} --help")
     if isinstance(error, click.NoSuchOption):
-        problem, near = (
-            f"there is no option '{error.option_name}'",
-            nearest(error.option_name, error.possibilities or ()),
-        )
+        problem = f"there is no option '{error.option_name}'"
+        near = nearest(error.option_name, error.possibilities or ())
         near = near if "?" in near else _place_advice(error.option_name)
     else:
         # Of an argument that is missing, click lists the choices below; they stand in its name as well.

@@ -92,21 +92,22 @@ def run(
             project = with_operations(project, exit_on_failure=True)
         names = choose_queries(project, queries)
 
-        from headrace.control.board import Board
-
+        line = CommandLine.current()
+        request = _stop_request(line, names, queries, options)
         # Before the view, which takes the screen: what is wrong with it is a sentence, and nothing was started.
-        board = Board()
-        url = stack.enter_context(dashboard(project, ui_port, board)) if with_ui or ui_port is not None else ""
+        url = ""
+        if with_ui or ui_port is not None:
+            with show_waiting("starting the dashboard"):
+                url = stack.enter_context(dashboard(project, ui_port, request.board))
         view = stack.enter_context(_view(project, names, wanted, options))
         if url:
             view.note(Finding(code="HR886", what=f"the dashboard is at {url} until this run ends"))
         from headrace.export.observers import Observers
 
-        line = CommandLine.current()
-        former, request = None if line is None else line.former, _stop_request(line, names, queries, options)
+        former = None if line is None else line.former
         result = api.run(
             project,
-            names,
+            names if queries else None,  # A run of all queries has those too that a deploy adds.
             trigger=wanted,
             reporter=view if line is None or line.answer is None else Observers(view, line.answer.expect(names)),
             stop=request,
@@ -114,7 +115,6 @@ def run(
             verify_every=every,
             verify_parts=verify_parts or 1,
             watch=watch,
-            board=board,
         )
     view.summary(result)
     if line is not None and request.new_start is not None:

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.options import ProjectOptions, parse_length, reads_project, usage_error
-from headrace.cli.output import amount
+from headrace.cli.output import amount, show_waiting
 from headrace.errors import HeadraceError
 from headrace.redaction import KNOWN
 
@@ -117,23 +117,28 @@ def ui(
     Ctrl-C ends.
     """
     from headrace.ui.listed import list_projects
-    from headrace.ui.server import ServedAddress, serve
 
     token = _token()
     shown: Project | Sequence[Listed]
     if directories:
-        shown = list_projects(_load_all(directories, options))
+        with show_waiting("reading the projects"):
+            shown = list_projects(_load_all(directories, options))
         title = f"of {amount(len(shown), 'project')}"
     else:
         shown = options.project()
         title = f"of '{shown.name}'"
-    place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
+    with ExitStack() as start:
+        start.enter_context(show_waiting("starting the dashboard"))
+        from headrace.ui.server import ServedAddress, serve
 
-    def ready(url: str) -> None:
-        sentence = f"the dashboard {title} is at {url} (Ctrl-C ends)"
-        options.say({"event": "serving", "url": url}, lambda: click.echo(sentence))
+        place = ServedAddress(host=address, port=port, names=names, token=token, certificate=certificate, key=key)
 
-    serve(shown, place, ready)
+        def ready(url: str) -> None:
+            start.close()
+            sentence = f"the dashboard {title} is at {url} (Ctrl-C ends)"
+            options.say({"event": "serving", "url": url}, lambda: click.echo(sentence))
+
+        serve(shown, place, ready)
     return 0
 
 

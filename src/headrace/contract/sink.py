@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.checkpoint.identity import PlannedBatch
 from headrace.contract.change_data import ChangeOptions
 from headrace.contract.connector import Ability, Connector, OptionError, overrides
 from headrace.contract.sink_values import (
@@ -214,8 +215,8 @@ class SinkLedger(Ability):
     def last_batch(self, context: SinkContext) -> int | None:
         """Return the newest batch of the context's checkpoint that is in; None: none is, or it is not known."""
 
-    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
-        """Return what `PlannedBatch.loads` reads, for each batch from `first` on of which the ledger keeps it.
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, PlannedBatch]:
+        """Return what was planned for each batch from `first` on of which the ledger keeps it.
 
         With it and `last_batch`, a checkpoint that has lost its newest entries is brought to where the sink is.
 

@@ -177,6 +177,21 @@ class Source(Connector):
         """
         return None
 
+    def list_changes(
+        self, spark: SparkSession, before: Mapping[str, str], now: Mapping[str, str], reached: SourcePrefix | None
+    ) -> Iterator[OptionError]:
+        """Yield what to report of a source against what was read of it; an error: no start can resume there.
+
+        Args:
+            spark: The session that asks.
+            before: The ids of what was read.
+            now: The ids of what is there.
+            reached: The newest batch that was planned; None: there is none, or the source had no part in it.
+        """
+        yield from self.compare_ids(before, now)
+        if reached is not None and self.find_recreated(before, now) is None:
+            yield from filter(None, [self.ends_before(spark, reached)])
+
     def accepting(self, name: str, id_: str) -> str:
         """Return how an option accepts the new id, as the end of a fix."""
         return ""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.errors import NOWHERE, Finding, HeadraceError, Where
-from headrace.model import Query
+from headrace.errors import NOWHERE, Finding, HeadraceError
+from headrace.model import NamedSource, Query
 
 
 def reset_command(query: Query) -> str:
@@ -27,18 +27,24 @@ _RESET, _REWIND = "headrace reset QUERY", "headrace rewind QUERY"
 
 
 @contextmanager
-def named(whose: str, where: Where) -> Iterator[None]:
-    """Say of the faults raised inside that they are `whose`, unless they name a query themselves, and `where`."""
+def named(query: Query, source: NamedSource | None = None) -> Iterator[None]:
+    """Say of the faults raised inside whose they are, a source's of `query` or its sink's, and name the command.
+
+    A fault that names a query itself keeps its text.
+    """
+    whose = f"the sink of query '{query.name}'" if source is None else f"query '{query.name}', source '{source.name}'"
+    where = query.where if source is None else source.where
     try:
         yield
     except HeadraceError as error:
-        error.findings = tuple(
+        reworded = (
             finding.reword(
                 what=finding.what if "query '" in finding.what else f"{whose}: {finding.what}",
                 where=where if finding.where == NOWHERE else finding.where,
             )
             for finding in error.findings
         )
+        error.findings = tuple(with_command(query, finding) for finding in reworded)
         raise
 
 

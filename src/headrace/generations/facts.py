@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -12,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from headrace.checkpoint import Archive, Checkpoint, OffsetEntry, StateOperator
 from headrace.checkpoint.directory import Part
-from headrace.checkpoint.handover import PartitionChange, Repartitions, gap_before_newest
+from headrace.checkpoint.handover import PartitionChange, Repartitions
 from headrace.checkpoint.problems import list_problems
-from headrace.checkpoint.sources import SourceIds, SourceNames, source_of
+from headrace.checkpoint.sources import SourceIds, SourceNames, read_names, source_of
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.blame import with_command
@@ -22,8 +21,6 @@ from headrace.generations.log import QueryLayout, begin, cut_offs, newest_of
 from headrace.generations.manifest import QueryRevision, forms
 from headrace.generations.register import Register, layout_of, read_register, root_places
 from headrace.model import NamedSource, Project, Query
-from headrace.storage import json_record
-from headrace.storage.durable import replace_file
 from headrace.storage.private import make_private, writing_to
 from headrace.storage.remote import store_at
 
@@ -113,6 +110,16 @@ class StartFacts:
         return tuple(forms(self.layout.manifest))
 
     @_Once
+    def cut_offs(self) -> tuple[Finding, ...]:
+        """That a change of the query was cut off, so that it must not start."""
+        return tuple(cut_offs(self.layout))
+
+    @_Once
+    def sources(self) -> tuple[NamedSource, ...]:
+        """The sources that feed the query."""
+        return self.project.sources_of(self.query)
+
+    @_Once
     def names(self) -> SourceNames:
         """What Spark calls the sources of the query."""
         return read_source_names(self.project, self.query, self.layout)
@@ -196,9 +203,9 @@ def require_usable(facts: StartFacts) -> None:
 def list_faults(facts: StartFacts) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoint, and with the records with it that a start needs; never raises."""
     query, root, partitions = facts.query, facts.checkpoint.root, None
-    if between := list(cut_offs(facts.layout)):
+    if facts.cut_offs:
         # A part of the directory may lie under another name, which the end of that command brings together.
-        yield from between
+        yield from facts.cut_offs
         return
     try:
         _ = facts.entered_partitions
@@ -207,26 +214,19 @@ def list_faults(facts: StartFacts) -> Iterator[Finding]:
             partitions = facts.partitions
     except CheckpointError as error:
         yield from error.findings
-    problems = list(list_problems(facts.checkpoint, partitions=partitions))
-    is_async = gap = None
+    is_async = None
     try:
         _ = facts.revisions
         is_async = facts.is_async
     except CheckpointError as error:
         yield from error.findings
-    with suppress(CheckpointError):  # What cannot be read was found already.
-        gap = gap_before_newest(facts.checkpoint, facts.archive, written_async=is_async)
-    for finding in problems:
-        if isinstance(gap, Finding) and finding.where == gap.where:
-            continue
+    for finding in list_problems(facts.checkpoint, facts.archive, partitions=partitions, written_async=is_async):
         if finding.where.file == str(root / Part.ID_FILE):
             with suppress(HeadraceError):
                 if facts.id_in_sink is not None:
                     fix = f'restore it from a backup, or write {{"id":"{facts.id_in_sink}"}} into it'
                     finding = finding.reword(fix=fix)
         yield with_command(query, finding)
-    if isinstance(gap, Finding):
-        yield with_command(query, gap)
 
 
 def create_directories(facts: StartFacts) -> StartFacts:
@@ -296,13 +296,6 @@ def read_source_names(project: Project, query: Query, layout: QueryLayout) -> So
     return SourceNames(names, tuple(source.name for source in sources))
 
 
-def write_source_names(layout: QueryLayout, names: SourceNames) -> None:
-    """Keep the names before the first batch that is planned under them. Raises PlatformError."""
-    if _read_record(layout) != names.by_name:
-        with writing_to(layout.home):
-            replace_file(layout.source_names, json.dumps(names.by_name) + "\n")
-
-
 def renamed_sources(project: Project, query: Query, layout: QueryLayout) -> Iterator[tuple[NamedSource, str]]:
     """Yield each source that the next start renames, with its former name. Raises as `read_source_names`."""
     names = _read(layout)
@@ -313,7 +306,7 @@ def renamed_sources(project: Project, query: Query, layout: QueryLayout) -> Iter
 
 def _read(layout: QueryLayout) -> dict[str, str]:
     """Return Spark's names by those of the last start; an adopted checkpoint has no record, and the names of now."""
-    recorded = _read_record(layout)
+    recorded = read_names(layout.source_names)
     if recorded is not None:
         return recorded
     checkpoint = Checkpoint(layout.checkpoint)
@@ -321,18 +314,6 @@ def _read(layout: QueryLayout) -> dict[str, str]:
     entry = None if last is None else checkpoint.offset(last)
     uses = entry.offsets if entry is not None and entry.version > 1 else ()  # Else they have numbers.
     return {source_of(use): source_of(use) for use in uses}
-
-
-def _read_record(layout: QueryLayout) -> dict[str, str] | None:
-    damaged = json_record.Damaged(
-        file=layout.source_names,
-        code="HR584",
-        what="the record of what Spark calls the sources of the query cannot be read",
-        fix="restore it from a backup; or, if none was ever renamed, remove it: a new one is begun",
-    )
-    return json_record.read(
-        layout.source_names, lambda facts: {str(name): str(first) for name, first in facts.items()}, damaged
-    )
 
 
 def _former(query: Query, source: NamedSource, names: dict[str, str]) -> str | None:

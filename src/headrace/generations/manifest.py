@@ -16,7 +16,6 @@ from typing import Any
 from headrace.errors import CheckpointError, Where, reason
 from headrace.generations.log import QueryLayout
 from headrace.model import Project, Query
-from headrace.model.project import code_of
 from headrace.redaction import SECRET_NAME
 from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
@@ -109,6 +108,12 @@ def enter(layout: QueryLayout, now: QueryRevision) -> None:
         json_lines.append(layout.manifest, [line])
 
 
+def enter_run(project: Project, query: Query, layout: QueryLayout, now: QueryRevision) -> None:
+    """Enter the form that runs, and note its code, settings and plan for people."""
+    enter(layout, now)
+    note_version(project, query, layout, now)
+
+
 def note_version(project: Project, query: Query, layout: QueryLayout, now: QueryRevision) -> None:
     """Note the code, the settings and the plan that run, for people, if they are not those that were noted last.
 
@@ -116,7 +121,7 @@ def note_version(project: Project, query: Query, layout: QueryLayout, now: Query
     """
     form = now.form or {}
     versions = {
-        "code": _code(project, query),
+        "code": project.code(query),
         "settings": {
             **{name: str(value) for name, value in form.get("settings", {}).items()},
             **{name: value for name, value in project.target.spark.items() if not SECRET_NAME.search(name)},
@@ -138,7 +143,7 @@ def changed_line(project: Project, query: Query, versions: Path) -> tuple[str, s
     """
     with suppress(OSError, json_lines.DamagedLine, AttributeError, IndexError, KeyError):
         noted = json_lines.read(versions, skip="any")[-1]["code"]
-        for name, text in _code(project, query).items():
+        for name, text in project.code(query).items():
             old, new = (_code_lines(version) for version in (noted[name], project.redacted(text)))
             for kind, i, j, k, m in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
                 if kind != "equal":
@@ -149,13 +154,6 @@ def changed_line(project: Project, query: Query, versions: Path) -> tuple[str, s
 def _code_lines(text: str) -> list[str]:
     lines = map(str.strip, text.splitlines())
     return [line for line in lines if line and not line.startswith(("#", "--"))]
-
-
-def _code(project: Project, query: Query) -> dict[str, str]:
-    """The code of the query, and of the views and tables that feed it, by their names."""
-    upstream = project.upstream(query.transform)
-    feeding = {thing.name: thing.transform for thing in upstream if hasattr(thing, "transform")}
-    return {name: code_of(transform) for name, transform in {query.name: query.transform, **feeding}.items()}
 
 
 def _plan_lines(form: Mapping[str, Any]) -> Iterator[str]:

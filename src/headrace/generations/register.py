@@ -329,6 +329,28 @@ def register_query(project: Project, query: Query) -> Entry:
             return entry
 
 
+def enter_name(project: Project, query: Query, layout: QueryLayout) -> None:
+    """Enter the name of a query that is about to start, all of which was looked at, as that of its layout's id.
+
+    A start by this name that planned no batch keeps its directory by the former name. Raises CheckpointError if
+    another process has given the name, or the id, away.
+    """
+    while True:
+        register = register_project(project)
+        own, former = register.queries.get(query.name), register.find(layout.query_id)
+        if project.is_rebuild or (own is not None and own.id == layout.query_id):
+            return
+        if former is None or former not in query.renamed_from:
+            fault = f"query '{query.name}' was renamed by another process, to '{former}'"
+            fix = "look which name is declared now; then start it by that"
+            raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
+        entry = register.queries[former]
+        others = {name: other for name, other in register.queries.items() if name not in (former, query.name)}
+        named = {query.name: replace(entry, former=(*entry.former, former)), **({} if own is None else {former: own})}
+        if append(project.storage, replace(register, queries={**others, **named})):
+            return
+
+
 def former_names(project: Project, query: Query, register: Register | None) -> tuple[str, ...]:
     """The names that the query had before, and that no other query has used since."""
     entry = None if register is None else register.queries.get(query.name)

@@ -95,12 +95,10 @@ def sample_batches(
 
 def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any]]:
     """Return the newest runs of a query as plain data, the newest first."""
-    with history._snapshot() as db:
-        rows = db.execute(
-            "SELECT id, generation, pid, state, started, ended, error FROM runs WHERE query = ? "
-            "ORDER BY id DESC LIMIT ?",
-            (query, limit),
-        ).fetchall()
+    rows = history.rows(
+        "SELECT id, generation, pid, state, started, ended, error FROM runs WHERE query = ? ORDER BY id DESC LIMIT ?",
+        (query, limit),
+    )
     return [
         {
             **dict(row),
@@ -114,21 +112,17 @@ def runs_of(history: History, query: str, limit: int = 20) -> list[dict[str, Any
 
 def spark_page(history: History, query: str, run: int) -> str | None:
     """Where Spark served its own page when this run of the query started; None where it serves none."""
-    with history._snapshot() as db:
-        row = db.execute(
-            "SELECT json_extract(detail, '$.spark_page') FROM events WHERE query = ? AND run = ? AND kind = 'started' "
-            "ORDER BY id DESC LIMIT 1",
-            (query, run),
-        ).fetchone()
-    return row[0] if row else None
+    rows = history.rows(
+        "SELECT json_extract(detail, '$.spark_page') FROM events WHERE query = ? AND run = ? AND kind = 'started' "
+        "ORDER BY id DESC LIMIT 1",
+        (query, run),
+    )
+    return rows[0][0] if rows else None
 
 
-def verdicts_of(history: History, query: str, limit: int = 100) -> list[dict[str, Any]]:
+def verdicts_of(history: History, query: str) -> list[dict[str, Any]]:
     """Return the newest verdicts of a query, in order, each with when it was given."""
-    with history._snapshot() as db:
-        rows = db.execute(
-            "SELECT at, verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT ?", (query, limit)
-        ).fetchall()
+    rows = history.rows("SELECT at, verdict FROM verdicts WHERE query = ? ORDER BY id DESC LIMIT 100", (query,))
     return [{"at": _text(row["at"]), **json.loads(row["verdict"])} for row in reversed(rows)]
 
 

@@ -181,12 +181,11 @@ class History:
 
     def recent(self, query: str, count: int = 100, *, generation: int | None = None) -> list[BatchRecord]:
         """Return the newest batches of a generation of a query (None: the newest first), in order."""
-        with self._snapshot() as db:
-            rows = db.execute(
-                "SELECT record FROM batches WHERE query = ? AND generation = coalesce(?, generation) "
-                "ORDER BY generation DESC, batch DESC LIMIT ?",
-                (query, generation, count),
-            ).fetchall()
+        rows = self.rows(
+            "SELECT record FROM batches WHERE query = ? AND generation = coalesce(?, generation) "
+            "ORDER BY generation DESC, batch DESC LIMIT ?",
+            (query, generation, count),
+        )
         return [BatchRecord.from_dict(json.loads(text)) for (text,) in reversed(rows)]
 
     def note(self, kind: str, query: str | None, run: int | None, detail: dict[str, Any]) -> None:
@@ -202,38 +201,26 @@ class History:
 
     def events(self, count: int = 100, *, query: str | None = None, after: int = 0) -> list[Event]:
         """Return the newest events (of `query`) whose number is greater than `after`, in order."""
+        newest = "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?"
+        rows = map(dict, reversed(self.rows(newest, (after, query, count))))
+        return [Event(**{**row, "at": instant(row["at"]), "detail": json.loads(row["detail"])}) for row in rows]
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
+        """Return all rows of one statement that reads."""
         with self._snapshot() as db:
-            rows = db.execute(
-                "SELECT * FROM events WHERE id > ? AND query IS coalesce(?, query) ORDER BY id DESC LIMIT ?",
-                (after, query, count),
-            ).fetchall()
-        return [
-            Event(
-                id=row["id"],
-                at=instant(row["at"]),
-                query=row["query"],
-                run=row["run"],
-                kind=row["kind"],
-                detail=json.loads(row["detail"]),
-            )
-            for row in reversed(rows)
-        ]
+            return db.execute(statement, values).fetchall()
 
     def verdicts(self) -> dict[str, dict[str, Any]]:
         """Return the newest verdict of each query that has one."""
-        with self._snapshot() as db:
-            rows = db.execute(
-                "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
-            ).fetchall()
-        return {query: json.loads(text) for query, text in rows}
+        newest = "SELECT query, verdict FROM verdicts WHERE id IN (SELECT max(id) FROM verdicts GROUP BY query)"
+        return {query: json.loads(text) for query, text in self.rows(newest)}
 
     def newest_batches(self) -> dict[str, int]:
         """Return the newest batch of each query in the generation of its newest run, of those that have one."""
-        with self._snapshot() as db:
-            rows = db.execute(
-                "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
-                "WHERE id IN (SELECT max(id) FROM runs GROUP BY query) GROUP BY runs.query"
-            ).fetchall()
+        rows = self.rows(
+            "SELECT runs.query, max(batch) FROM runs JOIN batches USING (query, generation) "
+            "WHERE id IN (SELECT max(id) FROM runs GROUP BY query) GROUP BY runs.query"
+        )
         return dict(map(tuple, rows))
 
     def rename(self, former: str, query: str) -> None:

@@ -402,6 +402,13 @@ class Project:
         views = (thing.transform for thing in self.upstream(query.transform) if isinstance(thing, View))
         return (query.transform, *views)
 
+    def code(self, query: Query) -> dict[str, str]:
+        """The code of the query, and of the views and tables that feed it, by their names."""
+        feeding = {
+            thing.name: thing.transform for thing in self.upstream(query.transform) if hasattr(thing, "transform")
+        }
+        return {name: code_of(transform) for name, transform in {query.name: query.transform, **feeding}.items()}
+
     def calls(self, query: Query, name: str) -> bool:
         """Whether a Python function of the query, or of a view that feeds it, uses something called `name`."""
         return any(isinstance(part, PythonTransform) and name in part.names() for part in self.transforms_of(query))

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -137,10 +137,14 @@ class _Code:
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredCode:
-    """Digests of the code of a query, under no name, and of what feeds it, and what they are salted with."""
+    """Digests of the code of a query, under no name, and of what feeds it, and what they are salted with.
+
+    form: the digest of the form that the query has started with; empty: it has none, or has not started.
+    """
 
     salt: str
     pieces: Mapping[str, str]
+    form: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, project: Project, query: Query, *, salt: str = "") -> DeclaredCode:

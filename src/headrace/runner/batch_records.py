@@ -58,10 +58,15 @@ class Notes:
 
     def report(self, finding: Finding, query: str | None = None) -> None:
         """Report a finding, without its secrets, and keep it among the events."""
-        finding = self._project.redacted_finding(finding)
-        self._reporter.note(finding)
+        finding = self.show(finding)
         if self._history is not None:
             self.event("finding", query, None, {"finding": finding.as_dict()})
+
+    def show(self, finding: Finding) -> Finding:
+        """Report a finding, without its secrets, that is no event of its own; return it so."""
+        finding = self._project.redacted_finding(finding)
+        self._reporter.note(finding)
+        return finding
 
     def event(self, kind: str, query: str | None, run: int | None, detail: dict[str, Any]) -> None:
         """Keep what happened to a query."""

@@ -190,6 +190,8 @@ class Deployer:
             self._notes.report(finding)
         if result.carried_out or (result.reasons and result.done):
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
+        if result.carried_out:
+            self._notes.show(Finding(code="HR866", what=f"a deploy is done: {_describe(result.steps)}"))
 
 
 _CANNOT_BEGIN_AGAIN = Finding(
@@ -201,6 +203,14 @@ _CANNOT_BEGIN_AGAIN = Finding(
 
 def _refuse(findings: Sequence[Finding], *, needs_restart: bool = False) -> DeployResult:
     return DeployResult(findings=tuple(findings), needs_restart=needs_restart)
+
+
+def _describe(steps: Sequence[DeployStep]) -> str:
+    changed = [
+        f"{step.query}: {step.outcome or 'the former code runs again'}" for step in steps if step.action != "keep"
+    ]
+    kept = ", ".join(step.query for step in steps if step.action == "keep")
+    return "; ".join([*changed, *([f"unchanged: {kept}"] if kept else [])])
 
 
 def _findings_of(error: Exception) -> tuple[Finding, ...]:

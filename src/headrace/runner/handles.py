@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headrace.contract import Observer
 from headrace.contract.observer import QueryState
-from headrace.control.board import Board, Order, Orders, RunResult, Verb, who
+from headrace.control.board import Order, Orders, RunResult, Verb, who
 from headrace.errors import CheckFailed, HeadraceError, QueryFailed
+from headrace.history.lag import SourceLags
 from headrace.markup import records
 from headrace.model import Project, Trigger
 from headrace.runner.late_output import WriteLate
-from headrace.runner.stop import StopRequest
+from headrace.runner.stop import StopRequest, stop_on_signals
 from headrace.runner.supervise import run
 from headrace.spark.jvm.session_conf import in_thread
 from headrace.starter.plan import session_refusals
+
+LIVE_SECONDS = 1.0
+"""How often a live cell of a notebook is drawn."""
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,17 +143,41 @@ class ApplicationHandle:
     """
 
     def __init__(
-        self, spark: SparkSession, board: Board, orders: Orders, request: StopRequest, result: Future[RunResult]
+        self,
+        project: Project,
+        spark: SparkSession,
+        orders: Orders,
+        request: StopRequest,
+        result: Future[RunResult],
     ) -> None:
         self._spark, self._request, self._result = spark, request, result
-        self.board, self.orders = board, orders
+        self.board, self.orders = request.board, orders
+        self._lags = SourceLags(project, self.board.projects)
         self._reported: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         return f"<application: {', '.join(f'{name} {state.state}' for name, state in self.board.states().items())}>"
 
     def _repr_html_(self) -> str:
-        return records((state.as_dict() for state in self.board.states().values()), title="application")
+        return records(self._rows(), title="application")
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield how each query stands, with the figures of its newest batch and what its sources still hold."""
+        newest = {}
+        with suppress(HeadraceError, OSError):  # How the queries stand is shown without a history as well.
+            newest = {status.query: status for status in self._lags.statuses()}
+        for name, state in self.board.states().items():
+            row: dict[str, Any] = {"query": name, "state": state.state}
+            if (status := newest.get(name)) is not None and status.batch is not None:
+                row |= {
+                    "batch": status.batch,
+                    "rows": status.rows_total,
+                    "rows/s in": f"{status.input_rate or 0:.1f}",
+                    "rows/s processed": f"{status.processed_rate or 0:.1f}",
+                    "duration": f"{(status.batch_ms or 0) / 1000:.2f} s",
+                    "lag": [f"{source} {lag.count:,} {lag.unit}" for source, lag in status.lags.items() if lag],
+                }
+            yield {**row, "remark": state.trouble or state.step}
 
     @property
     def active(self) -> list[QueryHandle]:
@@ -198,8 +228,17 @@ class ApplicationHandle:
         return self.wait()
 
     def wait(self) -> RunResult:
-        """Wait until all queries have ended; raises as `headrace.run` does."""
-        return self._result.result()
+        """Wait until all queries have ended; raises as `headrace.run` does.
+
+        In a notebook the cell shows their rates, lag and batches meanwhile. Interrupting it, or Ctrl-C in a script,
+        stops the queries after their running batches; a second time, at once.
+        """
+        with stop_on_signals(self._request):
+            if not self._result.done() and (draw := _live_cell(self)) is not None:
+                while not wait_for([self._result], LIVE_SECONDS).done:
+                    draw()
+                draw()
+            return self._result.result()
 
     def __enter__(self) -> ApplicationHandle:
         return self
@@ -207,6 +246,19 @@ class ApplicationHandle:
     def __exit__(self, *_: object) -> None:
         with suppress(HeadraceError):
             self.stop()
+
+
+def _live_cell(shown: object) -> Callable[[], None] | None:
+    """Show an object below the running cell of a notebook, and return what draws it again; None outside of one."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+    from IPython.display import display
+
+    if getattr(get_ipython(), "kernel", None) is None:  # A terminal cannot draw over what it has printed.
+        return None
+    handle: Any = display(shown, display_id=True)  # type: ignore[no-untyped-call]
+    return lambda: handle.update(shown)
 
 
 def start_all(
@@ -222,7 +274,7 @@ def start_all(
     for query in project.queries.values() if queries is None else map(project.query, queries):
         if refused := tuple(session_refusals(project, query, spark)):
             raise CheckFailed(refused)
-    board, orders, request = Board(), Orders(), StopRequest()
+    orders, request = Orders(), StopRequest()
 
     def run_all() -> RunResult:
         return run(
@@ -232,14 +284,14 @@ def start_all(
             spark=spark,
             reporter=reporter,
             stop=request,
-            board=board,
             orders=orders,
             write_late=write_late,
         )
 
-    result = in_thread(spark, run_all, board.close, name="headrace")
-    application = ApplicationHandle(spark, board, orders, request, result)
-    board.wait(bool)
-    if not board.states():
+    result = in_thread(spark, run_all, request.board.close, name="headrace")
+    application = ApplicationHandle(project, spark, orders, request, result)
+    with stop_on_signals(request):
+        application.board.wait(bool)
+    if not application.board.states():
         application.wait()
     return application

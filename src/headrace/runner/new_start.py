@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from headrace.control.deploys import DeployResult, DeployStep
 from headrace.errors import Finding
 from headrace.planner.verdict import SHOWN, Judgement
+from headrace.storage import json_lines
 
 _LOOK_SECONDS = 0.5
 
@@ -29,7 +28,7 @@ def plan_new_start(
         except subprocess.TimeoutExpired:
             if is_stopping():
                 child.terminate()
-    lines = list(_json_lines(out))
+    lines = list(json_lines.objects_of(out))
     findings = tuple(Finding.from_dict(plain) for line in lines for plain in line.get("findings", ()))
     planned = next((line["queries"] for line in lines if "queries" in line), None)
     if planned is None:
@@ -53,14 +52,6 @@ def _step(plain: Mapping[str, Any], running: Collection[str], *, accept_forward:
         changes=tuple(difference.describe(SHOWN) for difference in judgement.differences),
         findings=tuple(refused),
     )
-
-
-def _json_lines(out: str) -> Iterator[dict[str, Any]]:
-    for line in out.splitlines():
-        with suppress(ValueError):
-            document = json.loads(line)
-            if isinstance(document, dict):
-                yield document
 
 
 def _no_plan(code: int, errors: str) -> Finding:

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headrace.contract import Observer
-from headrace.control.board import Order, Orders, application_ended
+from headrace.control.board import Board, Order, Orders, application_ended
 from headrace.control.new_start import NewStart
 from headrace.errors import Finding
 from headrace.model import Continuous, Query
@@ -35,13 +35,14 @@ class StopRequest:
     """How often a run was asked to stop; safe to ask from any thread.
 
     start_plan: starts a process that plans a new start; None: the process of the run cannot begin again. held: orders
-    that come before the first start. signalled: how often by a signal, also where the main thread hangs and has not
-    come to ask.
+    that come before the first start. board: how the queries of the run stand. signalled: how often by a signal, also
+    where the main thread hangs and has not come to ask.
     """
 
     def __init__(
         self, *, start_plan: Callable[[], subprocess.Popen[str]] | None = None, held: Sequence[Order] = ()
     ) -> None:
+        self.board = Board()
         self._asked = 0
         self._lock = threading.Lock()
         self.start_plan, self.held = start_plan, held

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from headrace.checks.structure import check_structure, check_structure_of, no_query
+from headrace.checks.structure import check_structure_of, no_query
 from headrace.contract import Observer
 from headrace.control.board import Board, Orders, RunResult
 from headrace.control.deploys import DeployRequest
@@ -57,7 +57,6 @@ def run(
     reached: Reached | None = None,
     stop: StopRequest | None = None,
     saved: SavedPlan | None = None,
-    board: Board | None = None,
     orders: Orders | None = None,
     write_late: WriteLate | None = None,
     watch: DeployRequest | None = None,
@@ -69,7 +68,7 @@ def run(
     watch: the deploy that each save of the project's files asks for.
 
     `trigger` overrides what the queries declare. SIGINT or SIGTERM, or `stop.ask()`, lets running batches finish; a
-    second one stops now. board, orders: by which other threads see and control it. Raises ProjectError or CheckFailed
+    second one stops now. orders: by which other threads control it. Raises ProjectError or CheckFailed
     when nothing could be started for a fault of the project, and CheckpointError when `saved`, a plan, is not what
     would be found now.
     """
@@ -78,7 +77,7 @@ def run(
     if write_late is not None and saved is None:
         names = {query.name for query in chosen}
         chosen += tuple(project.queries[main.late] for main in chosen if main.late and main.late not in names)
-    findings = check_structure_of(project, queries) if queries else check_structure(project)
+    findings = check_structure_of(project, queries or list(project.queries))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise CheckFailed(errors)
@@ -88,7 +87,8 @@ def run(
     own = spark is None
     with suppress(OSError):  # reported when the first query starts
         make_private(project.local_storage)
-    request, board, orders = StopRequest() if stop is None else stop, board or Board(), orders or Orders()
+    request, orders = StopRequest() if stop is None else stop, orders or Orders()
+    board = request.board
     with control_run(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
         if spark is None:
             ends = all((trigger or query.trigger).ends for query in chosen)
@@ -151,15 +151,16 @@ def control_run(
 
     def stop(now: bool) -> bool:
         with stopping:  # Two that come at the same time would ask twice, which means now.
-            already = request.heard > 0 and request.new_start is None
+            # What stops to begin again has not been asked to end.
+            heard = 0 if request.new_start is not None else request.heard
             by_signal = owns_process and signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, signal.SIG_IGN, None)
             # A signal more than two ends the process at once, so one that drains already is asked once more.
-            for _ in range(max(1, 2 - request.heard) if now else int(not already)):
+            for _ in range(max(1, 2 - heard) if now else int(not heard)):
                 if by_signal and in_main_thread:
                     _ask_by_signal(request)
                 else:
                     request.ask()
-        return already
+        return heard > 0
 
     def begin_again(connection: int, deploy: DeployRequest) -> None:
         request.begin_again(NewStart.of_board(board, connection, accept_forward=deploy.accept_forward))
@@ -201,9 +202,9 @@ def control_run(
 
 def _ask_by_signal(request: StopRequest) -> None:
     """Ask by SIGTERM: what hangs is ended by who counts the signals. Two at the same time would count as one."""
-    before, ends = request.heard, time.monotonic() + _HEARD_SECONDS
+    before, ends = (request.heard, request.new_start), time.monotonic() + _HEARD_SECONDS
     os.kill(os.getpid(), signal.SIGTERM)
-    while request.heard == before and time.monotonic() < ends:
+    while (request.heard, request.new_start) == before and time.monotonic() < ends:
         time.sleep(0.01)
 
 

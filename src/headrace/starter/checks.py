@@ -269,9 +269,10 @@ def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldSta
 
 def _of_sources(project: Project, queries: Sequence[Query], spark: SparkSession) -> Iterator[Finding]:
     """Whether what the queries are to read is there, each source asked once."""
-    for source in dict.fromkeys(source.name for query in queries for source in project.sources_of(query)):
+    readers = {source.name: (query, source) for query in queries for source in project.sources_of(query)}
+    for query, source in readers.values():
         try:
-            with named(f"source '{source}'", project.sources[source].where):
-                project.sources[source].connector.check_connection(spark)
+            with named(query, source):
+                source.connector.check_connection(spark)
         except HeadraceError as error:
             yield from error.findings

@@ -11,13 +11,12 @@ from __future__ import annotations
 import base64
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import CheckpointError, Finding, HeadraceError, reason
-from headrace.generations.log import QueryLayout
 from headrace.model import Counter, Query
 from headrace.spark.stream.broadcasts import pickle_value, unpickle_value
 from headrace.spark.stream.counting import Counting, add_up
@@ -44,7 +43,7 @@ class Counters:
     """The counters of one generation of a query, and what this start has counted.
 
     sync: whether a line is on the disk before the batch is committed, or survives the end of the process alone. path:
-    None where the query keeps nothing.
+    None where the query keeps nothing. notes: that batches are not counted, whose driver died before it reported them.
     """
 
     query: Query
@@ -54,33 +53,22 @@ class Counters:
     sync: bool = True
     lines: dict[int, CounterLine] = field(default_factory=dict)
     own: set[int] = field(default_factory=set)
+    notes: tuple[Finding, ...] = ()
     # The stream's thread keeps, and the supervisor's counts.
     _lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
-    @classmethod
-    def open(
-        cls, query: Query, declared: tuple[Counter, ...], counting: Counting, layout: QueryLayout | None, *, sync: bool
-    ) -> Counters:
-        """The counters, as earlier starts have left them. Raises CheckpointError where they cannot be read."""
-        counters = cls(
-            query=query, declared=declared, counting=counting, sync=sync, path=layout.counters if layout else None
-        )
-        if counters.path is not None and declared:
-            counters.lines = {line.batch: line for line in read(query, counters.path)}
-        return counters
-
-    def missing(self, committed: int | None) -> Iterator[Finding]:
-        """Whether batches up to the last committed one are not counted: their driver died before it reported them."""
+    def resume(self, committed: int | None) -> Counters:
+        """Continue where earlier starts have left off; `committed`: the last batch that is. Raises CheckpointError."""
+        if self.path is not None and self.declared:
+            self.lines = {line.batch: line for line in read(self.query, self.path)}
         last = max((batch for batch in self.lines if committed is not None and batch <= committed), default=None)
         if last is not None and committed is not None and last < committed:
             batches = f"batch {committed} is" if committed == last + 1 else f"batches {last + 1} to {committed} are"
-            yield Finding(
-                code="HR806",
-                what=f"{batches} not in the counters of query '{self.query.name}': the driver died before it "
-                "recorded them, or the query had no counters then",
-                fix="nothing; where no batch may be left out, use a sink with a ledger, such as postgres or sqlite",
-                where=self.query.where,
-            )
+            fault = f"{batches} not in the counters of query '{self.query.name}': the driver died before it recorded "
+            fault += "them, or the query had no counters then"
+            fix = "nothing; where no batch may be left out, use a sink with a ledger, such as postgres or sqlite"
+            self.notes = (Finding(code="HR806", what=fault, fix=fix, where=self.query.where),)
+        return self
 
     def keep(self, batch: int) -> None:
         """Keep what the tasks of `batch` have added, before it is committed. Raises HeadraceError."""

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def compare_with_last_run(facts: StartFacts, spark: SparkSession) -> Judgement:
-    """Return how a query as written stands to what ran last, whose names may be other ones."""
+def require_same_result(facts: StartFacts, spark: SparkSession) -> None:
+    """Raise as `require_same_meaning`, before the names that are declared now are given to what ran last."""
+    streams: dict[str, DataFrame] = {}
     with registered_tables(facts.project, facts.query, spark):
-        return compare_result(facts, spark)[0]
+        result = _build_over_last_tables(facts, spark, reader(spark, facts.query.trigger, streams, facts.names))
+        require_same_meaning(facts, current_revision(facts, result.rows, streams, as_it_ran=True))
 
 
 def compare_result(facts: StartFacts, spark: SparkSession) -> tuple[Judgement, DataFrame]:

@@ -122,7 +122,7 @@ def _check_planned(facts: StartFacts) -> Iterator[Finding]:
 def _check_sources(facts: StartFacts, spark: SparkSession) -> Iterator[Finding]:
     """Report what a start would say of each source; one that does not answer may do so by then."""
     kept = facts.source_ids
-    for source in facts.project.sources_of(facts.query):
+    for source in facts.sources:
         try:
             source.connector.check_connection(spark)
             yield from compare_with_read(facts, source, kept, source.connector.object_ids(spark), spark)

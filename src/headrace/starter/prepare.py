@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,14 @@ from headrace.frames.tables import Tables
 from headrace.generations.blame import named, with_command
 from headrace.generations.facts import StartFacts, require_usable
 from headrace.generations.manifest import QueryRevision
-from headrace.model import NamedSource, Project, Query
+from headrace.model import NamedSource, Query
 from headrace.planner.forming import DeclaredCode
 from headrace.spark.jvm.session_conf import ONE_AT_A_TIME
 from headrace.spark.plans.analysed import PlanFacts, plan_facts
 from headrace.spark.stream.counting import Counting
 from headrace.starter.counters import Counters
 from headrace.starter.judge import current_revision, fingerprint, reader, require_same_meaning
-from headrace.starter.recovery import require_in_place, rewrite_paths
+from headrace.starter.recovery import require_in_place, rewrite_moved_paths
 from headrace.starter.rename import list_source_renames, require_same_sink
 from headrace.starter.request import Request
 from headrace.starter.state_store import compare_state_store
@@ -92,7 +92,7 @@ def prepare(request: Request, facts: StartFacts) -> PreparedQuery:
         revision = replace(revision, continues=is_renamed and not changes)
     if plan.keeps_state:
         require_state(facts)
-    beginnings = () if facts.begun else _beginnings(project, query, facts.layout.generation)
+    beginnings = () if facts.begun else _beginnings(query, facts.sources, facts.layout.generation)
     return PreparedQuery(
         frame=frame,
         rows=result.rows,
@@ -110,7 +110,7 @@ def prepare(request: Request, facts: StartFacts) -> PreparedQuery:
             *notes,
             *analysed,
             *changes,
-            *counters.missing(facts.last_committed),
+            *counters.notes,
             *differences,
             *checked,
         ),
@@ -129,7 +129,7 @@ def _check(request: Request, facts: StartFacts) -> list[Finding]:
         raise error
     if facts.lasting:
         with ONE_AT_A_TIME:
-            notes += rewrite_paths(facts)
+            notes += rewrite_moved_paths(facts)
         require_planned(facts)
     return notes
 
@@ -138,8 +138,8 @@ def _check_sources(
     facts: StartFacts, spark: SparkSession
 ) -> tuple[Mapping[str, Mapping[str, str]], tuple[Finding, ...]]:
     """Ask each source; return the ids of what they read, and how that differs from what was read."""
-    for source in facts.project.sources_of(facts.query):
-        with named(f"query '{facts.query.name}', source '{source.name}'", source.where):
+    for source in facts.sources:
+        with named(facts.query, source):
             source.connector.check_connection(spark)
     ids, differences = identify_sources(facts, spark) if facts.lasting else ({}, ())
     require_sound(differences)
@@ -216,7 +216,7 @@ def _code_of(facts: StartFacts, revision: QueryRevision | None) -> DeclaredCode:
     """Return the digests of a query's code, which a revision has already."""
     if revision is None or revision.form is None:
         return DeclaredCode.of(facts.project, facts.query)
-    return DeclaredCode(salt=facts.salt, pieces=revision.form["pieces"])
+    return DeclaredCode(salt=facts.salt, pieces=revision.form["pieces"], form=revision.digest)
 
 
 def _counters(request: Request, facts: StartFacts) -> Counters:
@@ -226,12 +226,14 @@ def _counters(request: Request, facts: StartFacts) -> Counters:
     for counter in declared:
         counting.counter(counter.name, counter.zero, counter.param)
     sync = project.target.checkpoint_durability == "power_loss"
-    return Counters.open(query, declared, counting, facts.layout if facts.lasting else None, sync=sync)
+    path = facts.layout.counters if facts.lasting else None
+    counters = Counters(query=query, declared=declared, counting=counting, path=path, sync=sync)
+    return counters.resume(facts.last_committed)
 
 
 def require_planned(facts: StartFacts) -> None:
     """Raise SourceError if a batch that was planned and not committed can no longer be made as it was planned."""
-    sources = {source.name: source for source in facts.project.sources_of(facts.query)}
+    sources = {source.name: source for source in facts.sources}
     prefixes = planned_prefix(facts.checkpoint, facts.names)
     for name, prefix in prefixes.items() if prefixes is not None else ():
         source = sources[source_of(name)]
@@ -252,8 +254,8 @@ def identify_sources(
     does not answer.
     """
     kept, findings = dict(facts.source_ids), list[Finding]()
-    for source in facts.project.sources_of(facts.query):
-        with named(f"query '{facts.query.name}', source '{source.name}'", source.where):
+    for source in facts.sources:
+        with named(facts.query, source):
             now = source.connector.object_ids(spark)
             findings += compare_with_read(facts, source, kept, now, spark)
         before = kept.get(name := facts.names.in_spark(source.name), {})
@@ -270,20 +272,20 @@ def compare_with_read(
 ) -> Iterator[Finding]:
     """Report a source that is not the one that was read, or no longer reaches as far as the planned batches."""
     name, newest, query = facts.names.in_spark(source.name), facts.newest, facts.query
-    problems = list(source.connector.compare_ids(kept.get(name, {}), now))
-    if newest is not None and name in newest.offsets and all(problem.severity != "error" for problem in problems):
-        reached = SourceBatch(batch=newest.batch, start=None, end=newest.offsets[name])
-        problems += filter(None, [source.connector.ends_before(spark, SourcePrefix(batches=(reached,)))])
-    for problem in problems:
+    reached = None
+    if newest is not None and name in newest.offsets:
+        end = SourceBatch(batch=newest.batch, start=None, end=newest.offsets[name])
+        reached = SourcePrefix(batches=(end,))
+    for problem in source.connector.list_changes(spark, kept.get(name, {}), now, reached):
         fault = f"query '{query.name}', source '{source.name}': {problem.what}"
         finding = Finding(code=problem.code, what=fault, fix=problem.fix, severity=problem.severity, where=source.where)
         yield with_command(query, finding)
 
 
-def _beginnings(project: Project, query: Query, generation: int) -> Iterator[Finding]:
+def _beginnings(query: Query, sources: Sequence[NamedSource], generation: int) -> Iterator[Finding]:
     """Where each source begins; a later generation is that of a rebuild or a reset, which says from where."""
     starts = "starts for the first time" if generation == 1 else f"starts generation {generation}"
-    for source in project.sources_of(query):
+    for source in sources:
         if position := source.connector.starting_position():
             yield Finding(
                 code="HR131",

@@ -17,25 +17,24 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TypeAlias
 
-from headrace.checkpoint import Checkpoint, PlannedBatch
+from headrace.checkpoint import Checkpoint
 from headrace.checkpoint.directory import Part
-from headrace.checkpoint.relocation import below, logged_files, rename_schemas, rewrite
+from headrace.checkpoint.relocation import FileLog, Move, below, logged_files, rewrite_paths
 from headrace.checkpoint.restore import Restorable, restorable, restore, stores_of
 from headrace.checkpoint.sources import ReadFiles, source_of
 from headrace.contract import Connector
-from headrace.errors import CheckpointError, Finding, HeadraceError, Where
+from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.facts import StartFacts
-from headrace.generations.log import QueryLayout, cut_offs, replace_live
+from headrace.generations.log import QueryLayout, replace_live
 from headrace.model import Query
 from headrace.storage.durable import files_below, link, replace_file
 from headrace.storage.private import writing_to
 
 # As many batches as a ledger keeps plans of.
 KEPT = 101
-Move: TypeAlias = tuple[str, str]
 _GLOB = "*?[]{}"
 
 
@@ -52,7 +51,7 @@ def restore_lost_batch(facts: StartFacts) -> Restorable | None:
         # The look at the whole checkpoint, which comes next, reports it with all else.
         return None
     # A change that was cut off has the directory elsewhere, or a part of it: the look reports that too.
-    if lost is None or layout.record is None or any(cut_offs(layout)):
+    if lost is None or layout.record is None or facts.cut_offs:
         return None
     try:
         replace_live(layout, layout.record, lambda new: _make(facts, new, lost, roots), lost.first)
@@ -62,40 +61,17 @@ def restore_lost_batch(facts: StartFacts) -> Restorable | None:
     return lost
 
 
-def recovery_findings(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Iterator[Finding]:
-    """Report the batches that were planned again, all together."""
-    if not lost:
-        return
-    first, last, newest = lost[0].first, lost[-1].first, lost[-1].last
-    batches = f"batch {first} is" if first == last else f"the batches {first} to {last} are"
-    yield Finding(
-        code="HR459",
-        where=Where(file=str(layout.checkpoint)),
-        what=f"the checkpoint of query '{query.name}' had lost entries of batches that are in the sink up to {newest}; "
-        f"{batches} planned again as the sink's ledger has it",
-        fix="nothing: the sink skips what it has, and the query continues",
-    )
-
-
 def _make(facts: StartFacts, new: QueryLayout, lost: Restorable, roots: Sequence[Path]) -> None:
     """Copy the checkpoint, and bring the copy to the lost batch. Raises OSError, CheckpointError."""
     layout, checkpoint = facts.layout, Checkpoint(new.checkpoint)
     for file in sorted(path for path in files_below(layout.checkpoint) if not path.name.endswith(".tmp")):
         link(file, new.checkpoint / file.relative_to(layout.checkpoint))
-    rename_schemas(new.checkpoint, str(layout.home.absolute()), str(new.home.absolute()))
     stores = stores_of(checkpoint.root, facts.partitions) if lost.stores else ()
     restore(checkpoint, replace(lost, stores=tuple(stores or ())))
-    _rewrite_restored_paths(replace(facts, layout=new), roots)
-
-
-def _rewrite_restored_paths(facts: StartFacts, roots: Sequence[Path]) -> None:
-    """The ledger names files as they lay when the batch was written, perhaps before the project was moved."""
-    root, homes = facts.project.root, source_homes(facts)
-    here = {root.absolute(), root.resolve()}
-    for name in facts.checkpoint.source_names():
-        for former in (place for place in roots if place not in here):
-            home = homes.get(source_of(name), "")
-            rewrite(facts.checkpoint.root / Part.SOURCES / name, str(former), str(root.absolute()), home)
+    # The ledger names files as they lay when the batch was written, perhaps before the project was moved.
+    root, logs = facts.project.root, list(_source_logs(replace(facts, layout=new), _current_location(facts)))
+    moves = [(str(former), str(root.absolute())) for former in roots if former not in (root.absolute(), root.resolve())]
+    rewrite_paths(checkpoint.root, logs, moves, copied=[(str(layout.home.absolute()), str(new.home.absolute()))])
 
 
 def _find_lost(facts: StartFacts) -> tuple[Restorable | None, Sequence[Path]]:
@@ -105,19 +81,17 @@ def _find_lost(facts: StartFacts) -> tuple[Restorable | None, Sequence[Path]]:
         last = facts.last_in_sink
     if ledger is None or last is None:
         return None, ()
-    run, plans, asked = facts.run, dict[int, PlannedBatch](), list[bool]()
-
-    def plan_of(batch: int) -> PlannedBatch | None:
-        # Asked once, and only for a checkpoint that has lost something.
-        if not asked:
-            asked.append(True)
-            plans.update(
-                {number: PlannedBatch.loads(text) for number, text in ledger.read_plans(run, last - KEPT).items()}
-            )
-        return plans.get(batch)
-
-    empty, partitions = run.empty_batches, facts.partitions
-    return restorable(checkpoint, last, plan_of, empty=empty, partitions=partitions, roots=run.roots), run.roots
+    # Asked once, and only for a checkpoint that has lost something.
+    run, plans = facts.run, cache(lambda: ledger.read_plans(facts.run, last - KEPT))
+    lost = restorable(
+        checkpoint,
+        last,
+        lambda batch: plans().get(batch),
+        empty=run.empty_batches,
+        partitions=facts.partitions,
+        roots=run.roots,
+    )
+    return lost, run.roots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +108,7 @@ class Location:
     former: Sequence[str] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSourceLog:
-    """One of Spark's logs of files, and the directory below which its files have to lie."""
-
-    whose: str
-    folder: Path
-    home: str
-
-
-def rewrite_paths(facts: StartFacts) -> Iterator[Finding]:
+def rewrite_moved_paths(facts: StartFacts) -> Iterator[Finding]:
     """Rewrite the paths in the logs of all queries after a move of the project, and say so.
 
     The logs of other queries are rewritten because this one may read the files that they write. Raises CheckpointError
@@ -159,7 +124,7 @@ def rewrite_paths(facts: StartFacts) -> Iterator[Finding]:
 
 
 def require_in_place(facts: StartFacts) -> None:
-    """Raise CheckpointError, as `rewrite_paths` would, for files that lie elsewhere; nothing is changed."""
+    """Raise CheckpointError, as `rewrite_moved_paths` would, for files that lie elsewhere; nothing is changed."""
     if facts.layout.home.is_dir():
         _require_reachable(facts, _current_location(facts))
 
@@ -192,9 +157,8 @@ def _rewrite_query_paths(facts: StartFacts) -> Iterator[Finding]:
     if before is not None and asdict(before) == {**asdict(now), "former": before.former}:
         return
     logs, old, moves = _require_reachable(facts, now)
-    changed = sum(rewrite(log.folder, *move, log.home) for move in moves for log in logs)
+    changed = rewrite_paths(layout.checkpoint, logs, moves)
     for move in moves:
-        rename_schemas(layout.checkpoint, *move)
         _move_archives(facts, move)
         with writing_to(layout.home):
             ReadFiles(layout.home).note_move(*move)
@@ -211,14 +175,14 @@ def _rewrite_query_paths(facts: StartFacts) -> Iterator[Finding]:
     _record(layout, replace(now, former=former))
 
 
-def _require_reachable(facts: StartFacts, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
+def _require_reachable(facts: StartFacts, now: Location) -> tuple[list[FileLog], str, list[Move]]:
     """The logs of a query, the directory that the project lay in, and what moved; raises CheckpointError as said."""
     logs, old, moves = _compare_places(facts, now)
     _require_homes(facts.query, logs, moves)
     return logs, old, moves
 
 
-def _compare_places(facts: StartFacts, now: Location) -> tuple[list[FileSourceLog], str, list[Move]]:
+def _compare_places(facts: StartFacts, now: Location) -> tuple[list[FileLog], str, list[Move]]:
     """The logs, where the project lay, and from where to where it and its storage were moved, as far as they were."""
     before = _read_record(facts.layout) or now
     moves = [(before.root, now.root), (before.storage, now.storage)]
@@ -233,7 +197,7 @@ def _move_path(path: str, moves: Sequence[Move]) -> str:
     return path
 
 
-def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[Move]) -> None:
+def _require_homes(query: Query, logs: Sequence[FileLog], moves: Sequence[Move]) -> None:
     """Raise CheckpointError for a log whose files do not lie where they should, seen from the project's new place."""
     for log in logs:
         for file in logged_files(log.folder):
@@ -247,25 +211,28 @@ def _require_homes(query: Query, logs: Sequence[FileSourceLog], moves: Sequence[
                 )
 
 
-def _logs(facts: StartFacts, now: Location) -> list[FileSourceLog]:
-    root = facts.checkpoint.root
-    uses = ((use, source_of(facts.names.now(use))) for use in facts.checkpoint.source_names())
-    moves = [
-        FileSourceLog(whose=f"source '{name}'", folder=root / Part.SOURCES / use, home=_home(now.sources[name]))
-        for use, name in uses
-        if name in now.sources
-    ]
+def _logs(facts: StartFacts, now: Location) -> list[FileLog]:
+    logs = list(_source_logs(facts, now))
     if now.sink is not None:
-        moves.append(FileSourceLog(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
+        logs.append(FileLog(whose="the sink", folder=Path(now.sink) / "_spark_metadata", home=now.sink))
     warehouse = Path(now.storage) / "warehouse"
     for folder in (*warehouse.glob("*/_spark_metadata"), *warehouse.glob("*.db/*/_spark_metadata")):
-        moves.append(FileSourceLog(whose="a table", folder=folder, home=str(folder.parent)))
-    return [log for log in moves if log.folder.is_dir()]
+        logs.append(FileLog(whose="a table", folder=folder, home=str(folder.parent)))
+    return [log for log in logs if log.folder.is_dir()]
+
+
+def _source_logs(facts: StartFacts, now: Location) -> Iterator[FileLog]:
+    """The logs of the sources that read files on this machine."""
+    names = {facts.names.in_spark(name): name for name in now.sources}
+    for use in facts.checkpoint.source_names():
+        if (name := names.get(source_of(use))) is not None:
+            folder = facts.checkpoint.root / Part.SOURCES / use
+            yield FileLog(whose=f"source '{name}'", folder=folder, home=_home(now.sources[name]))
 
 
 def _move_archives(facts: StartFacts, move: Move) -> None:
     """A source that archives what it has read keeps each file there below its whole former path."""
-    for source in facts.project.sources_of(facts.query):
+    for source in facts.sources:
         archive = source.connector.archive_path
         path = _local(source.connector)
         # What stayed where it was is perhaps read by the project's original too.
@@ -279,7 +246,7 @@ def _move_archives(facts: StartFacts, move: Move) -> None:
 
 def _current_location(facts: StartFacts) -> Location:
     project, query = facts.project, facts.query
-    sources = {source.name: _local(source.connector) for source in project.sources_of(query)}
+    sources = {source.name: _local(source.connector) for source in facts.sources}
     return Location(
         root=str(project.root),
         storage=str(project.storage),
@@ -303,11 +270,6 @@ def _home(path: str) -> str:
     """The directory that a source's path or pattern begins with."""
     first = min((at for at in map(path.find, _GLOB) if at >= 0), default=None)
     return path.rstrip("/") if first is None else path[:first].rpartition("/")[0] or "/"
-
-
-def source_homes(facts: StartFacts) -> dict[str, str]:
-    """By Spark's name of each source, the directory below which its files lie on this machine."""
-    return {facts.names.in_spark(name): _home(path) for name, path in _current_location(facts).sources.items()}
 
 
 def _file(layout: QueryLayout) -> Path:

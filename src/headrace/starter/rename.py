@@ -1,6 +1,6 @@
 """Queries, sources and tables that are declared under a new name, and where the sink of a query writes.
 
-A start lets them have the new name, once all else was looked at. A sink that is another one over an old checkpoint
+A start lets them have the new name. A sink that is another one over an old checkpoint
 would begin with the next batch, and lack all that the former one has: it is refused.
 """
 
@@ -13,19 +13,10 @@ from headrace.errors import CheckpointError, Finding
 from headrace.generations.blame import named
 from headrace.generations.facts import StartFacts, renamed_sources
 from headrace.generations.log import LogRecord
-from headrace.generations.register import (
-    Register,
-    append,
-    find_entry,
-    has_run,
-    layout_of_entry,
-    read_register,
-    register_project,
-)
+from headrace.generations.register import Register, find_entry, has_run, layout_of_entry, read_register
 from headrace.model import Project, Query
-from headrace.planner.verdict import list_refusals
 from headrace.spark.jvm.session_conf import apply_settings
-from headrace.starter.judge import compare_with_last_run
+from headrace.starter.judge import require_same_result
 from headrace.starter.state_store import query_settings
 
 if TYPE_CHECKING:
@@ -33,7 +24,6 @@ if TYPE_CHECKING:
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +38,9 @@ from headrace.storage.private import writing_to
 
 
 def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = False) -> tuple[Finding, ...]:
-    """Let the table of a query, which the caller has locked, have the name that is declared now.
+    """Let the table of a query, which the caller has locked, have the name that is declared now; report what it has.
+
+    The query itself gets its name by `enter_name`, once all else was looked at.
 
     rebuilds: its result is about to be computed again, so that the query may mean something else. Raises CheckFailed,
     CheckpointError, SinkError or PlatformError.
@@ -58,17 +50,11 @@ def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = Fa
         return ()
     _require_one_meaning(project, query, facts.register)
     if not rebuilds and table_before(project, query, facts.layout) is not None:
-        _require_same(facts, spark)
-    return (*report_unknown_former(project, query, facts.register), *rename_table(facts, lambda: spark))
-
-
-def _require_same(facts: StartFacts, spark: SparkSession) -> None:
-    """Raise CheckpointError if what is kept is of a query that meant something else."""
-    require_same_sink(facts)
-    with apply_settings(spark, query_settings(facts, spark)):
-        judgement = compare_with_last_run(facts, spark)
-    if refused := tuple(list_refusals(facts.query, judgement)):
-        raise CheckpointError(refused)
+        require_same_sink(facts)
+        with apply_settings(spark, query_settings(facts, spark)):
+            require_same_result(facts, spark)
+    notes = () if rebuilds else tuple(_report_renamed(project, query, facts.register))
+    return (*notes, *report_unknown_former(project, query, facts.register), *rename_table(facts, lambda: spark))
 
 
 def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tuple[Finding, ...]:
@@ -89,51 +75,21 @@ def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tupl
         fix = f"name it so again, and end that first: headrace change discard {query.name}"
         raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
     notes = tuple(_table_renaming(project, query, layout))
-    with named(f"the sink of query '{query.name}'", query.where):
+    with named(query):
         query.sink.rename.rename_table(facts.run, session)
     enter_sink(project, query, layout)
     return notes
 
 
-def enter_name(project: Project, query: Query, layout: QueryLayout) -> Iterator[Finding]:
-    """Enter the name of a query that is about to start, all of which was looked at, as that of its layout's id.
-
-    A start by this name that planned no batch keeps its directory by the former name. Raises CheckpointError if
-    another process has given the name, or the id, away.
-    """
-    while True:
-        register = register_project(project)
-        own, former = register.queries.get(query.name), register.find(layout.query_id)
-        if project.is_rebuild or (own is not None and own.id == layout.query_id):
-            return
-        if former is None or former not in query.renamed_from:
-            fault = f"query '{query.name}' was renamed by another process, to '{former}'"
-            fix = "look which name is declared now; then start it by that"
-            raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
-        entry = register.queries[former]
-        others = {name: other for name, other in register.queries.items() if name not in (former, query.name)}
-        named = {query.name: replace(entry, former=(*entry.former, former)), **({} if own is None else {former: own})}
-        if append(project.storage, replace(register, queries={**others, **named})):
-            fault = (
-                f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
-            )
-            yield _renaming(fault, query.where)
-            return
-
-
-def _waiting_rename(project: Project, query: Query) -> Iterator[Finding]:
-    """That the next start of the query renames it. Raises CheckpointError where more than one is meant."""
-    if not query.sink.facts.durable or not query.renamed_from or project.is_rebuild:
+def _report_renamed(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
+    """Yield that a start of the query renames it in the register."""
+    if register is None or project.is_rebuild:
         return
-    register = read_register(project.storage)
-    _require_one_meaning(project, query, register)
-    entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
-    former = None if register is None or entry is None else register.find(entry.id)
-    if former is not None and former != query.name:
-        location = query.sink.location
-        ledger = f", and the ledger of {location.shown}" if location is not None and location.ledger else ""
-        fault = f"the next start renames query '{former}' to '{query.name}': its checkpoint with its state, manifest, "
-        yield _renaming(f"{fault}archive, quarantine and history{ledger}, continue", query.where)
+    entry = find_entry(project.storage, register, query.name, query.renamed_from)
+    own = (name for name in query.renamed_from if entry is not None and register.queries.get(name) == entry)
+    for former in own:
+        fault = f"query '{query.name}' continues what ran as '{former}': its checkpoint, archive, history and ledger"
+        yield _renaming(fault, query.where)
 
 
 def report_unknown_former(project: Project, query: Query, register: Register | None) -> Iterator[Finding]:
@@ -238,7 +194,10 @@ def _table_renaming(project: Project, query: Query, layout: QueryLayout) -> Iter
 
 def waiting_renames(project: Project, query: Query) -> Iterator[Finding]:
     """Yield what is renamed in the register and in the sink. Raises CheckpointError."""
-    yield from _waiting_rename(project, query)
+    if query.sink.facts.durable and query.renamed_from:
+        register = read_register(project.storage)
+        _require_one_meaning(project, query, register)
+        yield from _report_renamed(project, query, register)
     yield from _table_renaming(project, query, layout_of(project, query))
 
 

@@ -55,7 +55,7 @@ class SinkWork:
     @contextmanager
     def name_sink_faults(self) -> Iterator[None]:
         """Say of the faults of the sink whose they are."""
-        with named(f"the sink of query '{self.query.name}'", self.query.where):
+        with named(self.query):
             yield
 
 

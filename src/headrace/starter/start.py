@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,17 +15,19 @@ from typing import TYPE_CHECKING
 from headrace.checkpoint.durability import sync_commits
 from headrace.checkpoint.handover import PARTITIONS, hand_over
 from headrace.checkpoint.restore import Restorable
-from headrace.checkpoint.sources import READ_FILES, SourceIds
+from headrace.checkpoint.sources import READ_FILES, write_sources
 from headrace.checks.state_bounds import POLICY, check_policy
 from headrace.checks.triggers import check_own_session
 from headrace.contract import SinkContext, Writer
-from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding
+from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, Where
 from headrace.generations import driver_lock
 from headrace.generations.blame import named
-from headrace.generations.facts import StartFacts, create_directories, write_source_names
-from headrace.generations.log import require_live
-from headrace.generations.manifest import QueryRevision, enter, note_version
+from headrace.generations.facts import StartFacts, create_directories
+from headrace.generations.log import QueryLayout, require_live
+from headrace.generations.manifest import QueryRevision, enter_run
+from headrace.generations.register import enter_name
 from headrace.model import AvailableNow, Continuous, Every, Once, Project, Query, RealTime, Trigger
+from headrace.model.state_store import PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
 from headrace.spark.jvm.session_conf import (
     ONE_AT_A_TIME,
     apply_settings,
@@ -36,11 +39,11 @@ from headrace.spark.jvm.session_conf import (
 from headrace.spark.plans.analysed import PlanFacts
 from headrace.spark.stream.event_times import observe_event_times, observe_source_times
 from headrace.starter.prepare import PreparedQuery, prepare
-from headrace.starter.recovery import recovery_findings, restore_lost_batch
-from headrace.starter.rename import apply_renames, enter_name, enter_sink
+from headrace.starter.recovery import restore_lost_batch
+from headrace.starter.rename import apply_renames, enter_sink
 from headrace.starter.request import Request
 from headrace.starter.running import Reports, Running
-from headrace.starter.state_store import query_settings, rows_tracked
+from headrace.starter.state_store import query_settings
 from headrace.storage.remembered import remembering
 
 if TYPE_CHECKING:
@@ -100,6 +103,21 @@ def _start_recovering_batches(request: Request, facts: StartFacts) -> Running:
         facts = StartFacts.read(request.project, request.query)
 
 
+def recovery_findings(query: Query, layout: QueryLayout, lost: Sequence[Restorable]) -> Iterator[Finding]:
+    """Report the batches that were planned again, all together."""
+    if not lost:
+        return
+    first, last, newest = lost[0].first, lost[-1].first, lost[-1].last
+    batches = f"batch {first} is" if first == last else f"the batches {first} to {last} are"
+    yield Finding(
+        code="HR459",
+        where=Where(file=str(layout.checkpoint)),
+        what=f"the checkpoint of query '{query.name}' had lost entries of batches that are in the sink up to {newest}; "
+        f"{batches} planned again as the sink's ledger has it",
+        fix="nothing: the sink skips what it has, and the query continues",
+    )
+
+
 def _alone(request: Request) -> Request:
     """The same query for one batch that the checkpoint has lost, over what that was planned with."""
     return replace(request, query=replace(request.query, trigger=Once()), versions=None, restoring=True)
@@ -157,11 +175,12 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
             _set_policy(spark, facts, prepared.plan)
         request.preparing(f"making the sink {request.query.sink_kind} ready")
         reports = Reports(query=request.query, report=request.report)
-        renamed = tuple(enter_name(facts.project, facts.query, facts.layout)) if facts.lasting else ()
+        if facts.lasting:
+            enter_name(facts.project, facts.query, facts.layout)
         context = _context(request, facts, prepared, reports)
         writer = _open_sink(request, facts, prepared, context)
         reports.report = None
-        notes = (*renamed, *prepared.notes, *_prepare_checkpoint(facts, prepared))
+        notes = (*prepared.notes, *_prepare_checkpoint(facts, prepared))
         # Spark takes no counts into the other two, whose reports of batches count otherwise.
         plain = isinstance(request.trigger, (Continuous, RealTime))
         frame = prepared.frame if plain else observe_source_times(observe_event_times(prepared.frame))
@@ -173,10 +192,9 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
             stream = writer.attach(_stream(writer.serialize(frame), request.query, context))
             with name_query(spark, request.query.name), apply_settings(spark, kept_in):
                 handle = stream.start()
-            tracked = rows_tracked(spark)
+            tracked = _are_rows_tracked(spark)
         if prepared.revision is not None:
             _enter_started(facts, prepared.revision, handle)
-            note_version(request.project, request.query, facts.layout, prepared.revision)
     except BaseException:
         if facts.scratch is not None:
             shutil.rmtree(facts.scratch, ignore_errors=True)
@@ -205,7 +223,7 @@ def _start_once(request: Request, facts: StartFacts) -> Running:
 def _enter_started(facts: StartFacts, revision: QueryRevision, handle: StreamingQuery) -> None:
     """Keep what the query is once it has started: a start that failed was not a form of it."""
     try:
-        enter(facts.layout, revision)
+        enter_run(facts.project, facts.query, facts.layout, revision)
     except BaseException:
         # It would run unwatched, and its next start would be compared with a form that it no longer has.
         handle.stop()
@@ -244,7 +262,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
 def _open_sink(request: Request, facts: StartFacts, prepared: PreparedQuery, context: SinkContext) -> Writer:
     """Make the sink ready: from here on an older driver of the query is fenced off."""
     query = request.query
-    with named(f"the sink of query '{query.name}'", query.where), request.attempt.making_ready():
+    with named(query), request.attempt.making_ready():
         writer = query.sink.open(prepared.frame, context)
     if facts.lasting:
         enter_sink(request.project, query, facts.layout)
@@ -265,10 +283,9 @@ def _prepare_checkpoint(facts: StartFacts, prepared: PreparedQuery) -> tuple[Fin
         written_async=replace(facts).is_async if fills else None,
     )
     if facts.lasting:
-        write_source_names(layout, facts.names)
-        SourceIds(layout.home).write(prepared.source_ids)
+        write_sources(layout.source_names, facts.names, prepared.source_ids)
         if prepared.revision is not None and not facts.begun:
-            enter(layout, prepared.revision)
+            enter_run(facts.project, query, layout, prepared.revision)
         prepared.tables.enter(prepared.versions)
     return notes
 
@@ -296,6 +313,12 @@ def _set_partitions(spark: SparkSession, kept: int | None, project: Project) -> 
     """Let a checkpoint keep the number of state partitions that it has."""
     chosen = project.target.spark.get(PARTITIONS, str(default_partitions(spark)))
     spark.conf.set(PARTITIONS, str(kept) if kept else chosen)
+
+
+def _are_rows_tracked(spark: SparkSession) -> bool:
+    """Whether the session's state store counts its rows."""
+    counted = (spark.conf.get(ROWS_TRACKED_KEY, "true") or "true").lower() == "true"
+    return counted or spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
 
 
 def _set_policy(spark: SparkSession, facts: StartFacts, plan: PlanFacts) -> None:

@@ -11,7 +11,7 @@ from headrace.checkpoint.handover import PARTITIONS
 from headrace.errors import CheckpointError, Finding
 from headrace.generations.facts import StartFacts
 from headrace.model import Project, Query
-from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS, ROWS_TRACKED_KEY
+from headrace.model.state_store import OPTIONS, PROVIDER_KEY, PROVIDERS
 from headrace.spark.jvm.preconditions import require_version
 from headrace.spark.jvm.session_conf import is_cluster
 from headrace.spark.jvm.settings import (
@@ -44,12 +44,6 @@ _FIXED = {
 # their hashes; it stays so for the state of a checkpoint that does not have this setting, whatever the session says.
 _KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
 _DEDUPLICATION = "dedupe"
-
-
-def rows_tracked(spark: SparkSession) -> bool:
-    """Whether the session's state store counts its rows."""
-    counted = (spark.conf.get(ROWS_TRACKED_KEY, "true") or "true").lower() == "true"
-    return counted or spark.conf.get(PROVIDER_KEY, None) != PROVIDERS["rocksdb"]
 
 
 def session_settings(project: Project, spark: SparkSession) -> Mapping[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,8 +29,26 @@ def append(path: Path, values: Iterable[Any], *, sync: bool = True) -> None:
     store.append_lines(inside, text_of(values).encode(), sync=sync)
 
 
+def count(path: Path) -> int:
+    """How many lines a file has; none where there is no file. Raises OSError."""
+    try:
+        with path.open("rb") as opened:
+            return sum(block.count(b"\n") for block in iter(lambda: opened.read(1 << 20), b""))
+    except FileNotFoundError:
+        return 0
+
+
 def text_of(values: Iterable[Any]) -> str:
     return "".join(json.dumps(value, separators=(",", ":")) + "\n" for value in values)
+
+
+def objects_of(printed: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects among the lines that a process has printed; other lines are passed over."""
+    for line in printed.splitlines():
+        with suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                yield value
 
 
 def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[Any]:

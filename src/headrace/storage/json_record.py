@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import CheckpointError, Finding, HeadraceError, Where, build, reason
+from headrace.errors import CheckpointError, Finding, HeadraceError, Where, reason
 from headrace.storage.durable import replace_file
 
 _Record = TypeVar("_Record")
@@ -41,11 +41,6 @@ def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], He
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(reason(error)) from error
-
-
-def read_as(record: type[_Record], damaged: Damaged) -> _Record | None:
-    """The dataclass `record` that `write` has kept in the file; None without the file."""
-    return read(damaged.file, lambda facts: build(record, facts), damaged)
 
 
 def write(file: Path, record: Any) -> None:

@@ -141,10 +141,8 @@ def fuzz_cases(
         for query_case in query_cases:
             begun, name = time.monotonic(), "fuzz"
             try:
-                share, batch = (
-                    seconds / len(query_cases),
-                    query_case.batch if isinstance(query_case.batch, str) else None,
-                )
+                share = seconds / len(query_cases)
+                batch = query_case.batch if isinstance(query_case.batch, str) else None
                 result = fuzz(
                     project,
                     query,

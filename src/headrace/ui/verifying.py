@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
 from headrace.model import Project
+from headrace.storage import json_lines
 
 SECRET = "HEADRACE_UI_TOKEN"
 LATE_ROWS = 100
@@ -33,9 +32,8 @@ class Verifying:
         self._command = command
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
-        self._state: dict[str, Any] = {
-            **{"work": None, "query": None, "state": "idle", "since": None, "said": "", "rows": []}
-        }
+        self._state: dict[str, Any] = {"work": None, "query": None, "state": "idle", "since": None, "said": ""}
+        self._state["rows"] = []
 
     def start(self, query: str, work: Work = "verify") -> dict[str, Any]:
         """Start it; raises AlreadyRunning, and OSError where it cannot be started."""
@@ -80,20 +78,11 @@ class Verifying:
         out, errors = child.communicate()
         with self._lock:
             self._child = None
-            lines = list(_json_lines(out))
+            lines = list(json_lines.objects_of(out))
             rows = [line for line in lines if line.get("event") == "late row"]
             sentence = next((str(line[key]) for line in lines for key in ("verdict", "sentence") if key in line), "")
             failed = _last_sentence(errors) or f"it ended with {child.returncode}"
             self._state |= {"state": "ended" if sentence else "failed", "said": sentence or failed, "rows": rows}
-
-
-def _json_lines(out: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of JSON that were printed."""
-    for line in out.splitlines():
-        with suppress(ValueError):
-            document = json.loads(line)
-            if isinstance(document, dict):
-                yield document
 
 
 def _last_sentence(errors: str) -> str:

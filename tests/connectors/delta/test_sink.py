@@ -21,7 +21,7 @@ from headrace.control.board import RunResult
 from headrace.errors import Fenced, Finding, SinkError, SourceError
 from headrace.testing.conformance import forget_commit
 from tests.connectors.clients import delta_rows
-from tests.connectors.suites import UpdateSinkConformance, UsualSinkConformance, only
+from tests.connectors.suites import UpdateSinkConformance, UsualSinkConformance, further_but, only
 from tests.rounds import rounds
 from tests.runner.projects import land, write_project
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 real = [pytest.mark.services, pytest.mark.connectors]
 
 
+@further_but("several", "comes_again", "anew", "rebuilt", "goes_back", "older")
 class TestDeltaSink(UpdateSinkConformance):
     pytestmark = real
 

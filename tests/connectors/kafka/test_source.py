@@ -131,6 +131,7 @@ class TestKafka(SourceConformance):
         self.kafka.send(self.name, sale("b", step), partition=1)
 
 
+@further_but("prefix_reads")
 @only("protocol", "comes_again", "prefix")
 class TestKafkaAsItIs(TestKafka):
     """What is not decoded differs in its columns alone."""

@@ -39,7 +39,7 @@ def given_a_broker(test: Any) -> Any:
     return test
 
 
-@further_but("several", "comes_again", "anew", "copy", "older")
+@further_but("several", "comes_again", "anew", "copy")
 class TestKafkaTransactions(UpdateSinkConformance):
     pytestmark = real
 

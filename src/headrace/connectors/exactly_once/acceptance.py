@@ -355,12 +355,13 @@ def misfits(
         yield from error.findings
 
 
-def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, str]:
+def plans(context: SinkContext, lines: Sequence[KeptLine], first: int) -> dict[int, PlannedBatch]:
     """Return the plans of the batches from `first` on; one whose digest differs from its line's is ignored."""
-    texts = {}
+    kept = {}
     for line in lines:
         if line.batch >= first and line.planned is not None:
             with suppress(ValueError):
-                if PlannedBatch.loads(line.planned).digest(context.roots) == line.digest:
-                    texts[line.batch] = line.planned
-    return texts
+                plan = PlannedBatch.loads(line.planned)
+                if plan.digest(context.roots) == line.digest:
+                    kept[line.batch] = plan
+    return kept

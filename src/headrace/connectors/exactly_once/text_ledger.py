@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.connectors.exactly_once.acceptance import KEPT, KeptLine, plans, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.batches import Admission, BatchStore, Standing
 from headrace.connectors.exactly_once.lake import no_result
@@ -155,7 +155,7 @@ class LinesLedger(SinkLedger):
         lines = self.lines(context, 1)
         return lines[-1].checkpoint if lines else None
 
-    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, PlannedBatch]:
         return plans(context, self.lines(context), first)
 
 

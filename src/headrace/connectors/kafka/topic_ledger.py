@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.checkpoint import PlannedBatch
 from headrace.connectors.exactly_once import KeptLine, LinesLedger, TextLedger, is_applied, plans
 from headrace.connectors.exactly_once.acceptance import KEPT
 from headrace.connectors.exactly_once.lake import no_result
@@ -317,7 +318,7 @@ class KafkaLedger(LinesLedger):
         own = ledger(self.target, context)
         return () if own is None else own.ledger.lines
 
-    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, PlannedBatch]:
         return plans(context, lines(self.target, context) or (), first)
 
 

@@ -141,10 +141,6 @@ class ChangeMemory(OwnLines):
         """The condition that a line is a truncate that counts."""
         return f"{AT} = {_TRUNCATE} AND {BATCH} >= 0"
 
-    def has_deletes(self) -> bool:
-        """Whether any delete is remembered."""
-        return bool(self.select(f"SELECT 1 FROM {self.quoted} WHERE {AT} >= 0 LIMIT 1"))
-
     def purge(self, seconds: float) -> None:
         """Forget the deletes that are older than so many seconds."""
         self.run(f"DELETE FROM {self.quoted} WHERE {AT} >= 0 AND {AT} < ?", int(time.time() - seconds))

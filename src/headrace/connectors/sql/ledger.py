@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from headrace.checkpoint import PlannedBatch
 from headrace.connectors.exactly_once import Admitted, KeptLine, is_applied, plans
 from headrace.connectors.sql.system_tables import (
     BEFORE,
@@ -98,7 +99,7 @@ class Ledger(OwnLines):
         rows = self.select(f"SELECT planned FROM {LEDGER} WHERE {MINE} AND batch = ?", *self.mine, batch)
         return None if not rows or rows[0][0] is None else str(rows[0][0])
 
-    def plans(self, first: int) -> dict[int, str]:
+    def plans(self, first: int) -> dict[int, PlannedBatch]:
         """Return the plans of the batches from `first` on; one whose digest differs is ignored."""
         statement = f"SELECT batch, digest, planned FROM {LEDGER} WHERE {MINE} AND batch >= ? AND planned IS NOT NULL"
         rows = self.select(statement, *self.mine, first)
@@ -187,15 +188,9 @@ class Ledger(OwnLines):
         )
         if not rows or not rows[0][0]:
             return None
-        query_id, query, generation, schema, application, project = rows[0]
-        return Owner(
-            query_id=str(query_id),
-            query=str(query),
-            generation=int(generation),
-            schema=str(schema),
-            application=str(application),
-            project=str(project),
-        )
+        names = ("query_id", "query", "schema", "application", "project")
+        query_id, query, generation, *texts = rows[0]
+        return Owner(generation=int(generation), **dict(zip(names, map(str, (query_id, query, *texts)), strict=True)))
 
     def owner_by(self, spelled: str) -> Owner | None:
         """Whose result the table holds, also where it was entered under the name as the sink spells it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
-from headrace.checkpoint import Checkpoint
+from headrace.checkpoint import Checkpoint, PlannedBatch
 from headrace.connectors.exactly_once import KeptLine, LinesLedger, is_applied
 from headrace.connectors.exactly_once.lake import no_result
 from headrace.connectors.sql.change_rows import HIDDEN
@@ -33,7 +33,7 @@ class DatabaseLedger(SinkTable, LinesLedger):
             return [] if last is None else [last]
         return []
 
-    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, str]:
+    def read_plans(self, context: SinkContext, first: int) -> Mapping[int, PlannedBatch]:
         dialect = self.dialect()
         with open_reader(dialect, f"query '{context.query}'") as connection:
             ledger = Ledger(connection, dialect, context, self.table)

@@ -314,10 +314,8 @@ class _Writing:
         for stager in self.open.values():
             stager.finish()
         self._drop_unread()
-        parts, bad_parts = (
-            self._staged_tables(self.name, self.rows),
-            self._staged_tables(f"{self.name}_bad", self.bad_rows),
-        )
+        parts = self._staged_tables(self.name, self.rows)
+        bad_parts = self._staged_tables(f"{self.name}_bad", self.bad_rows)
         deleted_parts = self._staged_tables(f"{self.name}_deleted", self.deleted_rows)
         self.open = {}
         if not self.held:

@@ -177,10 +177,8 @@ class ReachedValues:
             return {"not comparable": f"it has more than {MOST_ELEMENTS:,} elements"}
         elements: list[Any]
         if isinstance(thing, (dict, types.MappingProxyType)):
-            kind, elements = (
-                "dict",
-                [[self.value(key, depth), self.value(element, depth)] for key, element in thing.items()],
-            )
+            kind = "dict"
+            elements = [[self.value(key, depth), self.value(element, depth)] for key, element in thing.items()]
         elif isinstance(thing, (set, frozenset)):
             kind = type(thing).__name__
             several = [self.value(element, depth) for element in sorted(thing, key=_sort_key)]

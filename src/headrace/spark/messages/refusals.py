@@ -288,7 +288,7 @@ def with_directories(finding: Finding, error: BaseException, root: Path, of_spar
 
 def condition_of(error: BaseException) -> str | None:
     """Spark's error class, as `UNRESOLVED_COLUMN.WITH_SUGGESTION`, or None for other exceptions."""
-    condition = _ask(error, "getCondition" if hasattr(error, "getCondition") else "getErrorClass")
+    condition = _ask(error, "getCondition")
     return str(condition) if condition else None
 
 
