@@ -96,7 +96,7 @@ def test_what_asks_a_system_says_which_variable_it_needs(project: Path) -> None:
     assert variables(lacking) == {"DATABASE_URL"}
     assert (sink.reset.droppable, sink.reset.judge_keeping("update").possible) == (True, True)
     assert sink.swap is not None
-    for place in (sink, sink.swap.beside):
+    for place in (sink, sink.swap.shadow):
         with pytest.raises(ProjectError) as lacking:
             place.reset.row_counts(None, None)  # type: ignore[arg-type]
         assert variables(lacking) == {"DATABASE_URL"}

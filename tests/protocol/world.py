@@ -1398,7 +1398,7 @@ class NoHistory:
 REBUILDING: tuple[tuple[Any, str, Any], ...] = (
     (rebuild, "plan", lambda *_, **__: [Judgement(query="q", verdict="same", from_batch=0)]),
     (shadow, "gone", lambda *_: iter(())),
-    (shadow, "sources_beside", lambda *_: {}),
+    (shadow, "sources_of_shadow", lambda *_: {}),
     (shadow, "lag", lambda *_: None),
     (shadow, "History", NoHistory),
 )

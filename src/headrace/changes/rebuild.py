@@ -217,7 +217,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
             self._rebuilt.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         reached("begun")
         begins = datetime.fromisoformat(facts["since"]) if facts["since"] else None
-        sources = shadow.sources_beside(self.project, self.query, self.live, begins, spark)
+        sources = shadow.sources_of_shadow(self.project, self.query, self.live, begins, spark)
         apart = shadow.shadow(self.project, self.query, sources=sources)
         if not catch_up(apart, self.query, spark, self._reporter):
             return self._result("stopped", self.record.live.generation)
@@ -306,7 +306,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         with self._undo_in_sink(reached):
             swap.swap_out(*self._contexts("back"), self.session)
         reached("sink")
-        shadow.enter_place(self.project, self.query, self._rebuilt, swap.beside)
+        shadow.enter_place(self.project, self.query, self._rebuilt, swap.shadow)
         reached("rewritten")
         former = self._former
         kept = tuple(directory for directory in self.record.kept if directory != former)
@@ -328,7 +328,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         reached("recorded-abandoning")
         with self.name_sink_faults():
             context = replace(self.context(rebuilt), rebuilds=True, mark=None)
-            shadow.exchange(self.query).drop_beside(context, self.session)
+            shadow.exchange(self.query).drop_shadow(context, self.session)
         reached("dropped")
         shadow.remove_history(self.project, self.query)
         with writing_to(rebuilt.home):

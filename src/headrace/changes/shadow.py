@@ -51,12 +51,12 @@ class RebuildStatus(ChangeStatus):
 
 def shadow(project: Project, query: Query, *, sources: Mapping[str, NamedSource] | None = None) -> Project:
     """The project as the rebuild of `query` sees it; `sources` take the place of those of their names."""
-    beside = replace(query, sink=exchange(query).beside, trigger=AvailableNow(), on_change="refuse")
+    rebuilt = replace(query, sink=exchange(query).shadow, trigger=AvailableNow(), on_change="refuse")
     return replace(
         project,
         rebuilds=query.name,
         local=local_storage(project, query),
-        queries={**project.queries, query.name: beside},
+        queries={**project.queries, query.name: rebuilt},
         sources={**project.sources, **(sources or {})},
     )
 
@@ -185,7 +185,7 @@ def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSessio
             yield f"source '{source.name}': {missing}"
 
 
-def sources_beside(
+def sources_of_shadow(
     project: Project, query: Query, layout: QueryLayout, since: datetime | None, spark: SparkSession
 ) -> dict[str, NamedSource]:
     """The sources of `query`, each beginning where the generation in `layout` began, or with what came `since`."""

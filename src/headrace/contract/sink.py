@@ -492,10 +492,10 @@ class SinkSwap(Ability):
     either, and none starts before all is done. After a crash the same method is called again, or the one that undoes
     it.
 
-    beside: the same sink with a place of its own next to this one's.
+    shadow: the same sink with a place of its own next to this one's.
     """
 
-    beside: Sink
+    shadow: Sink
 
     @abstractmethod
     def swap_in(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
@@ -511,8 +511,8 @@ class SinkSwap(Ability):
     def swap_out(self, context: SinkContext, rebuilt: SinkContext, session: Session) -> None:
         """Undo `swap_in`: the result of `rebuilt`, which may have grown, returns to its own place."""
 
-    def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
+    def drop_shadow(self, rebuilt: SinkContext, session: Session) -> None:
         """Delete what a rebuild has written to its own place."""
-        place = self.beside.reset
+        place = self.shadow.reset
         place.archive(rebuilt, session)
         place.discard(rebuilt, session)

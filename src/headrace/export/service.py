@@ -240,8 +240,8 @@ def unit_name(project: Project) -> str:
 
 def command() -> list[str]:
     """Return how this Headrace is called, by its absolute path."""
-    beside = Path(sys.executable).parent / "headrace"
-    program = str(beside) if beside.is_file() else shutil.which("headrace")
+    installed = Path(sys.executable).parent / "headrace"
+    program = str(installed) if installed.is_file() else shutil.which("headrace")
     return [program] if program else [sys.executable, "-m", "headrace"]
 
 

@@ -81,7 +81,7 @@ def scene(project: Project) -> LogRecord:
             facts={"former": "g1.1", "made": str(made), "since": "", "notes": []},
         ),
     )
-    beside = replace(query, sink=query.sink.swap.beside)
+    beside = replace(query, sink=query.sink.swap.shadow)
     _write(project, beside, layout_in(project.storage, "totals", 2), rebuilds=True)
     return record
 

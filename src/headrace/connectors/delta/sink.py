@@ -19,7 +19,7 @@ from headrace.connectors.delta.source import FAILURES
 from headrace.connectors.delta.table import DeltaPlace, DeltaTable, State
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit, require_own_generation
 from headrace.connectors.exactly_once.changes import TableChanges
-from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
+from headrace.connectors.exactly_once.lake import among_writers, no_result, not_there, shadow_name
 from headrace.connectors.result_findings import findings_of, missing_columns, partition_findings, same_names
 from headrace.connectors.spark_catalog import is_name, quote
 from headrace.connectors.spark_files import aside
@@ -203,10 +203,10 @@ class DeltaSink(contract.Sink):
         if self.path is not None and self._place.directory is None:
             return None
         if self.path is None:
-            beside = self._with(table=name_beside(str(self.table)))
+            shadow = self._with(table=shadow_name(str(self.table)))
         else:
-            beside = self._with(path=str(aside.place_of_rebuild(aside.local_directory(self.path))))
-        return DeltaSwap(place=self._place, beside=beside)
+            shadow = self._with(path=str(aside.place_of_rebuild(aside.local_directory(self.path))))
+        return DeltaSwap(place=self._place, shadow=shadow)
 
     def _with(self, **place: Any) -> DeltaSink:
         """The same sink with another table."""

@@ -42,7 +42,7 @@ def not_there(name: str, context: SinkContext) -> SinkError:
     return SinkError(code="HR596", what=fault, fix=fix)
 
 
-def name_beside(table: str) -> str:
+def shadow_name(table: str) -> str:
     """Return the name of a rebuild's table until it is put in place."""
     return f"{table}__headrace_rebuild"
 
@@ -66,17 +66,17 @@ class Renames:
 
     def swap_in(self) -> None:
         """Set the table aside, and give its name to the rebuilt one."""
-        if not self.exists(name_beside(self.table)):
+        if not self.exists(shadow_name(self.table)):
             return
         if self.exists(self.table):
             self.rename(self.table, name_aside(self.table, self.context))
-        self.rename(name_beside(self.table), self.table)
+        self.rename(shadow_name(self.table), self.table)
 
     def swap_out(self) -> None:
         """Undo `swap_in`."""
-        beside, aside = name_beside(self.table), name_aside(self.table, self.context)
-        if not self.exists(beside) and self.exists(self.table):
-            self.rename(self.table, beside)
+        shadow, aside = shadow_name(self.table), name_aside(self.table, self.context)
+        if not self.exists(shadow) and self.exists(self.table):
+            self.rename(self.table, shadow)
         if self.exists(aside) and not self.exists(self.table):
             self.rename(aside, self.table)
 

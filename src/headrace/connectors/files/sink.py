@@ -110,7 +110,7 @@ class FileSink(contract.Sink):
     def swap(self) -> FilesSwap | None:
         if not self._files.is_local or not Path(self.path).name:
             return None
-        return FilesSwap(path=self.path, beside=replace(self, path=str(aside.place_of_rebuild(Path(self.path)))))
+        return FilesSwap(path=self.path, shadow=replace(self, path=str(aside.place_of_rebuild(Path(self.path)))))
 
     def _foreign(self, frame: DataFrame, context: contract.SinkContext) -> CommittedFiles:
         """The files that another program's stream has written. Raises SinkError where they do not fit."""

@@ -97,7 +97,7 @@ class IcebergSwap(SinkSwap):
         place = self.place
         with place.translate_errors():
             is_own = own_table(place, context) is not None
-            if not is_own and place.find() is not None and place.connect().table_exists(lake.name_beside(place.table)):
+            if not is_own and place.find() is not None and place.connect().table_exists(lake.shadow_name(place.table)):
                 fault = f"{place} is not the result of generation {context.generation} of query '{context.query}'"
                 fix = "look whose it is; or write to another table"
                 raise NothingChanged(code="HR587", what=fault, fix=fix)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.connectors.exactly_once import BatchWriter, KeptLine, misfits, require_lines_fit
-from headrace.connectors.exactly_once.lake import among_writers, name_beside, no_result, not_there
+from headrace.connectors.exactly_once.lake import among_writers, no_result, not_there, shadow_name
 from headrace.connectors.iceberg import batches, generations
 from headrace.connectors.iceberg import table as iceberg_columns
 from headrace.connectors.iceberg.files import frame as frame_of
@@ -133,8 +133,8 @@ class IcebergSink(Sink):
 
     @property
     def swap(self) -> generations.IcebergSwap:
-        beside = replace(self, table=name_beside(self.table), renamed_from="")
-        return generations.IcebergSwap(place=self._place, beside=beside)
+        shadow = replace(self, table=shadow_name(self.table), renamed_from="")
+        return generations.IcebergSwap(place=self._place, shadow=shadow)
 
     def _foreign(self, frame: DataFrame, context: SinkContext) -> Table:
         """The table that another program has written for the result `frame`. Raises SinkError where it does not fit."""

@@ -228,7 +228,7 @@ class SqlStore(BatchStore[Content]):
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         """Write the rows; returns how many came in, and how many were quarantined."""
-        quarantine = QuarantineTable.beside(self._ledger())
+        quarantine = QuarantineTable.next_to(self._ledger())
         bad, existing = 0, None
         if self.stage.quarantines and self.context.mode == "append" and self.table.key and not self._is_refused:
             content, existing = self._key_search().take_out_existing(content)

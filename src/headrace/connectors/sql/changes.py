@@ -45,7 +45,7 @@ class ChangeStore(SqlStore):
 
     def _write(self, connection: Connection, batch: int, content: Content) -> tuple[int, int]:
         ledger = self._ledger()
-        quarantine = QuarantineTable.beside(ledger)
+        quarantine = QuarantineTable.next_to(ledger)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         images = self._before() if self.rewindable_seconds else None
         merge = self._merge(content, batch)

@@ -128,7 +128,7 @@ def _transact(
             dialect.write(connection, target, content.table)
         if content.parts:
             dialect.merge(connection, target, content.parts)
-        quarantine = QuarantineTable.beside(ledger)
+        quarantine = QuarantineTable.next_to(ledger)
         bad = quarantine.add(batch, content.bad) + quarantine.merge(batch, content.bad_parts)
         context.on_boundary("inside-transaction", batch)
         if correction.late is not None:

@@ -118,7 +118,7 @@ _SUFFIX = "__rebuild"
 _LONGEST = 63
 
 
-def name_beside(table: str) -> str:
+def shadow_name(table: str) -> str:
     """Return the name of a rebuild's table until it takes the place of `table`."""
     if len(f"{table}{_SUFFIX}".encode()) <= _LONGEST:
         return f"{table}{_SUFFIX}"
@@ -134,7 +134,7 @@ class TableSwap(SinkTable, SinkSwap):
         with self.change_ledger(context) as ledger:
             if ledger is None:
                 return
-            aside, new = aside_name(context, self.table), self._ledger_beside(ledger, rebuilt)
+            aside, new = aside_name(context, self.table), self._shadow_ledger(ledger, rebuilt)
             made = new.owner()
             if made is None:
                 return
@@ -158,7 +158,7 @@ class TableSwap(SinkTable, SinkSwap):
         with self.change_ledger(context) as ledger:
             if ledger is None:
                 return
-            aside, new = aside_name(context, self.table), self._ledger_beside(ledger, rebuilt)
+            aside, new = aside_name(context, self.table), self._shadow_ledger(ledger, rebuilt)
             there, former = ledger.owner(), ledger.owner(aside)
             made = there if there is not None and there.is_of(rebuilt) else new.owner()
             if made is None:
@@ -174,8 +174,8 @@ class TableSwap(SinkTable, SinkSwap):
                 ledger.enter_owner(ledger.table, former or NO_OWNER)
             ledger.forget_owner(aside)
 
-    def drop_beside(self, rebuilt: SinkContext, session: Session) -> None:
-        with self.lock_ledger(rebuilt, name_beside(self.table)) as ledger:
+    def drop_shadow(self, rebuilt: SinkContext, session: Session) -> None:
+        with self.lock_ledger(rebuilt, shadow_name(self.table)) as ledger:
             owner = ledger.owner()
             if owner is not None and owner.is_of(rebuilt) and ledger.has_table(ledger.table):
                 ledger.run(f"DROP TABLE {ledger.quote(ledger.table)}")
@@ -183,8 +183,8 @@ class TableSwap(SinkTable, SinkSwap):
             ledger.forget_driver()
             ledger.forget_owner(ledger.table)
 
-    def _ledger_beside(self, ledger: Ledger, rebuilt: SinkContext) -> Ledger:
-        table = ledger.dialect.real_name(ledger.connection, name_beside(self.table))
+    def _shadow_ledger(self, ledger: Ledger, rebuilt: SinkContext) -> Ledger:
+        table = ledger.dialect.real_name(ledger.connection, shadow_name(self.table))
         return replace(ledger, context=rebuilt, table=table)
 
 

@@ -19,7 +19,7 @@ from headrace.connectors.sql.change_rows import ChangeForm, table_schema
 from headrace.connectors.sql.changes import change_store
 from headrace.connectors.sql.corrections import TableCorrections
 from headrace.connectors.sql.dialect import Dialect
-from headrace.connectors.sql.generations import TableReset, TableSwap, name_beside
+from headrace.connectors.sql.generations import TableReset, TableSwap, shadow_name
 from headrace.connectors.sql.preparation import incompatibilities, prepare
 from headrace.connectors.sql.result_table import result_table
 from headrace.connectors.sql.rewind import TableRewind
@@ -252,7 +252,7 @@ class DatabaseSink(contract.Sink):
 
     @property
     def swap(self) -> TableSwap:
-        return self._of(TableSwap, beside=self._with_table(name_beside(self.table)))
+        return self._of(TableSwap, shadow=self._with_table(shadow_name(self.table)))
 
     def _with_table(self, name: str) -> DatabaseSink:
         """Return the same sink with another table."""

@@ -58,7 +58,7 @@ def snapshot(dialect: Dialect, name: str, key: Sequence[str], spark: SparkSessio
         shown = ", ".join(dialect.select_expression(column) for column in result_columns)
         rows = restore(spark, dialect.stream(connection, f"SELECT {shown} FROM {dialect.quote(name)}"), schema)
         replayed = ledger.last_replay(Checkpoint(context.checkpoint).id or "")
-        aside = [json.loads(text) for text in QuarantineTable.beside(ledger).rows()]
+        aside = [json.loads(text) for text in QuarantineTable.next_to(ledger).rows()]
         run(connection, "COMMIT")
     rejected = restore(spark, [[_values(row, result_columns) for row in aside]], schema) if aside else None
     return Snapshot(

@@ -208,7 +208,7 @@ class OwnLines:
         return context.application, context.query_id, context.query, context.generation
 
     @classmethod
-    def beside(cls: type[_Lines], lines: OwnLines) -> _Lines:
+    def next_to(cls: type[_Lines], lines: OwnLines) -> _Lines:
         """Return those of the same life and table, on the same connection."""
         return cls(lines.connection, lines.dialect, lines.context, lines.table)
 

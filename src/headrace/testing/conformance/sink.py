@@ -284,7 +284,7 @@ class SinkConformance(SinkTriggers):
         self.catch_up(spark, sink, tmp_path, former)
         before = self.read_written(spark, sink, former)
         self.feed(tmp_path, 2, shared=False)
-        self.catch_up(spark, swap.beside, tmp_path, rebuilt)
+        self.catch_up(spark, swap.shadow, tmp_path, rebuilt)
         for _ in range(2):
             swap.swap_in(former, rebuilt, lambda: spark)
         assert self.read_written(spark, self.make(home, mode), placed) == self.answer(spark, tmp_path, mode)
@@ -295,7 +295,7 @@ class SinkConformance(SinkTriggers):
         for _ in range(2):
             swap.swap_out(former, rebuilt, lambda: spark)
         assert self.read_written(spark, self.make(home, mode), former) == before
-        assert self.read_written(spark, swap.beside, rebuilt) == whole
+        assert self.read_written(spark, swap.shadow, rebuilt) == whole
         self.catch_up(spark, self.make(home, mode), tmp_path, former)
         assert self.read_written(spark, self.make(home, mode), former) == whole
         self.assert_client_reads_input(home, tmp_path, mode)
@@ -303,9 +303,9 @@ class SinkConformance(SinkTriggers):
         assert self.read_written(spark, self.make(home, mode), placed) == whole
         self.assert_client_reads_input(home, tmp_path, mode)
         swap.swap_out(former, rebuilt, lambda: spark)
-        swap.drop_beside(rebuilt, lambda: spark)
+        swap.drop_shadow(rebuilt, lambda: spark)
         with pytest.raises((SinkError, CheckpointError)):
-            swap.beside.read_back(spark, rebuilt)
+            swap.shadow.read_back(spark, rebuilt)
         assert self.read_written(spark, self.make(home, mode), former) == whole
 
     def test_a_result_goes_back_to_an_earlier_batch_and_forward_again(
