@@ -421,6 +421,8 @@ class World:
         random = self.random
         self._more_files(1)
         self.wait_for(self.begin("main", self.drive, calm=True, most=random.randint(1, 3)), 300.0)
+        if not self._is_registered("main"):
+            return self.end()
         self._copy("main")
         for work in (self._work("reset"), self.drive):
             self.wait_for(self.begin("main", work, calm=random.random() < 0.5), 300.0)
@@ -1139,8 +1141,11 @@ class World:
             return  # It was that one itself, and is fenced off.
         for other, where in self.drivers:
             silent = self.scheduler.now - other.paused_until < LEASE_SECONDS
+            # Its lease ended while it was stopped, and others had it since: the sink alone refuses it.
+            after = [third.locked_at for third, place in self.drivers if place == bucket and third is not process]
+            is_over = max(after, default=0.0) > other.locked_at and other.paused_until > other.locked_at
             beside = where == bucket and self._running.get(other) in self.names[bucket]
-            if other is not process and beside and not (other.dead or silent):
+            if other is not process and beside and not (other.dead or silent or is_over):
                 self._broken(f"{process.name} has begun beside {other.name}")
         with self.scheduler.aside():
             project, query = self.declared(bucket)

@@ -110,6 +110,8 @@ class SinkContext:
         partitions.
     application, project: whose query it is: an id that the storage directory was given once, and the project's name.
     roots: where the project lies, and where it lay before it was moved.
+    before_entering: called before a start is entered into the sink's ledger, which fences older drivers off, and as
+        late as can be: raises where another process has taken the query over since.
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
     mark: the newest record of the query's log that the caller has read; None where there is no log.
@@ -132,6 +134,7 @@ class SinkContext:
     application: str = "unnamed"
     project: str = ""
     roots: tuple[Path, ...] = ()
+    before_entering: Callable[[], None] = _ignore
     before_commit: Callable[[int], None] = _ignore
     restoring: bool = False
     rebuilds: bool = False

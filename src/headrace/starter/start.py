@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.checkpoint.durability import sync_commits
@@ -243,6 +244,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
         on_written=reports.written.__setitem__,
         on_changes=reports.changes.__setitem__,
         restoring=request.restoring,
+        before_entering=partial(driver_lock.require_held, project, request.query),
     )
     if request.reached is not None:
         context = replace(context, on_boundary=request.reached)

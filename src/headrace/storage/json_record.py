@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where, reason
-from headrace.storage.durable import replace_file
 
 _Record = TypeVar("_Record")
 
@@ -41,8 +40,3 @@ def read(file: Path, make: Callable[[Any], _Record], damaged: Callable[[str], He
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(reason(error)) from error
-
-
-def write(file: Path, record: Any) -> None:
-    """Keep a dataclass in a file. Raises OSError."""
-    replace_file(file, json.dumps(asdict(record), default=str) + "\n")

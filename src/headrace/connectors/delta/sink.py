@@ -344,6 +344,7 @@ class DeltaSink(contract.Sink):
         identity = Checkpoint(context.checkpoint).id
         if identity is not None:
             entered[ledger.own_mark(context, ledger.CHECKPOINT, identity)] = 1
+        context.before_entering()
         state.enter(entered)
         return last.epoch + 1, lines[-1] if lines else None
 

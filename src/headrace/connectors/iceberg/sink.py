@@ -194,6 +194,7 @@ class IcebergSink(Sink):
             lines = self._lines(table, context)
             require_lines_fit(context, self.table, lines)
             entered = batches.TableLedger.begin(context, schema.json(), lines)
+            context.before_entering()
             batches.enter(table, entered)
             return entered.epoch
 

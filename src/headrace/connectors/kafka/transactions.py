@@ -144,6 +144,8 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 if self._read() == own:
                     raise
                 raise exactly_once.Conflict from error
+            # A driver that was fenced off by this producer goes on, as long as the ledger has no newer start.
+            self.context.before_entering()
             producer.begin_transaction()
             self._send(producer, begun.head(self.context))
             producer.commit_transaction(COMMIT_SECONDS)

@@ -121,6 +121,7 @@ def _make_ready(ledger: Ledger, table: ResultTable, schema: str, *, adds: bool) 
         is_own = owner is not None and owner.is_of(ledger.context)
         made_for = table.key if changes else owner.made_for if owner is not None and is_own else None
         ledger.own(owner.schema if added and owner is not None and owner.schema else schema, made_for)
+        ledger.context.before_entering()
         ledger.enter_epoch(epoch + 1)
     limits = table.limits(there, dialect) if there is not None else {}
     drop_staged(ledger, epoch + 1)
