@@ -569,7 +569,7 @@ def _rewind_copies_later_batches(let: Let) -> None:
 
 
 def _rewind_undone_after_a_new_start(let: Let) -> None:
-    let(Rewind, "_require_unchanged", lambda self, record: None)
+    let(Rewind, "_require_not_run", lambda self, record: None)
     let(sql_rewind.Rewinding, "is_ahead", lambda self, batch: False)
 
 

@@ -36,16 +36,8 @@ def test_the_result_is_a_prefix_of_the_input_whatever_happens(first: int) -> Non
     assert first_fault(first, first + AT_ONCE) is None
 
 
-# Few worlds show it: no row is lost or doubled, and the newer driver starts again.
-LATE_START = pytest.mark.xfail(
-    strict=False, reason="a start that was stopped for longer than its lease fences a newer driver off"
-)
-
-
 @pytest.mark.parametrize(("first", "last"), rounds([(0, 25), (25, 250)]))
-@pytest.mark.parametrize(
-    "about", [pytest.param(about, marks=LATE_START if about == "topics" else ()) for about in ABOUT]
-)
+@pytest.mark.parametrize("about", ABOUT)
 def test_the_same_holds_where_each_world_is_about_one_thing(about: str, first: int, last: int) -> None:
     assert first_fault(first, last, about=about) is None
 

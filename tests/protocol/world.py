@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -902,7 +903,8 @@ class World:
         except HeadraceError as error:
             after = self._inside_data(bucket)
             is_changed = {key: after.get(key) for key in before} != before
-            if is_changed and is_alone and len(self.drivers) == begun and not self._has_restored(bucket):
+            is_alone = is_alone and len(self.drivers) == begun
+            if is_changed and is_alone and not self._has_restored(bucket):
                 self._broken(f"{process.name} was refused ({error.findings[0].code}), and has changed the checkpoint")
             if error.findings[0].code == "HR581" and is_alone and self._log_of(bucket) != log:
                 self._broken(f"{process.name} was refused over a change that was cut off, and has written into its log")
@@ -1241,6 +1243,9 @@ class World:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
         # Of a rename that an older copy of the storage has made the newest one alone finds the way out.
         is_apart = len(self.buckets) > 1 and any(len(names) > 1 for names in self.names.values())
+        # So it is of other changes where each of two copies has made one: the sink knows the greater number alone.
+        logs = [{bucket.objects[key].data for key in self._log_of(name)} for name, bucket in self.buckets.items()]
+        is_apart = is_apart or any(one - other and other - one for one, other in combinations(logs, 2))
         # Offsets that were lost too are in no ledger that was brought back from before.
         is_refused = (self.is_lost or is_apart) and set(ends) <= {"HR407", "HR410", *(["HR514"] * self.is_lost)}
         if self._require_prefix() != self.input.count and not is_refused:

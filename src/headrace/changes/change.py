@@ -207,7 +207,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         assert former is not None
         return former
 
-    def _undo_begins(self, require_unchanged: Callable[[LogRecord], None]) -> None:
+    def _undo_begins(self) -> None:
         """Keep that the change is undone, whether it is done or was cut off."""
         record, settled = self.record, self.record.settled
         if record.kind == "discarding" or (settled is None and not record.is_between):
@@ -217,11 +217,25 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         if settled is not None:
             if settled.change != self.name:
                 raise self._irreversible(f"a {settled.change} came after it", f"first {self._then('undo')}")
-            require_unchanged(settled)
+            self._require_not_run(settled)
+            self._require_former(settled)
             record = replace(settled, number=record.number, live=record.live, kept=record.kept)
             record = replace(record, following=self.record.following)
         self.record = record
         self._enter("undoing")
+        if self.record.live == self.record.target:
+            try:
+                # A driver may have run while this process, or one that was cut off, was stopped before its record.
+                self._require_not_run(self.record)
+            except CheckFailed:
+                self._undo_fails()
+                raise
+
+    def _require_not_run(self, record: LogRecord) -> None:
+        """Raise CheckFailed where the query has run since the change, if that keeps it from being undone."""
+
+    def _require_former(self, record: LogRecord) -> None:
+        """Raise CheckFailed where what was there before the change cannot be had again."""
 
     @contextmanager
     def _undo_in_sink(self, reached: Callable[[str], None] = ignore) -> Iterator[None]:

@@ -300,7 +300,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _swap_out(self, reached: Callable[[str], None]) -> None:
         """Let the former generation be the one that the query runs as; the rebuilt one is being built, as before."""
-        self._undo_begins(lambda _: None)
+        self._undo_begins()
         reached("recorded")
         swap = shadow.exchange(self.query)
         with self._undo_in_sink(reached):

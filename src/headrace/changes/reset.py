@@ -163,7 +163,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             reset.hand_over(context, target.generation, self.session)
 
     def _undone(self, reached: Callable[[str], None]) -> ResetResult:
-        self._undo_begins(self._require_unchanged)
+        self._undo_begins()
         reached("recorded")
         record = self.record
         assert record.target is not None
@@ -179,13 +179,13 @@ class Reset(Change[ResetPlan, ResetResult]):
         reached("done")
         return self._result("undo")
 
-    def _require_unchanged(self, record: LogRecord) -> None:
-        """Raise CheckFailed where the generation that the reset has begun has run."""
-        target = record.target
-        if target != self.record.live or Checkpoint(self.live.checkpoint).last_batch is not None:
+    def _require_not_run(self, record: LogRecord) -> None:
+        if record.target != self.record.live or Checkpoint(self.live.checkpoint).last_batch is not None:
             why = "it has run since, and what it has written would be lost"
             way = f"reset it once more, or delete the former: {self._then('discard')}"
             raise self._irreversible(why, way)
+
+    def _require_former(self, record: LogRecord) -> None:
         former = record.former
         if former is not None and former_location(self.project, self.query, self.live.at(former)) is not None:
             raise self._irreversible("its sink is another one now", "name the former sink again")

@@ -164,7 +164,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         return self._result("rewind", plan)
 
     def _undone(self, reached: Callable[[str], None]) -> RewindResult:
-        self._undo_begins(self._require_unchanged)
+        self._undo_begins()
         reached("recorded")
         old = self.live.at(self._former)
         with self._undo_in_sink():
@@ -272,11 +272,13 @@ class Rewind(Change[RewindPlan, RewindResult]):
         fix = f"batch {earliest} is the earliest: {self._command(f'--to-batch {earliest}')}"
         raise self._refusal(why, f"{fix}; {self._other_way(declares=False)}")
 
-    def _require_unchanged(self, record: LogRecord) -> None:
+    def _require_not_run(self, record: LogRecord) -> None:
         planned = Checkpoint(self.live.checkpoint).last_batch
         if record.target != self.record.live or planned != record.facts["batch"]:
             why = "it has run since, and what it has written would be lost"
             raise self._irreversible(why, f"rewind it once more, or delete the rest: {self._then('discard')}")
+
+    def _require_former(self, record: LogRecord) -> None:
         if record.former is None or not self.live.at(record.former).home.exists():
             raise self._irreversible("what it was before is gone", f"delete the rest: {self._then('discard')}")
 
