@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.changes import change
 from headrace.checkpoint import Checkpoint
 from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
@@ -27,6 +28,8 @@ from headrace.generations import driver_lock
 from headrace.generations.changes import Choice
 from headrace.generations.facts import sink_context
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
+from headrace.generations.log import LogRecord, log_of
+from headrace.generations.register import layout_of
 from headrace.model import Project
 from headrace.storage.private import unwritable
 from tests.registered import latest_generation, layout_in
@@ -225,6 +228,10 @@ def test_a_view_of_the_table_reads_the_new_one(project: Project) -> None:
 
 def planned_since(project: Project) -> None:
     hr.reset(project, "totals", result="drop").apply()
+    plan_batches(project)
+
+
+def plan_batches(project: Project) -> None:
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout_in(project.storage, "totals", 2).checkpoint)
 
@@ -288,6 +295,27 @@ def raising(error: Exception) -> Callable[..., None]:
         raise error
 
     return fail
+
+
+def test_an_undoing_whose_record_came_after_a_driver_has_run_is_given_up(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command is stopped between its look at the checkpoint and its record for longer than its lease."""
+    hr.reset(project, "totals", result="drop").apply()
+    append = change.append
+
+    def append_late(folder: Path, query: str, record: LogRecord) -> LogRecord:
+        if record.kind == "undoing":
+            plan_batches(project)
+        return append(folder, query, record)
+
+    monkeypatch.setattr(change, "append", append_late)
+    assert main(["change", "undo", "totals", "--json", "-C", str(project.root)]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["code"], "it has run since" in finding["what"]) == ("HR583", True)
+    newest = log_of(layout_of(project, project.query("totals")))
+    assert newest is not None
+    assert (newest.kind, newest.live.generation) == ("done", 2)
 
 
 @pytest.mark.parametrize(
