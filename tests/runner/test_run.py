@@ -373,7 +373,7 @@ def test_a_start_that_cannot_be_recorded_leaves_no_stream_behind(
     def fails(*_: object) -> None:
         raise full
 
-    monkeypatch.setattr(start, "enter", fails)
+    monkeypatch.setattr(start, "enter_run", fails)
     land(root, 1, FRUIT[1])
     (outcome,) = run(load(root), spark=spark).outcomes
     assert (outcome.state, outcome.finding) == ("failed", full.findings[0])

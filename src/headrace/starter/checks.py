@@ -25,7 +25,6 @@ from headrace.declare.faults import display_path
 from headrace.errors import CheckpointError, Finding, HeadraceError, Where
 from headrace.frames.change_frames import build_result
 from headrace.frames.plan_builder import registered_tables
-from headrace.generations.blame import named
 from headrace.generations.facts import StartFacts
 from headrace.generations.log import history_file
 from headrace.history import History
@@ -269,10 +268,11 @@ def _capacity(query: Query, spark: SparkSession, facts: PlanFacts, held: HeldSta
 
 def _of_sources(project: Project, queries: Sequence[Query], spark: SparkSession) -> Iterator[Finding]:
     """Whether what the queries are to read is there, each source asked once."""
-    readers = {source.name: (query, source) for query in queries for source in project.sources_of(query)}
-    for query, source in readers.values():
+    sources = {source.name: source for query in queries for source in project.sources_of(query)}
+    for name, source in sources.items():
         try:
-            with named(query, source):
-                source.connector.check_connection(spark)
+            source.connector.check_connection(spark)
         except HeadraceError as error:
-            yield from error.findings
+            for finding in error.findings:
+                where = finding.where if finding.where.file else source.where
+                yield finding.reword(what=f"source '{name}': {finding.what}", where=where)

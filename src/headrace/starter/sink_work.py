@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import SinkContext
 from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
-from headrace.generations.blame import named
+from headrace.generations.blame import named, with_command
 from headrace.generations.facts import StartFacts, sink_context
 from headrace.generations.log import QueryLayout, history_file
 from headrace.history import History
@@ -72,10 +72,9 @@ def check_sink(facts: StartFacts, frame: DataFrame, *, connect: bool) -> Iterato
             sink = table_before(facts.project, query, facts.layout) or query.sink
             findings += sink.check_connection(frame, context)
     except CheckpointError as error:
-        yield from error.findings
-        return
+        findings = list(error.findings)
     for finding in findings:
-        yield finding if finding.where.file else finding.reword(where=query.where)
+        yield with_command(query, finding if finding.where.file else finding.reword(where=query.where))
 
 
 def require_stopped(project: Project, query: Query, *, code: str = "HR526", fix: str = STOP_FIRST) -> None:

@@ -45,6 +45,7 @@ class Kept(Sink):
         store = _Store(self, context, frame.columns)
         with store.transaction() as content:
             ledger = TextLedger.start(content.ledger, context, store.name, frame.schema.json())
+            context.before_entering()
             content.ledger = ledger.dumps()
         store.epoch, self.place.schema = ledger.epoch, frame.schema
         return BatchWriter(store=store)

@@ -37,6 +37,7 @@ class DuckDb(Sink):
             if (text := store.ledger(connection)) is None:  # A table that somebody else has made makes it fail.
                 connection.execute(f"CREATE TABLE {quoted(self.table)} AS FROM batch")
             ledger = TextLedger.start(text, context, self.table, frame.schema.json())
+            context.before_entering()
             store.enter(connection, ledger.dumps())
             store.epoch = ledger.epoch
         return BatchWriter(store=store)

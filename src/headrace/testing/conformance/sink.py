@@ -16,12 +16,16 @@ import pytest
 from headrace.checkpoint import Archive, Checkpoint
 from headrace.checkpoint.restore import Past
 from headrace.contract import OUTPUT_MODES, OutputMode, Sink, SinkContext, readable_back
-from headrace.errors import CheckpointError, Fenced, HeadraceError, NothingChanged, SinkError
+from headrace.errors import CheckpointError, Fenced, HeadraceError, LeaseLost, NothingChanged, SinkError
 from headrace.testing.conformance.triggers import NAME, STEPS, SinkTriggers, forget_commit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+def _lose_lease() -> None:
+    raise LeaseLost(code="HR526", what="another process has the lease", fix="look how it stands: headrace status")
 
 
 class SinkConformance(SinkTriggers):
@@ -180,9 +184,16 @@ class SinkConformance(SinkTriggers):
                 query.processAllAvailable()
                 assert (query.isActive, errors) == (True, [])
                 return
+            # A start that was stopped for longer than its lease enters nothing, so that the older one goes on.
+            late = replace(context, before_entering=_lose_lease)
+            with pytest.raises(LeaseLost):
+                newer.open(self.frame(spark, tmp_path, mode, stream=True), late)
+            self.feed(tmp_path, 1, shared=False)
+            query.processAllAvailable()
+            assert (query.isActive, errors) == (True, [])
             before = self.read_written(spark, older, context)
             newer.open(self.frame(spark, tmp_path, mode, stream=True), context)
-            self.feed(tmp_path, 1, shared=False)
+            self.feed(tmp_path, 2, shared=False)
             with pytest.raises(Exception, match="newer driver"):
                 query.processAllAvailable()
         finally:
