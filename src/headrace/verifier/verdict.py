@@ -178,10 +178,7 @@ class Verdict(PlainData):
         apart = (
             (self.rows_late, f"{count_text(self.rows_late, 'late row')} left out as Spark left them out"),
             (self.rows_replayed, f"{count_text(self.rows_replayed, 'late row')} brought back"),
-            (
-                self.rows_open,
-                f"{count_text(self.rows_open, open_unit)} still open",
-            ),
+            (self.rows_open, f"{count_text(self.rows_open, open_unit)} still open"),
             (self.missing, f"{count_text(self.missing, 'row')} of the batch query missing for good"),
             (self.unexpected, f"{count_text(self.unexpected, 'row')} more than the batch query gives"),
             (self.rows_untimed, f"{count_text(self.rows_untimed, 'row')} read without an event time"),
