@@ -10,11 +10,12 @@ from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent))
 from drawings import draw
+from python_api import describe_objects
 
 project = "Headrace"
 html_title = "Headrace"
 extensions = ["myst_parser", "sphinx_copybutton"]
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "fieldlist"]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_show_sphinx = False
@@ -22,6 +23,11 @@ html_show_copyright = False
 html_copy_source = False
 html_static_path = ["site"]
 html_css_files = ["site.css"]
+pygments_dark_style = "github-dark"
+# One parameter a line where a signature is long; the headings of a page are its contents.
+maximum_signature_line_length = 72
+add_module_names = False
+toc_object_entries = False
 # Blocks of a terminal begin with "$ ", which is not copied.
 copybutton_prompt_text = "$ "
 copybutton_only_copy_prompt_lines = True
@@ -51,6 +57,12 @@ def point_out_of_docs(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[(?P<label>[^]]+)\]\((?P<target>(?:\.\./)[^)]+)\)", as_code, source[0])
 
 
+def describe_python(app: Sphinx, page: str, source: list[str]) -> None:
+    """Replace signatures and tables of the Python API, which GitHub shows as they are."""
+    if page == "reference/python-api":
+        source[0] = describe_objects(source[0])
+
+
 def draw_mermaid(app: Sphinx, page: str, source: list[str]) -> None:
     """Replace the drawings that GitHub makes of a text."""
     source[0] = draw(source[0])
@@ -61,3 +73,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", add_menu)
     app.connect("source-read", point_out_of_docs)
     app.connect("source-read", draw_mermaid)
+    app.connect("source-read", describe_python)

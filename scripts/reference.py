@@ -295,10 +295,14 @@ def _name(name: str, thing: Any) -> str:
         lines += ["```python", f"def {name.rpartition('.')[2]}{_signature(stated)}: ...", "```", ""]
     if is_dataclass(thing) and isinstance(thing, type):
         return "\n".join([*lines, _prose(thing), "", _fields(thing)])
+    prose = _prose(thing)
+    if thing is headrace.query:
+        # What the decorator's types hide is no argument of the user's.
+        prose = re.sub(r"^- `(?:function|frame)`: .*\n", "", prose, flags=re.MULTILINE)
     if name in MEMBERS:
         cls, members = MEMBERS[name]
-        return "\n\n".join(["\n".join([*lines, _prose(thing)]), *(_member(cls, member) for member in members)])
-    return "\n".join([*lines, _prose(thing)])
+        return "\n\n".join(["\n".join([*lines, prose]), *(_member(cls, member) for member in members)])
+    return "\n".join([*lines, prose])
 
 
 def _member(cls: type[Any], name: str) -> str:
@@ -339,11 +343,17 @@ def value_list() -> str:
 
 
 def _fields(cls: type[Any]) -> str:
-    kept = [(each.name, str(each.type)) for each in fields(cls) if not each.name.startswith("_")]
-    for name, each in vars(cls).items():
-        if isinstance(each, property) and not name.startswith("_"):
-            kept.append((name, str(inspect.signature(each.fget).return_annotation)))  # type: ignore[arg-type]
-    return "\n".join(["| attribute | type |", "|---|---|", *(f"| `{name}` | `{_cell(kind)}` |" for name, kind in kept)])
+    meanings = {"query": "The name of the query."}
+    for parent in reversed(cls.__mro__):
+        section = (inspect.cleandoc(parent.__doc__ or "")).partition("\nAttributes:\n")[2]
+        meanings |= re.findall(r"^ {4}(\w+): ((?:.|\n {8})+)", section, re.MULTILINE)
+    rows = [(field.name, str(field.type), meanings.get(field.name, "")) for field in fields(cls)]
+    for name, member in vars(cls).items():
+        if isinstance(member, property):
+            kind = inspect.signature(member.fget).return_annotation  # type: ignore[arg-type]
+            rows.append((name, str(kind), (inspect.getdoc(member) or "").partition("\n\n")[0]))
+    lines = (f"| `{name}` | `{_cell(kind)}` | {_cell(text)} |" for name, kind, text in rows if name[0] != "_")
+    return "\n".join(["| attribute | type | meaning |", "|---|---|---|", *lines])
 
 
 def error_tree() -> str:
@@ -401,12 +411,14 @@ def _figure(figure: dict[str, Any]) -> str:
 def _prose(thing: Any) -> str:
     """A docstring as Markdown: its `name: meaning` lines and its sections become lists."""
     text, *sections = re.split(
-        r"^(?=(?:Args|Returns|Yields|Raises):$)", inspect.getdoc(thing) or "", flags=re.MULTILINE
+        r"^(?=(?:Args|Attributes|Returns|Yields|Raises):$)", inspect.getdoc(thing) or "", flags=re.MULTILINE
     )
     text = re.sub(r"^([a-z_]+)((?: and what follows)?): ", r"- `\1`\2: ", text, flags=re.MULTILINE)
     text = re.sub(r"^ {4}", "  ", text, flags=re.MULTILINE)
     text = re.sub(r"(?<!\n)\n(- `)", r"\n\1", text)
-    return "".join([text, *map(_section, sections)])
+    return "".join(
+        [text, *(_section(section) for section in sections if not section.startswith("Attributes:"))]
+    ).rstrip()
 
 
 def _section(text: str) -> str:

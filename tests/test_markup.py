@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -30,6 +31,7 @@ class Page(HTMLParser):
 
     def __init__(self, html: str) -> None:
         super().__init__()
+        self.html = html
         self.tags: list[str] = []
         self.open: list[str] = []
         self.cells: list[str] = []
@@ -80,6 +82,11 @@ def test_what_is_shown_is_quoted_and_is_no_script() -> None:
 def test_states_have_colours_and_rows_of_data_have_none() -> None:
     assert "color:#c77d00" in records([{"state": "open"}])
     assert "color:#" not in table(["action"], [["open"]])
+
+
+def test_cells_are_aligned_to_the_left_where_a_notebook_without_trust_has_no_style() -> None:
+    html = shown(Answer(query="one", findings=(Finding(code="HR701", what="no checkpoint yet"),))).html
+    assert set(re.findall(r"<t[hd]\b[^>]*>", html)) == {'<th style="text-align:left">', '<td style="text-align:left">'}
 
 
 def test_a_secret_is_hidden() -> None:

@@ -79,7 +79,7 @@ class PlainData:
     optional: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it, and all that is in it, as plain data."""
+        """Return the value, and all that is in it, as plain data."""
         values = _by_name(self, self.derived)
         return {name: value for name, value in values.items() if value is not None or name not in self.optional}
 
@@ -154,7 +154,12 @@ def _by_name(value: Any, derived: tuple[str, ...] = ()) -> dict[str, Any]:
 class Finding(PlainData):
     """One thing that a check found, in the four parts that every message has.
 
-    severity: the catalogue's for the code, unless another of those that the catalogue has for it is given.
+    Attributes:
+        code: The code, as HR203.
+        what: What is wrong, in one sentence.
+        fix: What to do about it; empty if there is nothing to do.
+        where: The file and the line.
+        severity: `error`, `warning` or `note`; by default that of the code.
     """
 
     code: str

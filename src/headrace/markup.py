@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 # The class three times: the rules of JupyterLab for tables have the weight of two.
 _STYLE = """<style>.headrace.headrace.headrace table{border-collapse:collapse;margin:.3em 0;background:none;
 color:inherit}
-.headrace.headrace.headrace :is(th,td){text-align:left;padding:.2em .7em;border-bottom:1px solid rgba(128,128,128,.35);
+.headrace.headrace.headrace :is(th,td){padding:.2em .7em;border-bottom:1px solid rgba(128,128,128,.35);
 vertical-align:top;color:inherit;background:none}
 .headrace.headrace.headrace th{background:rgba(128,128,128,.14)}</style>"""
 # Each is legible on white and on black.
@@ -32,8 +32,8 @@ def table(columns: Sequence[str], rows: Iterable[Iterable[Any]], *, title: str =
 
 def _table(columns: Sequence[str], rows: Iterable[Iterable[Any]], title: str, cell: Callable[[Any], str]) -> str:
     lines = list(rows)
-    head = _line("th", map(_text, columns))
-    body = "".join(_line("td", map(cell, row)) for row in lines[:_MOST_ROWS])
+    head = _line(("th", _text(column)) for column in columns)
+    body = "".join(_line(("td", cell(value)) for value in row) for row in lines[:_MOST_ROWS])
     more = f"<div>and {len(lines) - _MOST_ROWS:,} more</div>" if len(lines) > _MOST_ROWS else ""
     return whole(f"{_title(title)}<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}")
 
@@ -49,7 +49,7 @@ def page(facts: Mapping[str, Any], *, title: str) -> str:
     """Return plain data: single values as one table, and each list of records as another below its name."""
     lists = {name: rows for name, value in facts.items() if (rows := list(_records_in(value)))}
     single = {name: value for name, value in facts.items() if _has(value) and name not in (*lists, "sentence")}
-    lines = "".join(f"<tr><th>{_text(_words(name))}</th><td>{_cell(value)}</td></tr>" for name, value in single.items())
+    lines = "".join(_line([("th", _text(_words(name))), ("td", _cell(value))]) for name, value in single.items())
     tables = (records(rows, title=_words(name)) for name, rows in lists.items())
     return whole("".join([_title(title), f"<table><tbody>{lines}</tbody></table>" if lines else "", *tables]))
 
@@ -80,8 +80,9 @@ def _records_in(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from ({"": name, **item} for name, items in inner.items() for item in items)
 
 
-def _line(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+def _line(cells: Iterable[tuple[str, str]]) -> str:
+    # JupyterLab removes <style> from a notebook that it does not trust, and aligns such cells to the right.
+    return "".join(["<tr>", *(f'<{tag} style="text-align:left">{text}</{tag}>' for tag, text in cells), "</tr>"])
 
 
 def _title(text: str) -> str:

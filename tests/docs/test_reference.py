@@ -29,6 +29,12 @@ def test_the_generated_parts_are_fresh(file: Path) -> None:
     assert file.read_text(encoding="utf-8") == reference.page(file), "stale; run: make docs"
 
 
+def test_every_attribute_of_a_public_class_has_a_meaning() -> None:
+    rows = re.findall(r"^\| `\w+` \| `.*` \|.*\|$", (reference.REFERENCE / "python-api.md").read_text(), re.MULTILINE)
+    assert len(rows) > 200
+    assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+
+
 def test_the_picture_of_the_rooms_shows_data_that_the_rooms_touch() -> None:
     assert architecture.unproved() == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import headrace
+from headrace.errors import Finding
+from scripts.reference import VALUES
 from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.plain
@@ -22,17 +26,39 @@ def build(docs: Path, site: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_site_is_built_without_a_warning_and_has_every_page_and_drawing(tmp_path: Path) -> None:
-    built = build(ROOT / "docs", tmp_path / "site")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("built") / "site"
+    built = build(ROOT / "docs", place)
     assert built.returncode == 0, built.stderr
+    return place
+
+
+def test_the_site_is_built_without_a_warning_and_has_every_page_and_drawing(site: Path) -> None:
     for page in (ROOT / "docs").rglob("*.md"):
-        html = (tmp_path / "site" / page.relative_to(ROOT / "docs")).with_suffix(".html").read_text(encoding="utf-8")
+        html = (site / page.relative_to(ROOT / "docs")).with_suffix(".html").read_text(encoding="utf-8")
         assert "language-mermaid" not in html
         assert not re.search(r"<p>\s*<svg", html), "a browser ends the paragraph inside of the drawing"
-    assert "<polyline" in (tmp_path / "site" / "how-to" / "operate.html").read_text(encoding="utf-8")
-    menu = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "<polyline" in (site / "how-to" / "operate.html").read_text(encoding="utf-8")
+    menu = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="reference/sinks/postgres.html"' in menu
-    assert (tmp_path / "site" / "searchindex.js").stat().st_size > 100_000
+    assert (site / "searchindex.js").stat().st_size > 100_000
+
+
+def test_the_python_page_has_an_entry_for_each_function_and_class_with_links_to_types_and_errors(site: Path) -> None:
+    html = (site / "reference" / "python-api.html").read_text(encoding="utf-8")
+    functions = [name for name in headrace.__all__ if inspect.isfunction(getattr(headrace, name))]
+    entries = [f"headrace.{name}" for name in ("Project", "inspect.state", *functions)]
+    entries += [f"headrace.results.{cls.__name__}" for cls in VALUES if cls is not Finding]
+    errors = ("headrace.errors.Finding", "headrace.errors.LeaseLost", "headrace.results.Change.undo")
+    assert [name for name in (*entries, *errors) if f'id="{name}"' not in html] == []
+    verify = html.partition('id="headrace.verify"')[2].partition("</section>")[0]
+    assert 'href="#headrace.results.Verdict"' in verify
+    assert 'href="#headrace.errors.CheckFailed"' in verify
+    assert "<strong>since_batch</strong>" in verify
+    verdict = html.partition('id="headrace.results.Verdict"')[2].partition("</section>")[0]
+    assert 'id="headrace.results.Verdict.rows_open"' in verdict
+    assert 'href="#headrace.errors.Finding"' in verdict
 
 
 @pytest.mark.parametrize(
@@ -47,7 +73,7 @@ def test_the_site_is_built_without_a_warning_and_has_every_page_and_drawing(tmp_
 )
 def test_a_wrong_link_and_a_lost_page_fail_the_build(tmp_path: Path, page: str, text: str, warning: str) -> None:
     (tmp_path / "docs").mkdir()
-    for name in ("conf.py", "drawings.py"):
+    for name in ("conf.py", "drawings.py", "python_api.py"):
         shutil.copy(ROOT / "docs" / name, tmp_path / "docs" / name)
     shutil.copytree(ROOT / "docs" / "site", tmp_path / "docs" / "site")
     index = "# Pages\n\n## Get started\n\n- [Get started](get-started.md)\n"

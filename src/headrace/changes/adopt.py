@@ -61,9 +61,22 @@ PlannedIs: TypeAlias = Literal["written", "not-written"]
 class AdoptionPlan(PlainData):
     """What an adoption does.
 
-    checkpoint: the former job's directory; id: of its query. first, committed, planned: its batches; planned is None
-    where the newest is committed. batch: the last one that the result has; None: none. provider: of the state.
-    result: what the sink holds. notes: what is to be known, continues: it ends an adoption that was cut off.
+    Attributes:
+        checkpoint: The directory of the former job's checkpoint.
+        id: Spark's id of the former job's query.
+        generation: The generation that the query begins with.
+        first: The first batch that the checkpoint holds.
+        committed: The newest committed batch; None if there is none.
+        planned: The batch that was planned and not committed; None if the newest one is committed.
+        batch: The last batch that the result holds; None if it holds none.
+        sources: The sources with their place in the checkpoint.
+        operators: The operators with state.
+        provider: The state store that wrote the state; None without state.
+        settings: Spark's settings that the checkpoint keeps.
+        size_bytes: The size of what is copied.
+        result: What the sink holds.
+        notes: Findings that you should read before you apply the plan.
+        continues: Whether the plan ends an adoption that was cut off.
     """
 
     query: str
@@ -86,7 +99,12 @@ class AdoptionPlan(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption(PlainData):
-    """What was done, and the first batch that Headrace makes."""
+    """The outcome of an adoption.
+
+    Attributes:
+        next_batch: The first batch that Headrace makes.
+        plan: What the adoption did.
+    """
 
     query: str
     next_batch: int

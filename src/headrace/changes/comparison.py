@@ -46,8 +46,12 @@ class ResultDifferences:
 class RebuildReport(PlainData):
     """What was found when the rebuilt generation had caught up.
 
-    batch: its last. verdict, sentence: of the proof that its result is the batch answer. differences: from the former
-    result; None: they could not be compared, as `notes` say.
+    Attributes:
+        batch: Its last batch.
+        verdict: The verdict on its result.
+        sentence: The verdict as a sentence.
+        differences: The differences from the former result; None if they could not be compared, as `notes` say.
+        notes: What could not be compared.
     """
 
     batch: int | None

@@ -54,9 +54,14 @@ _STOP = "stop it by Ctrl-C or SIGTERM, and give the command again, or give it wi
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildPlan(PlainData):
-    """What a rebuild does: generation `generation` is built next to `former`. notes: what its result will lack.
+    """What a rebuild does.
 
-    since: the time that its sources begin at; '': where the query began. continues: it was begun already.
+    Attributes:
+        former: The generation whose result is live.
+        generation: The generation that is built next to it.
+        since: The time from which its sources are read; empty: from the query's beginning.
+        notes: What its result will lack.
+        continues: Whether the rebuild was begun already.
     """
 
     query: str
@@ -69,7 +74,15 @@ class RebuildPlan(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildResult(PlainData):
-    """What was done, and which generation the query now runs as. kept: the one that `discard` deletes."""
+    """The outcome of a rebuild.
+
+    Attributes:
+        done: What was done.
+        generation: The generation that the query now runs as.
+        kept: The generation that `discard` deletes; None if there is none.
+        notes: What the new result lacks.
+        report: The comparison with the former result.
+    """
 
     query: str
     done: RebuildDone

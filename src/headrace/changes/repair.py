@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RepairPlan(PlainData):
-    """What a repair does: how many rows it writes, and deletes without writing another; `verdict`: what is wrong."""
+    """What a repair does.
+
+    Attributes:
+        written: The number of rows that it writes.
+        deleted: The number of rows that it deletes without writing others.
+        verdict: What is wrong with the result.
+    """
 
     query: str
     written: int
@@ -34,7 +40,12 @@ class RepairPlan(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairResult(PlainData):
-    """What was done, and by which plan."""
+    """The outcome of a repair.
+
+    Attributes:
+        done: What was done.
+        plan: The plan that was carried out.
+    """
 
     optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str

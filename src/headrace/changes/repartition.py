@@ -30,7 +30,13 @@ _ESCAPED = re.compile(r'[\s"#%<>?\\^`{|}\[\]]')
 
 @dataclass(frozen=True, kw_only=True)
 class Repartitioned(PlainData):
-    """What was done: `batch` holds the state in its new partitions; None where the number was `after` already."""
+    """The outcome of a change of the number of partitions.
+
+    Attributes:
+        before: The former number.
+        after: The new number.
+        batch: The batch that holds the state in its new partitions; None if the number was `after` already.
+    """
 
     query: str
     before: int

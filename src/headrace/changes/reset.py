@@ -30,9 +30,15 @@ _FOLDERS = {Part.OFFSETS: "planned batches", Part.COMMITS: "committed batches"}
 
 @dataclass(frozen=True, kw_only=True)
 class ResetPlan(PlainData):
-    """What a reset does: what it moves out of the way, in the storage and in the sink, and what is to be known of it.
+    """What a reset does.
 
-    result: whether the sink's rows stay. continues: it ends a reset that was cut off.
+    Attributes:
+        generation: The generation that is set aside.
+        result: Whether the rows of the sink are dropped or stay.
+        stored: What is set aside in the storage.
+        held: What is set aside in the sink.
+        notes: What you should read before you apply the plan.
+        continues: Whether the plan ends a reset that was cut off.
     """
 
     query: str
@@ -46,7 +52,14 @@ class ResetPlan(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class ResetResult(PlainData):
-    """What was done: the generation that the query now runs as, and those that are kept for `undo`."""
+    """The outcome of a reset.
+
+    Attributes:
+        done: What was done.
+        generation: The generation that the query now runs as.
+        set_aside: The generations that are kept for `undo`.
+        plan: The plan that was carried out.
+    """
 
     optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str

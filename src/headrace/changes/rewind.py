@@ -38,10 +38,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RewindPlan(PlainData):
-    """What a rewind does: the batches after `batch`, up to `newest`, are taken back.
+    """What a rewind does: it takes back the batches after `batch`, up to `newest`.
 
-    planned_at, newest_at: when the two were planned; None: not known. held: what changes in the sink. lost: what does
-    not come again. notes: what is to be known besides. continues: it ends a rewind that was cut off.
+    Attributes:
+        generation: The generation that is rewound.
+        batch: The last batch that stays.
+        newest: The newest batch.
+        planned_at: When `batch` was planned; None if that is not known.
+        newest_at: When `newest` was planned; None if that is not known.
+        held: What changes in the sink.
+        lost: What will not come again.
+        notes: What else you should read before you apply the plan.
+        continues: Whether the plan ends a rewind that was cut off.
     """
 
     query: str
@@ -58,7 +66,14 @@ class RewindPlan(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class RewindResult(PlainData):
-    """What was done, and the batch that the next start continues after."""
+    """The outcome of a rewind.
+
+    Attributes:
+        done: What was done.
+        generation: The generation that the query runs as.
+        batch: The batch after which the next start continues.
+        plan: The plan that was carried out.
+    """
 
     optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str

@@ -36,8 +36,14 @@ if TYPE_CHECKING:
 class RebuildStatus(ChangeStatus):
     """How far the rebuild of a query is.
 
-    former, generation: the numbers of the two. batches, rows: of the rebuilt one, so far. lag: what its sources still
-    hold that it has not taken. notes: what was said before it began.
+    Attributes:
+        former: The generation whose result is live.
+        generation: The generation that is built.
+        batches: The batches that the rebuilt generation has made.
+        rows: The rows that it has read.
+        lag: What its sources hold that it has not taken.
+        notes: What its result will lack.
+        report: The comparison with the former result, as plain data.
     """
 
     former: int

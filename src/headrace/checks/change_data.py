@@ -192,7 +192,7 @@ def _check_source(query: Query, cdc: ChangeData, source: NamedSource) -> Iterato
 
 
 def no_order(query: Query, column: str, kind: Any) -> Finding:
-    """Return that a column of the type `kind`, in Spark's JSON, cannot order changes."""
+    """Return the finding for a column whose type `kind`, in Spark's JSON, cannot order changes."""
     word = kind if isinstance(kind, str) else kind["type"]
     fix = "name a column of the type BIGINT, DECIMAL(38,0), TIMESTAMP, DATE or STRING"
     problem = f"orders changes by '{column}' of the type {word.upper()}, whose values have no order in all databases"

@@ -37,9 +37,14 @@ class HeldState(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult(PlainData):
-    """Every finding, each query's guarantee, what each of its operators keeps, and what they held when it last ran.
+    """The findings on a project, and what each query guarantees and keeps.
 
-    no_rewind: why a query cannot be rewound although its sink could keep what that needs.
+    Attributes:
+        findings: All findings.
+        guarantees: The guarantee of each query that passed.
+        states: What each operator of a query keeps, and for how long.
+        held: What the operators of a query held when it last ran.
+        no_rewind: Why a query cannot be rewound although its sink could keep what a rewind needs.
     """
 
     findings: tuple[Finding, ...]
@@ -121,7 +126,13 @@ _ORDER: tuple[Level, ...] = ("none", "at least once", "exactly once")
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One link of the chain: which part it is, how much it bears, and why."""
+    """One link of the chain from the sources to the sink.
+
+    Attributes:
+        part: The part of the chain, as a source or the sink.
+        level: The guarantee that it allows.
+        reason: Why.
+    """
 
     part: str
     level: Level
@@ -130,7 +141,13 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee(PlainData):
-    """The level of the weakest link. `proven` is False as long as Spark has not accepted the plan."""
+    """The guarantee of a query: that of its weakest link.
+
+    Attributes:
+        level: `exactly once`, `at least once` or `none`.
+        weakest: The link that limits the guarantee; None if none does.
+        proven: Whether Spark has accepted the plan.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ("sentence",)
     level: Level

@@ -35,7 +35,7 @@ class CommandLine:
 
     @classmethod
     def of_process(cls) -> CommandLine:
-        """Return that of this process, which must not have changed its environment yet."""
+        """Return the command line of this process, which must not have changed its environment yet."""
         former, words = NewStart.take(os.environ), sys.argv[1:]
         return cls(
             interpreter=(sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(words)]),
@@ -48,7 +48,7 @@ class CommandLine:
 
     @classmethod
     def current(cls) -> CommandLine | None:
-        """Return that of the command at work; None where Python code calls the command."""
+        """Return the command line of the running command; None where Python code calls the command."""
         return click.get_current_context().find_object(cls)
 
     def start_process(self, *words: str) -> subprocess.Popen[str]:

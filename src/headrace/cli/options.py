@@ -180,5 +180,5 @@ def parse_length(text: str, option: str, fix: str = 'write for example "10 minut
 
 
 def usage_error(what: str, fix: str) -> HeadraceError:
-    """Return what is raised where options are given that mean nothing."""
+    """Return the error for options that have no meaning together."""
     return HeadraceError(code="HR090", what=what, fix=fix)

@@ -67,11 +67,18 @@ def _now() -> datetime:
 class QueryState(PlainData):
     """The state of one query of a run.
 
-    since: when it entered `state`. healthy: since its newest start it has committed a batch, or had nothing to do.
-    restarts: how often this run has decided to start it again after a failure; `attempt` is the same since it last was
-    quiet for long or was started by a person, of `limit` (None: without a limit). next_attempt: when it is started
-    again. cause: why it failed last; None once it is healthy. waits: why it waits for its source or sink. by: who
-    paused it. step: of its start, which one it is in.
+    Attributes:
+        state: The state in one word.
+        since: When the query entered `state`.
+        healthy: Whether the query has committed a batch, or had nothing to do, since its newest start.
+        restarts: How often this run decided to start the query again after a failure.
+        attempt: The same, counted since the query was last quiet for long or started by a person.
+        limit: The greatest number of attempts; None: no limit.
+        next_attempt: When the query is started again.
+        cause: Why it failed last; None once it is healthy.
+        waits: Why it waits for its source or sink.
+        by: Who paused it.
+        step: The step of its start.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("in_trouble",)
@@ -108,6 +115,7 @@ class QueryState(PlainData):
 
     @property
     def has_ended(self) -> bool:
+        """Whether this run does not start it again."""
         return self.state in ENDED
 
     @property
@@ -228,10 +236,16 @@ class BatchWork:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome(PlainData):
-    """The end of one query in one run. `batches` and `rows` count what this run committed.
+    """The end of one query in one run.
 
-    refused: it was not started, and cannot be before the project is changed as the finding says. fenced: it ended for
-    a newer driver of the same query.
+    Attributes:
+        state: `finished`, `stopped` or `failed`.
+        finding: Why the query failed.
+        batches: The number of batches that this run committed.
+        rows: The number of rows that this run committed.
+        last_batch: The last committed batch.
+        refused: Whether the query was not started, and cannot be until the project is changed as the finding says.
+        fenced: Whether the query ended because a newer driver runs it.
     """
 
     query: str

@@ -158,7 +158,7 @@ class Source(Connector):
                 yield OptionError(code="HR346", what=f"{message}read it", fix=fix)
 
     def find_recreated(self, before: Mapping[str, str], now: Mapping[str, str]) -> OptionError | None:
-        """Return that something has another id `now` than `before`, which no option accepts; None: nothing has."""
+        """Return the error for something whose id is not that of `before`, and which no option accepts, or None."""
         return next((problem for problem in self.compare_ids(before, now) if problem.severity == "error"), None)
 
     def require_same(self, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -171,7 +171,7 @@ class Source(Connector):
             raise SourceError(code=problem.code, what=problem.what, fix=problem.fix)
 
     def ends_before(self, spark: SparkSession, prefix: SourcePrefix) -> OptionError | None:
-        """Return that the source now ends before the newest batch of `prefix` did, so that no start can resume there.
+        """Return the error for a source that now ends before the newest batch of `prefix`; no start can resume there.
 
         Asked before each start, before anything is written, and from time to time while the query runs.
         """

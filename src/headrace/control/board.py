@@ -108,7 +108,13 @@ VERBS: tuple[QueryVerb, ...] = get_args(QueryVerb)
 
 @dataclass(frozen=True, kw_only=True)
 class OrderAnswer(PlainData):
-    """What became of an order: a sentence, and the finding where it was not done; of a deploy, its result."""
+    """The answer of an application to an order.
+
+    Attributes:
+        said: The outcome as a sentence.
+        finding: Why the order was not carried out; None if it was.
+        deploy: The result of a deploy; None for another order.
+    """
 
     derived: ClassVar[tuple[str, ...]] = ("done",)
     optional: ClassVar[tuple[str, ...]] = ("deploy",)
@@ -118,6 +124,7 @@ class OrderAnswer(PlainData):
 
     @property
     def done(self) -> bool:
+        """Whether the order was carried out."""
         return self.finding is None
 
     @property
@@ -212,7 +219,11 @@ def who() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """The ends of all queries of one run."""
+    """The ends of all queries of one run.
+
+    Attributes:
+        outcomes: The end of each query.
+    """
 
     outcomes: tuple[Outcome, ...]
 

@@ -46,10 +46,13 @@ def digest_value(salt: str, value: str) -> str:
 class DeployStep(PlainData):
     """What a deploy does to one query.
 
-    action: `keep` leaves it running as it is; `restart` stops it after its batch and starts it with the new code.
-    verdict: on its edit, as in a plan; empty for a query that is removed. from_batch: the first batch of the new code.
-    changes: what has changed, a clause each. findings: why it is refused, or why the new code did not start.
-    outcome: what came of it; empty as long as nothing was done.
+    Attributes:
+        action: `keep` leaves the query running; `restart` stops it after its batch and starts it with the new code.
+        verdict: The verdict on its edit, as in a plan; empty for a query that is removed.
+        from_batch: The first batch of the new code.
+        changes: What has changed, a clause each.
+        findings: Why the query is refused, or why the new code did not start.
+        outcome: The outcome; empty as long as nothing was done.
     """
 
     query: str
@@ -65,10 +68,13 @@ class DeployStep(PlainData):
 class DeployResult(PlainData):
     """What a deploy does, or did, to each query of a running application.
 
-    steps: in the order of the project. findings: why nothing was done, apart from what single queries say.
-    pid: the process of the application. carried_out: whether the steps were carried out. needs_restart: whether
-    only another start of the application can take the change. reasons: why the application begins again; empty if it
-    does not.
+    Attributes:
+        steps: A step for each query, in the order of the project.
+        findings: Why nothing was done, apart from the findings of single queries.
+        pid: The process of the application.
+        carried_out: Whether the steps were carried out.
+        needs_restart: Whether the application must start again to take the change.
+        reasons: Why the application starts again; empty if it does not.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("done",)

@@ -292,7 +292,7 @@ def _text(value: str) -> str:
 
 
 def _quote(value: str) -> str:
-    """One word of a line of words. Source: systemd.syntax(7), systemd.service(5)."""
+    """Quote a word of a line of words. Source: systemd.syntax(7), systemd.service(5)."""
     plain = _text(value)
     if re.fullmatch(r"[A-Za-z0-9./_:@%+=-]+", plain):
         return plain

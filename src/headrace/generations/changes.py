@@ -17,9 +17,12 @@ Choice: TypeAlias = Literal["keep", "drop"]
 class ChangeStatus(PlainData):
     """How far a change of a query is.
 
-    change: the command that begins it. phase: what is being done, or was done last. begun: when, in ISO 8601.
-    is_cut_off: the query must not start before it is ended or taken back. sentence: how it stands, and the next
-    command.
+    Attributes:
+        change: The command that begins the change.
+        phase: The step that is being done, or was done last.
+        begun: When the change began, in ISO 8601.
+        is_cut_off: Whether the query must not start before the change is ended or taken back.
+        sentence: The status, and the next command.
     """
 
     query: str

@@ -22,9 +22,14 @@ from headrace.units import instant
 
 @dataclass(frozen=True, kw_only=True)
 class Inspected(PlainData):
-    """What was found in a query's storage; the newest planned and the newest committed batch, None before the first.
+    """What the storage of a query holds.
 
-    facts: what is there; None before the first batch, or where it cannot be read.
+    Attributes:
+        checkpoint: The directory of the checkpoint.
+        planned: The newest planned batch; None before the first.
+        committed: The newest committed batch; None before the first.
+        findings: What is wrong with the checkpoint.
+        facts: What the checkpoint holds; None before the first batch, or if it cannot be read.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("usable",)
@@ -165,8 +170,14 @@ def _sizes(layout: QueryLayout) -> dict[str, int]:
 class StoredStatus(PlainData):
     """What the checkpoint and the lock show of a query.
 
-    driver: the process that runs it, if one does. committed_at: when its newest batch was committed.
-    watermark: that of the next batch. fault: why nothing more is known.
+    Attributes:
+        generation: The live generation.
+        driver: The process that runs the query; None if none does.
+        planned: The newest planned batch.
+        committed: The newest committed batch.
+        committed_at: When the newest batch was committed.
+        watermark: The watermark of the next batch.
+        fault: Why nothing more can be read.
     """
 
     query: str

@@ -378,7 +378,7 @@ def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batc
 
 
 def cut_offs(layout: QueryLayout) -> Iterator[Finding]:
-    """Yield that a change was cut off, by the record of `layout`, so that the query must not start."""
+    """Yield the finding for a change that was cut off, by the record of `layout`; the query must not start."""
     record, query = layout.record, layout.query
     if record is None or not record.is_between:
         return

@@ -92,7 +92,7 @@ def _find_growing_lag(query: str, busy: list[BatchRecord]) -> Iterator[Finding]:
 
 
 def _find_held_watermark(query: str, busy: list[BatchRecord], watermarked: Collection[str]) -> Iterator[Finding]:
-    """One watermarked input gives rows, another gives none, and the watermark, which is the least of both, stands."""
+    """Yield a finding if one watermarked input gives rows, another none, and the lesser watermark holds both back."""
     if len({record.watermark for record in busy}) > 1:
         return
     rows = dict.fromkeys(watermarked, 0)

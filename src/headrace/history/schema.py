@@ -128,7 +128,7 @@ def faults(path: Path) -> Iterator[None]:
 
 
 def no_history(path: Path) -> CheckpointError:
-    """There is no file to read."""
+    """Return the error for a history that does not exist."""
     return CheckpointError(
         code="HR534",
         where=Where(file=str(path)),
@@ -138,7 +138,7 @@ def no_history(path: Path) -> CheckpointError:
 
 
 def newer_history(path: Path, version: int) -> CheckpointError:
-    """Return the file was written by a later Headrace."""
+    """Return the error for a history that a later Headrace has written."""
     return CheckpointError(
         code="HR531",
         where=Where(file=str(path)),

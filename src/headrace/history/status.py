@@ -22,25 +22,41 @@ from headrace.units import instant
 
 @dataclass(frozen=True, kw_only=True)
 class QueryStatus(PlainData):
-    """One query's newest run and batch.
+    """The newest run and batch of one query; values of a batch are None before the first.
 
-    now: its state, as every other place shows it; `killed` when its process is gone and did not say how it ended.
-    batch and what follows: of the newest batch of any run; None before the first.
-    state_rows: None also where the state store does not count them; `state_bytes` is known then.
-    state_hits, state_misses: how many stores of the state were at hand, and how many had to be loaded.
-    rows_total: over all batches that the history keeps account of, a batch that was run again counted once.
-    rows_quarantined: how many of them did not fit the schema and were set aside.
-    null_times: how many rows of each source with a watermark have no event time; of those where that is known.
-    lags: what each source holds that no batch has taken, backlog: their sum; None: not known. A status that
-        `headrace.status` gives has asked the sources, and where one does not answer has the time of what was known.
-    error: what it failed of, until it has worked again, or what is wrong though it continues.
-    error_pid: the process whose error that is: this run's or that of the run before.
-    fenced: whether that process ended because a newer driver runs the query.
-    last_seen: the newest sign of life.
-    counters: what the query's counters come to with the newest batch, by name.
-    changes: what the newest batch did to the result, of a query that applies changes.
-    change_lag_seconds: how long after its newest change was made, by the source's clock, that batch was in.
-    wrong_times: what is wrong with the event times of its rows up to the newest batch.
+    Attributes:
+        now: The state; `killed` if the process is gone and did not report its end.
+        pid: The process of the run.
+        run: The number of the run.
+        generation: The generation that runs.
+        mode: The output mode.
+        trigger: The trigger.
+        sink: The kind of the sink.
+        batch: The newest batch of any run.
+        rows_total: The rows of all batches in the history; a batch that was repeated counts once.
+        rows_quarantined: How many of them did not fit the schema and were set aside.
+        null_times: The rows without an event time, for each source with a watermark where that is counted.
+        input_rate: The rows that arrived in a second.
+        processed_rate: The rows that were processed in a second.
+        watermark: The watermark.
+        batch_ms: The duration of the batch in milliseconds.
+        state_rows: The rows of the state; None also if the state store does not count them.
+        state_bytes: The memory of the state.
+        state_hits: How many stores of the state were in memory.
+        state_misses: How many stores of the state had to be loaded.
+        backlog: The sum of `lags`.
+        lags: What each source holds that no batch has taken; None if that is not known. `headrace.status` asks the
+            sources; for one that does not answer, it gives the last known lag with its time.
+        error: Why the query failed, until it has worked again, or what is wrong while it continues.
+        error_pid: The process that had the error: that of this run or of the run before.
+        fenced: Whether that process ended because a newer driver runs the query.
+        verdict: The newest verdict as plain data.
+        started: When the run started.
+        last_seen: The newest sign of life.
+        counters: The values of the query's counters after the newest batch.
+        changes: What the newest batch did to the result of a query that applies changes.
+        change_lag_seconds: The time from the newest change of that batch, by the source's clock, to its commit.
+        wrong_times: What is wrong with the event times of the rows up to the newest batch.
     """
 
     query: str
@@ -95,7 +111,16 @@ class QueryStatus(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class Event(PlainData):
-    """Something that happened to a query, or to the application where `query` is None; `detail` is plain data."""
+    """Something that happened to a query or to the application.
+
+    Attributes:
+        id: The number of the event.
+        at: When it happened.
+        query: The query; None for an event of the application.
+        run: The run of the query.
+        kind: The kind of event.
+        detail: The event as plain data.
+    """
 
     id: int
     at: datetime

@@ -346,7 +346,7 @@ class History:
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:
-        """One snapshot for everything that is read in the block."""
+        """Read everything in the block from one snapshot."""
         with self._lock, faults(self._path):
             self._connection.execute("BEGIN")
             try:

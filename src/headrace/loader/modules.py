@@ -211,7 +211,7 @@ def _declarations(modules: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _finding(error: BaseException, file: Path, root: Path) -> Finding:
-    """One sentence about an exception of a user's file, at the innermost line that is the user's."""
+    """Return the finding for an exception of a user's file, at the innermost line that is the user's."""
     where = Where(file=display_path(file), line=1)
     if isinstance(error, SyntaxError) and error.filename:
         where = Where(file=display_path(error.filename), line=error.lineno)

@@ -276,11 +276,22 @@ class Loaded:
 class Project:
     """Everything declared in one directory, seen from one target.
 
-    secrets: the secret values that the declarations were filled with, each with the text that stood for it.
-    secret_files: the files that some of them came from, as the project names them.
-    modules: the project's own, which Spark's Python workers cannot import: what they define is sent by value.
-    rebuilds: the query whose rebuild sees the project so. local: the `local_storage` of that rebuild.
-    loaded: how it was read; None: it was made by a program.
+    Attributes:
+        name: The name of the project.
+        root: The directory of the project.
+        target: The target from which the project is seen.
+        sources: The declared sources by name.
+        tables: The declared tables and broadcasts by name.
+        views: The declared views by name.
+        counters: The declared counters by name.
+        queries: The declared queries by name.
+        secrets: The secret values in the declarations, each with the text that stood for it.
+        secret_files: The files that some of the secrets came from, as the project names them.
+        modules: The project's own modules, which Spark's Python workers cannot import: their functions are sent by
+            value.
+        rebuilds: The query whose rebuild uses the project in this form; empty otherwise.
+        local: The `local_storage` of that rebuild.
+        loaded: How the project was read; None if a program made it.
     """
 
     name: str

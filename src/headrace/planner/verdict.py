@@ -25,11 +25,16 @@ SHOWN = 160
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement(PlainData):
-    """How a query that is to run stands to what ran.
+    """The result of comparing a query as written with the query that ran.
 
-    from_batch: the first batch that would be made by the query as it is now. differences: all that has changed.
-    notes: what could not be compared. checkpoint: the id of the query's checkpoint. ran, written: digests of the form
-    that ran last and of the one that is to run. All three are empty where there is none.
+    Attributes:
+        verdict: `same`, `safe`, `forward`, `rebuild` or `forbidden`.
+        from_batch: The first batch that the query as written would make.
+        differences: All that has changed.
+        notes: What could not be compared.
+        checkpoint: The id of the query's checkpoint; empty if there is none.
+        ran: The digest of the form that ran last; empty if none ran.
+        written: The digest of the form as written; empty if there is none.
     """
 
     query: str

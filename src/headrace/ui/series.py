@@ -84,7 +84,7 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
 
 
 def _with_breaks(buckets: Sequence[Bucket]) -> tuple[list[float], list[Bucket | None]]:
-    """Return the time of each point, with a point of nothing wherever no batch was made for long."""
+    """Return the time of each point, with an empty point wherever no batch was made for long."""
     times = [bucket[-1].at.timestamp() for bucket in buckets]
     steps = [after - before for before, after in pairwise(times)]
     longest = max(GAP_SECONDS, GAP_STEPS * median(steps)) if steps else 0.0

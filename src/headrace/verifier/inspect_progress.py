@@ -63,9 +63,15 @@ class NextWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class Watermarks:
-    """How far the watermark is: `next_watermark` is that of the batch to come.
+    """How the watermark of a query moved, and what holds it back.
 
-    policy: which of several sources decides, min or max. since: the batch since which it stands.
+    Attributes:
+        next_watermark: The watermark of the next batch; None if there is none yet.
+        policy: Which of several sources decides: `min` or `max`.
+        since: The batch since which the watermark stands.
+        batches: The watermark of each batch.
+        sources: The watermark of each source.
+        windows: The windows that close next.
     """
 
     query: str
@@ -186,7 +192,15 @@ class SourceOffsets:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOffsets(PlainData):
-    """What a batch takes of every source. first, last: the batches that are known."""
+    """The part of each source that a batch takes.
+
+    Attributes:
+        batch: The batch.
+        committed: Whether the batch is committed.
+        first: The first batch that can be shown.
+        last: The last batch that can be shown.
+        sources: The offsets of each source before and after the batch.
+    """
 
     query: str
     batch: int

@@ -54,7 +54,12 @@ class OperatorState:
 
 @dataclass(frozen=True, kw_only=True)
 class StateLook:
-    """The state of a query as `batch` left it."""
+    """The state of a query after a batch.
+
+    Attributes:
+        batch: The batch.
+        operators: The operators with their columns, rows and samples.
+    """
 
     query: str
     batch: int

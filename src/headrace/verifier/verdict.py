@@ -30,9 +30,13 @@ _EQUAL: Mapping[ShownBy, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InputRow:
-    """A row of a source, as JSON, that fed a row of the result.
+    """A row of a source that fed a row of the result.
 
-    file: where it lies, of a message topic/partition/offset; empty for what lies in no file.
+    Attributes:
+        source: The name of the source.
+        batch: The batch that took the row.
+        file: The file, or topic/partition/offset of a message; empty for other sources.
+        row: The row as JSON.
     """
 
     source: str
@@ -49,10 +53,15 @@ class InputRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(PlainData):
-    """One row in which the sink and the batch answer differ; `key` is empty when the sink has none.
+    """One row in which the sink and the batch answer differ.
 
-    fed_by: input rows that the row of this key is made of, those of the newest batch first: up to a handful of each
-    source. None: it is not known; empty: there are none, so that the query has never written such a row.
+    Attributes:
+        kind: `missing`, `unexpected` or `different`.
+        key: The key of the row; empty if the sink has no key.
+        expected: The row of the batch answer; None if it has none.
+        actual: The row of the sink; None if it has none.
+        fed_by: Input rows that the row was made of, newest batch first, at most a handful of each source. None if that
+            cannot be determined; empty if the query never wrote such a row.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("last_batch",)
@@ -70,9 +79,14 @@ class Difference(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class LateRow(PlainData):
-    """One row that Spark dropped: the operator that dropped it, its batch, the watermark, the row at the operator.
+    """One row that Spark dropped as late.
 
-    time: the row's event time, or its window's end where the operator is not given the event time.
+    Attributes:
+        operator: The operator that dropped the row.
+        batch: The batch.
+        watermark: The watermark of that batch.
+        time: The event time of the row, or the end of its window if the operator does not see the event time.
+        row: The row at the operator.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("behind_seconds",)
@@ -89,6 +103,7 @@ class LateRow(PlainData):
 
     @property
     def behind_seconds(self) -> float:
+        """The same in seconds."""
         return self.behind.total_seconds()
 
 
@@ -96,19 +111,30 @@ class LateRow(PlainData):
 class Verdict(PlainData):
     """Whether a sink holds the batch answer over the committed prefix.
 
-    equal: it does. open: it does, apart from groups that the watermark has not closed. late: it does, once the rows
-    that Spark dropped as late are left out. mismatch: it does not. undecided: `findings` say why.
-    rows_expected counts the batch answer without late rows and open groups; rows_open the groups still open; rows_late
-    the rows dropped at the operator, so that a row of two sliding windows counts once for each window it missed;
-    rows_replayed those of them that `headrace late --replay` brought back, which are not among the late ones any more;
-    rows_set_aside those that the sink did not take and keeps in its quarantine; rows_untimed the rows of the sources
-    whose event time is NULL.
-    scope: which rows alone were compared, in words; empty: all.
-    shown_by: `batch`: the sink was compared with the batch query; `rerun`: with another run over the same batches,
-        because the batch query does not decide. The sink then holds what another run gives; rows that the batch query
-        gives too are counted as open if they may still come and as missing if not, and surplus ones as unexpected.
-    shares: what the verdict shares with the run, so that a fault of it would be in both.
-    differences and late are the first of them; missing, unexpected and different count them all.
+    Attributes:
+        batch: The last committed batch; None if there is none.
+        state: `equal`; `open`: equal apart from groups that the watermark has not closed; `late`: equal without the
+            rows that Spark dropped as late; `mismatch`; `undecided`: `findings` say why.
+        rows_read: The number of rows read from the sources.
+        rows_expected: The rows of the batch answer, without late rows and open groups.
+        rows_actual: The rows of the sink.
+        rows_open: The groups that are still open.
+        rows_late: The late rows, counted at the operator: once for each of several sliding windows.
+        rows_replayed: The late rows that `headrace late --replay` brought back; `rows_late` leaves them out.
+        rows_set_aside: The rows that the sink did not take and keeps in its quarantine.
+        missing: The number of rows that the sink lacks.
+        unexpected: The number of rows that the batch answer lacks.
+        different: The number of rows with other values.
+        differences: The first rows that differ.
+        late: The first late rows.
+        rows_untimed: The rows of the sources whose event time is NULL.
+        shown_by: `batch`: the sink was compared with the batch query. `rerun`: with another run over the same batches,
+            because the batch query does not decide; rows that the batch query gives and the run does not count as open
+            if they may still come, else as missing, and rows that only the run gives as unexpected.
+        shares: What the verdict shares with the run, so that a fault in it would be in both.
+        scope: Which rows were compared, in words; empty: all.
+        seconds: How long it took.
+        findings: Why the verdict is undecided, and what else is wrong.
     """
 
     query: str
@@ -152,10 +178,7 @@ class Verdict(PlainData):
         apart = (
             (self.rows_late, f"{count_text(self.rows_late, 'late row')} left out as Spark left them out"),
             (self.rows_replayed, f"{count_text(self.rows_replayed, 'late row')} brought back"),
-            (
-                self.rows_open,
-                f"{count_text(self.rows_open, open_unit)} still open",
-            ),
+            (self.rows_open, f"{count_text(self.rows_open, open_unit)} still open"),
             (self.missing, f"{count_text(self.missing, 'row')} of the batch query missing for good"),
             (self.unexpected, f"{count_text(self.unexpected, 'row')} more than the batch query gives"),
             (self.rows_untimed, f"{count_text(self.rows_untimed, 'row')} read without an event time"),
@@ -186,7 +209,14 @@ class Verdict(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorLateRows(PlainData):
-    """How many rows one operator dropped in one batch, and the watermark that they were behind."""
+    """How many rows one operator dropped in one batch.
+
+    Attributes:
+        operator: The operator.
+        batch: The batch.
+        watermark: The watermark that the rows were behind.
+        rows: The number of rows.
+    """
 
     operator: str
     batch: int
@@ -196,7 +226,13 @@ class OperatorLateRows(PlainData):
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed(PlainData):
-    """What bringing late rows back has changed: rows of the result written and deleted, for so many late rows."""
+    """What a replay of late rows changed in the result.
+
+    Attributes:
+        late: The number of late rows.
+        written: The number of rows written into the result.
+        deleted: The number of rows deleted from the result.
+    """
 
     late: int
     written: int
@@ -207,10 +243,15 @@ class Replayed(PlainData):
 class Lateness(PlainData):
     """The rows that a query dropped as late in its committed batches, counted at the operators.
 
-    batch: the last committed batch; since: the first one that was looked at. batches: the counts, of each operator and
-    batch that dropped any. rows: the first rows, oldest batch first. replayed: the last batch whose late rows were
-    brought back into the result. replay: what this very call brought back. exported: the files that hold the late rows,
-    in the form in which their sources gave them. findings: what cannot be determined.
+    Attributes:
+        batch: The last committed batch; None if there is none.
+        since: The first batch that was examined.
+        batches: The count for each operator and batch that dropped rows.
+        rows: The first of the rows, oldest batch first.
+        replayed: The last batch whose late rows were brought back into the result.
+        replay: What this call brought back.
+        exported: The files with the late rows, in the form of their sources.
+        findings: Why something cannot be determined.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("count", "sentence")

@@ -136,7 +136,7 @@ class TextLedger:
         return self.lines[-1].checkpoint if self.lines else ""
 
     def with_batch(self: _Ledger, line: KeptLine) -> _Ledger:
-        """Return the ledger once the batch of `line` is in."""
+        """Return the ledger as it is after the batch of `line` has been written."""
         return replace(self, lines=(*self.lines, line)[-KEPT:])
 
 

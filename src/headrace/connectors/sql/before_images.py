@@ -60,7 +60,7 @@ class BeforeImages(OwnLines):
 
     @classmethod
     def of(cls, lines: OwnLines, table: ResultTable, seconds: float = 0.0, *, name: str | None = None) -> BeforeImages:
-        """Return those of the life of `lines`; their table keeps the name that it was given first after any rename."""
+        """Return the images of the life of `lines`; a rename leaves their table's first name."""
         own = OwnLines(lines.connection, lines.dialect, lines.context, table.name)
         if name is None:
             statement = f"SELECT images FROM {BEFORE} WHERE {MINE} ORDER BY step DESC LIMIT 1"

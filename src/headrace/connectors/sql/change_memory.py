@@ -48,7 +48,7 @@ class ChangeMemory(OwnLines):
 
     @classmethod
     def of(cls, lines: OwnLines) -> ChangeMemory:
-        """Return that of the life of `lines`; it keeps the name that it was given first after any rename."""
+        """Return the memory of the life of `lines`; a rename leaves its table's first name."""
         statement = f"SELECT aside, has_gaps FROM {CHANGES} WHERE {MINE} ORDER BY batch DESC LIMIT 1"
         newest = lines.select(statement, *lines.mine) if lines.has_table(CHANGES) else []
         name, has_gaps = newest[0] if newest else (own_name("deletes", lines.context, lines.table), 0)

@@ -45,7 +45,7 @@ class ChangeForm:
 
     @classmethod
     def of(cls, options: ChangeOptions, schema: StructType) -> ChangeForm:
-        """Return that of a frame with the column `CHANGE_COLUMN`."""
+        """Return the form of a frame with the column `CHANGE_COLUMN`."""
         from pyspark.sql.types import StructType
 
         fields = [field for field in schema.fields if field.name != CHANGE_COLUMN]

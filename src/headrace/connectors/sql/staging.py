@@ -54,7 +54,7 @@ class Turn:
 
     @classmethod
     def of(cls, context: SinkContext, table: str, epoch: int, batch: int) -> Turn:
-        """Return it with the part of the context that the ledger needs: it travels to the executors."""
+        """Return a turn for the executors, with only the part of the context that the ledger needs."""
         reduced = SinkContext(
             query=context.query,
             query_id=context.query_id,

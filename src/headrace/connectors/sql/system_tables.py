@@ -209,7 +209,7 @@ class OwnLines:
 
     @classmethod
     def next_to(cls: type[_Lines], lines: OwnLines) -> _Lines:
-        """Return those of the same life and table, on the same connection."""
+        """Return lines of the same life and table, on the same connection."""
         return cls(lines.connection, lines.dialect, lines.context, lines.table)
 
     def describe_table(self, name: str) -> ExistingTable | None:

@@ -155,7 +155,7 @@ class MySqlDialect(Dialect):
         return " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
 
     def real_name(self, connection: Connection, table: str) -> str:
-        """Return the server may see no case in names, or change it (lower_case_table_names)."""
+        """Return the stored spelling: a server may ignore case in names, or change it (lower_case_table_names)."""
         [(folds,)] = list(rows_of(connection, "SELECT @@lower_case_table_names"))
         if not folds:
             return table

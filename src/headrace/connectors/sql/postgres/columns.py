@@ -277,7 +277,7 @@ class Readers:
 
     @classmethod
     def of(cls, connection: Connection, quoted: str) -> Readers:
-        """Return those of a table as it is now. Raises SinkError for a view that cannot be turned to another table."""
+        """Return the views of a table as it is now. Raises SinkError for one that cannot be turned to another table."""
         statements = []
         for view, definition, kind, options in rows_of(connection, _VIEWS, (quoted,)):
             if kind != "v":

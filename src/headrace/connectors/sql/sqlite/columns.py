@@ -109,7 +109,7 @@ def _blockers(kind: str, text: str) -> list[OptionError]:
 
 
 def _triggers(connection: Connection, table: str) -> list[Trigger]:
-    """Return those of the table, and those of other tables that these may set off."""
+    """Return the triggers of the table, and those of other tables that these may set off."""
     statement = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"
     triggers = [(str(name), str(of), str(text)) for name, of, text in rows_of(connection, statement)]
     if not any(of.lower() == table.lower() for _, of, _ in triggers):

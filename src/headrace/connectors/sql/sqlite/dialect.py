@@ -315,7 +315,7 @@ class SqliteDialect(Dialect):
         return f"the SQLite file '{self.path}'"
 
     def has_code(self, error: BaseException, codes: Any) -> bool:
-        """Return a code is a class of Python's exceptions, or a part of SQLite's sentence."""
+        """Look for a code: a class of Python's exceptions, or a part of SQLite's sentence."""
         return any(isinstance(error, code) if isinstance(code, type) else code in str(error) for code in codes)
 
     def explain(self, error: Exception) -> OptionError:
