@@ -23,6 +23,7 @@ html_show_copyright = False
 html_copy_source = False
 html_static_path = ["site"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "site" / "scorer.js")
 pygments_dark_style = "github-dark"
 # One parameter a line where a signature is long; the headings of a page are its contents.
 maximum_signature_line_length = 72

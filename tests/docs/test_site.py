@@ -43,6 +43,8 @@ def test_the_site_is_built_without_a_warning_and_has_every_page_and_drawing(site
     menu = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="reference/sinks/postgres.html"' in menu
     assert (site / "searchindex.js").stat().st_size > 100_000
+    scorer = (ROOT / "docs" / "site" / "scorer.js").read_text(encoding="utf-8")
+    assert scorer in (site / "_static" / "language_data.js").read_text(encoding="utf-8")
 
 
 def test_the_python_page_has_an_entry_for_each_function_and_class_with_links_to_types_and_errors(site: Path) -> None:

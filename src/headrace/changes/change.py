@@ -73,30 +73,41 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     @property
     def plan(self) -> Preview:
-        """What `apply` would do; nothing is changed. Raises as it does."""
+        """Show what `apply` would do; nothing is changed. Raises as `apply`."""
         with self._open(changes=False):
             return self._preview()
 
     def apply(self, *, reached: Callable[[str], None] = ignore) -> Done:
-        """Make the change, or end it. `reached` is called with each step that is done.
+        """Make the change, or end it.
 
-        Raises CheckFailed, CheckpointError, SourceError, SinkError or PlatformError.
+        Args:
+            reached: A function that is called with each step that is done.
+
+        Returns:
+            What was done.
+
+        Raises:
+            CheckFailed: A driver runs the query, or the change does not fit it any more.
+            CheckpointError: The checkpoint or the record of a change cannot be read.
+            SourceError: A source cannot be read.
+            SinkError: The sink refuses the change.
+            PlatformError: Spark or the storage cannot be used.
         """
         with self._open():
             return self._make_steps(self._alone(reached))
 
     def undo(self, *, reached: Callable[[str], None] = ignore) -> Done:
-        """Bring back what the change has set aside, or end that. Raises as `apply`."""
+        """Restore what the change has set aside, or end that. Takes, returns and raises the same as `apply`."""
         with self._open():
             return self._undone(self._alone(reached))
 
     def discard(self, *, reached: Callable[[str], None] = ignore) -> Done:
-        """Delete for good what the change has set aside, or end that. Raises as `apply`."""
+        """Delete for good what the change has set aside, or end that. Takes, returns and raises the same as `apply`."""
         with self._open():
             return self._discard_steps(self._alone(reached))
 
     def resume(self, *, reached: Callable[[str], None] = ignore) -> Done:
-        """End what a crash has cut off. Raises as `apply`."""
+        """End what a crash has cut off. Takes, returns and raises the same as `apply`."""
         status = self.status
         if status is None or status.phase == "done":
             raise self._nothing(f"no {self.name} of query '{self.query.name}' was cut off")

@@ -114,10 +114,18 @@ class RunningApplications:
     def stop(
         self, query: str | None = None, *, now: bool = False, notify: Callable[[str], None] | None = None
     ) -> list[OrderAnswer]:
-        """Stop `query` in the application that runs it, or (None) all that runs, and wait for that.
+        """Stop a query or whole applications, and wait for their end.
 
-        now: running batches are broken off, and made again at the next start; of a whole application only. notify: gets
-        a sentence for each application that is stopping already, which continues as it was asked to.
+        Args:
+            query: The query; without it, all applications stop.
+            now: Whether to break off running batches, which the next start makes again; for whole applications only.
+            notify: A function that gets a sentence for each application that is stopping already.
+
+        Returns:
+            The answer of each application.
+
+        Raises:
+            HeadraceError: No application runs the query, or none runs (HR850).
         """
         if query is not None:
             return [application.order("stop", query) for application in find_running(self._storage, query)]
@@ -126,15 +134,15 @@ class RunningApplications:
         return [*stopped, *(OrderAnswer(finding=_no_answer(pid)) for pid in silent)]
 
     def pause(self, query: str) -> OrderAnswer:
-        """Stop `query` after its running batch in the application that runs it, which keeps it until it is resumed."""
+        """Stop a query after its running batch until it is resumed; the application that runs it continues."""
         return find_running(self._storage, query)[0].order("pause", query)
 
     def resume(self, query: str) -> OrderAnswer:
-        """Start a paused `query` from its checkpoint in the application that keeps it, with all checks of a start."""
+        """Start a paused query from its checkpoint in the application that keeps it, with all checks of a start."""
         return find_running(self._storage, query)[0].order("resume", query)
 
     def restart(self, query: str) -> OrderAnswer:
-        """Stop `query` after its running batch and start it again as it was loaded: no change is read."""
+        """Stop a query after its running batch and start it again as it was loaded: no change is read."""
         return find_running(self._storage, query)[0].order("restart", query)
 
     def deploy(
