@@ -36,7 +36,7 @@ events = hr.source.files("landing", format="json", schema="name STRING, amount I
 def note_start(query):
     colour = SparkSession.active().sparkContext.getConf().get("spark.colour")
     with open(Path(__file__).with_name("starts.txt"), "a") as out:
-        print(sys.argv[1], query, os.getpid(), colour, shared_by_projects.SIZE, file=out)
+        print(*sys.argv[1:2] or ["test"], query, os.getpid(), colour, shared_by_projects.SIZE, file=out)
 
 @hr.query(sink=hr.sink.sqlite("totals.db", table="totals", key=["name"]), mode="update", trigger=hr.every("300 ms"))
 def totals(events):
@@ -54,7 +54,7 @@ def rested(events):
     return events.select("amount")
 """
 FAILS_IN_A_RUN = """
-if sys.argv[1] == "run":
+if sys.argv[1:2] == ["run"]:
     raise ValueError("no run of this")
 """
 

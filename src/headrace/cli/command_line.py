@@ -6,9 +6,11 @@ import atexit
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -37,6 +39,8 @@ class CommandLine:
     def of_process(cls) -> CommandLine:
         """Return the command line of this process, which must not have changed its environment yet."""
         former, words = NewStart.take(os.environ), sys.argv[1:]
+        if former is not None:
+            _reap_children()
         return cls(
             interpreter=(sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(words)]),
             words=words,
@@ -95,3 +99,15 @@ class CommandLine:
 def _not_executed(program: str, error: OSError) -> HeadraceError:
     problem = f"the application has stopped, and cannot begin again: {program}: {error.strerror or error}"
     return HeadraceError(code="HR854", what=problem, fix="install Headrace again, and start it: headrace run")
+
+
+def _reap_children() -> None:
+    """Wait in threads for the processes that the start before has left: a dead one would stay until this one ends."""
+
+    def reap(pid: int) -> None:
+        with suppress(OSError):
+            os.waitpid(pid, 0)
+
+    with suppress(OSError):
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            threading.Thread(target=reap, args=(int(pid),), daemon=True).start()
