@@ -87,11 +87,11 @@ def no_session() -> Any:
 def renamed(project: Project, query: str) -> list[str]:
     """What a start does once all of it was looked at; what it says."""
     declared = project.queries[query]
-    found = list(waiting_renames(project, declared))
+    waiting = list(waiting_renames(project, declared))
     enter_name(project, declared, layout_of(project, declared))
     with closing(Notes(project, Observer())) as notes:
         notes.take_former_names(project, declared)
-    return [finding.what for finding in found]
+    return [finding.what for finding in waiting]
 
 
 def state(project: Project, name: str) -> dict[str, Any]:
