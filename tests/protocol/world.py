@@ -979,7 +979,10 @@ class World:
             if self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far:
                 if verb == "apply":
                     self._require_told(process, bucket, change, before, continued or at)
-                if not is_gone:  # Another command has discarded it meanwhile.
+                if verb == "resume" and is_done:  # Nothing was cut off, so that it does nothing.
+                    if self._kept(bucket) != before:
+                        self._broken(f"{process.name} had nothing to resume, and has changed the result or checkpoint")
+                elif not is_gone:  # Another command has discarded it meanwhile.
                     self._require_changed(process, change, verb)
             raise
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name} is done")
