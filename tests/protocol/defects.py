@@ -517,7 +517,7 @@ def _start_takes_no_lock(let: Let) -> None:
         "driver_lock",
         SimpleNamespace(
             starting=lambda project, query: nullcontext(register.register_query(project, query) and None),
-            require_held=lambda project, query: None,
+            require_held=lambda project, query, folder: None,
         ),
     )
 

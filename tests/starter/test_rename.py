@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
 from headrace.contract import Observer
-from headrace.errors import CheckpointError, HeadraceError
+from headrace.errors import CheckpointError, HeadraceError, LeaseLost
 from headrace.generations import driver_lock
 from headrace.generations.facts import StartFacts, sink_context
 from headrace.generations.log import Directory, append, begin, history_file
@@ -284,6 +285,23 @@ def test_a_running_query_is_not_renamed(root: Path) -> None:
         file.flush()
         with pytest.raises(HeadraceError, match="HR526"):
             driver_lock.take(project, project.queries["new"])
+
+
+def test_a_driver_that_lost_its_lease_is_refused_though_the_query_has_another_name_since(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_lock, "store_at", lambda _: SimpleNamespace(has_locks=False))
+    former, renamed = called(root, "old"), called(root, "new", "old")
+    query, folder = former.queries["old"], layout_in(former.storage, "old").folder
+    (folder / "driver.lock.leases").mkdir()
+    lock = driver_lock.take(former, query)
+    assert lock is not None
+    driver_lock.require_held(former, query, folder)
+    enter_name(renamed, renamed.queries["new"], layout_of(renamed, renamed.queries["new"]))
+    (folder / "driver.lock.leases" / "000002.json").write_text("{}")
+    with pytest.raises(LeaseLost, match="HR526"):
+        driver_lock.require_held(former, query, folder)
+    lock.release()
 
 
 MOVED = BODY.replace('table="totals"', 'table="sums", renamed_from="totals"')

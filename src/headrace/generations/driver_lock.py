@@ -94,9 +94,12 @@ class DriverLock:
             raise LeaseLost(code="HR526", what=fault, fix=f"look how it stands: headrace status {query.name}")
 
 
-def require_held(project: Project, query: Query) -> None:
-    """As `DriverLock.require_held`, of the lock of `query` that this process has taken, if it has."""
-    DriverLock(str(_file(project, query))).require_held(query)
+def require_held(project: Project, query: Query, folder: Path) -> None:
+    """As `DriverLock.require_held`, of the lock in the query's `folder`, if this process has taken it.
+
+    The register does not say where it is: the process that has the right now may have renamed the query.
+    """
+    DriverLock(str(folder / _lock_name(project, query))).require_held(query)
 
 
 @contextmanager
@@ -258,8 +261,11 @@ def _name_of(holder: Mapping[str, Any]) -> str:
 
 
 def _file(project: Project, query: Query) -> Path:
-    name = REBUILDS if project.rebuilds == query.name else NAME
-    return layout_named(project.storage, query.name, query.renamed_from).folder / name
+    return layout_named(project.storage, query.name, query.renamed_from).folder / _lock_name(project, query)
+
+
+def _lock_name(project: Project, query: Query) -> str:
+    return REBUILDS if project.rebuilds == query.name else NAME
 
 
 def _now() -> str:

@@ -244,7 +244,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
         on_written=reports.written.__setitem__,
         on_changes=reports.changes.__setitem__,
         restoring=request.restoring,
-        before_entering=partial(driver_lock.require_held, project, request.query),
+        before_entering=partial(driver_lock.require_held, project, request.query, facts.layout.folder),
     )
     if request.reached is not None:
         context = replace(context, on_boundary=request.reached)
