@@ -45,9 +45,9 @@ def counted(numbers):
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
     """Sample `runs` times, or as often as fits into the minutes that MINUTES says."""
-    each = 20 if quick else 250
+    stride = 20 if quick else 250
     minutes = float(os.environ.get("MINUTES", "600"))
-    curve, grown = _curve(max(runs, 8), each, minutes * 60)
+    curve, grown = _curve(max(runs, 8), stride, minutes * 60)
     if not quick:
         _write(CURVE, curve)
         _write(GROWN, grown)
@@ -80,7 +80,7 @@ def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         written.writerows(rows)
 
 
-def _curve(samples: int, each: int, seconds: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _curve(samples: int, stride: int, seconds: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The samples, and the 25 classes of the JVM whose objects have grown most from a fifth of the way to its end."""
     curve: list[dict[str, Any]] = []
     early: dict[str, tuple[int, int]] = {}
@@ -94,7 +94,7 @@ def _curve(samples: int, each: int, seconds: float) -> tuple[list[dict[str, Any]
             return True
         if json.loads(line)["event"] == "batch":
             batches += 1
-            if batches % each == 0:
+            if batches % stride == 0:
                 passed = time.monotonic() - begun
                 curve.append({"batches": batches, "seconds": round(passed), **asdict(Memory.of(driver))})
                 if not early and (len(curve) >= samples // 5 or passed > seconds / 5):

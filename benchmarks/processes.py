@@ -39,7 +39,7 @@ def seconds_to_line(command: Sequence[str | Path], line: str, *, cwd: Path | Non
             list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
         )
         assert process.stdout
-        met = next((time.perf_counter() - begun for said in process.stdout if said.strip() == line), None)
+        met = next((time.perf_counter() - begun for output in process.stdout if output.strip() == line), None)
         process.communicate()
         ended = time.perf_counter() - begun
         if met is None or process.returncode != 0:
@@ -95,5 +95,5 @@ def lines_until_told(
             raise _failed(command, "", log.read())
 
 
-def _failed(command: Sequence[str | Path], said: str, log: str) -> RuntimeError:
-    return RuntimeError(f"{' '.join(map(str, command))} failed:\n{said[-2000:]}\n{log[-4000:]}")
+def _failed(command: Sequence[str | Path], output: str, log: str) -> RuntimeError:
+    return RuntimeError(f"{' '.join(map(str, command))} failed:\n{output[-2000:]}\n{log[-4000:]}")

@@ -77,7 +77,7 @@ class Fed:
         shutil.copyfile(file, hidden)
         hidden.rename(self.landing / f"{hidden.name[1:]}.parquet")
         self.query.processAllAvailable()
-        return next(dict(each) for each in reversed(self.query.recentProgress) if each["numInputRows"])
+        return next(dict(progress) for progress in reversed(self.query.recentProgress) if progress["numInputRows"])
 
     def milliseconds(self, file: Path) -> float:
         """The mean of some batches."""
@@ -129,7 +129,7 @@ def state_rows(spark: SparkSession, scratch: Path, *, runs: int, quick: bool) ->
         "that never leave it": "SELECT xxhash64(value) AS key, count(*) AS count FROM numbers GROUP BY 1",
         "below a watermark": "SELECT xxhash64(value) AS key, time, count(*) AS count FROM numbers GROUP BY 1, time",
     }
-    for kind, (what, select) in enumerate(kinds.items()):
+    for kind, (title, select) in enumerate(kinds.items()):
         fed = {}
         for rows in FEW_STATE_ROWS if quick else STATE_ROWS:
             fed[rows] = Fed(spark, scratch / f"state-{kind}-{rows}", select)
@@ -144,7 +144,7 @@ def state_rows(spark: SparkSession, scratch: Path, *, runs: int, quick: bool) ->
         least, *more = took
         figures += [
             Figure(
-                name=f"a tiny batch over {rows:,} rows of state {what}",
+                name=f"a tiny batch over {rows:,} rows of state {title}",
                 ours=Side.of(took[rows]),
                 theirs=Side.of(took[least]),
                 against=f"{least:,} rows",
@@ -156,7 +156,7 @@ def state_rows(spark: SparkSession, scratch: Path, *, runs: int, quick: bool) ->
         sizes = [_bytes(query, rows) for rows, query in fed.items()]
         figures.append(
             Figure(
-                name=f"a row of state {what}, in a snapshot",
+                name=f"a row of state {title}, in a snapshot",
                 ours=Side.of([snapshot for snapshot, _ in sizes]),
                 theirs=Side.of([changelog for _, changelog in sizes]),
                 against="in a changelog",
@@ -224,7 +224,7 @@ def _stateless(spark: SparkSession, place: str, last: int, *, beside: bool) -> f
             time.sleep(0.1)
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
-        batches = {each["batchId"]: each["durationMs"] for each in query.recentProgress}
+        batches = {progress["batchId"]: progress["durationMs"] for progress in query.recentProgress}
     finally:
         query.stop()
     return statistics.median(float(batches[batch]["triggerExecution"]) for batch in range(ASYNC_FIRST, last + 1))

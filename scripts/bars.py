@@ -246,12 +246,12 @@ def _raises(node: ast.AST) -> bool:
 def main() -> int:
     """Print each figure with its bar and its target."""
     now, failed = figures(), False
-    for each in BARS:
-        value = now[each.name]
-        fine = each.holds(value)
+    for bar in BARS:
+        value = now[bar.name]
+        fine = bar.holds(value)
         failed = failed or not fine
-        mark = "" if fine else "   ABOVE ITS BAR" if each.most else "   BELOW ITS BAR"
-        print(f"{each.name:48} {value:>9,g}   bar {each.bar:>9,g}   target {each.target:>9,g}{mark}")
+        mark = "" if fine else "   ABOVE ITS BAR" if bar.most else "   BELOW ITS BAR"
+        print(f"{bar.name:48} {value:>9,g}   bar {bar.bar:>9,g}   target {bar.target:>9,g}{mark}")
     return int(failed)
 
 

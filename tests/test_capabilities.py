@@ -20,8 +20,8 @@ LINE = re.compile(r"^\| (?P<row>[A-Z]+(?:-[A-Z]+)*-\d\d) \| .* \| (?P<tests>[^|]
 
 def listed() -> dict[str, list[str]]:
     """The rows of the committed page, each with the tests named in it."""
-    found = LINE.finditer(PAGE.read_text(encoding="utf-8"))
-    return {match["row"]: re.findall(r"`([^`]+)`", match["tests"]) for match in found}
+    matches = LINE.finditer(PAGE.read_text(encoding="utf-8"))
+    return {match["row"]: re.findall(r"`([^`]+)`", match["tests"]) for match in matches}
 
 
 def functions(file: Path) -> set[str]:

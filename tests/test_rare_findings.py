@@ -193,7 +193,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
 @pytest.mark.plain
 @pytest.mark.parametrize(("code", "case", "says"), PLAIN.values(), ids=PLAIN)
 def test_without_spark(code: str, case: Callable[[Path], Seen], says: str, tmp_path: Path) -> None:
-    assert [says in found.what + found.fix for found in case(tmp_path) if found.code == code] == [True]
+    assert [says in finding.what + finding.fix for finding in case(tmp_path) if finding.code == code] == [True]
 
 
 # ------------------------------------------------------------------------------------------------------- with Spark
@@ -252,5 +252,5 @@ SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
 def test_with_spark(
     code: str, case: Callable[[SparkSession, Path], Seen], says: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    found = case(spark, tmp_path)
-    assert [(each.code, says in each.what) for each in found] == [(code, True)]
+    findings = case(spark, tmp_path)
+    assert [(finding.code, says in finding.what) for finding in findings] == [(code, True)]

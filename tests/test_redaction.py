@@ -41,8 +41,8 @@ URLS = {
 @pytest.mark.parametrize(("url", "password"), URLS.values(), ids=URLS)
 def test_a_password_is_found_wherever_it_stands_in_a_url(url: str, password: str) -> None:
     assert password in set(secrets_in(url))
-    for said in (url, f"cannot use {password}", f'"{password}" is wrong', f"at={password},"):
-        assert password not in without(said, url)
+    for text in (url, f"cannot use {password}", f'"{password}" is wrong', f"at={password},"):
+        assert password not in without(text, url)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("secret", "said", "shown"), WORDS.values(), ids=WORDS)
-def test_a_value_is_masked_as_a_whole_and_in_every_form(secret: str, said: str, shown: str) -> None:
-    assert Redactor([secret]).redacted(said) == shown
+@pytest.mark.parametrize(("secret", "text", "shown"), WORDS.values(), ids=WORDS)
+def test_a_value_is_masked_as_a_whole_and_in_every_form(secret: str, text: str, shown: str) -> None:
+    assert Redactor([secret]).redacted(text) == shown
 
 
 def test_what_has_the_form_of_a_secret_is_masked_though_nobody_told_of_it() -> None:

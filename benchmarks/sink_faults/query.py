@@ -164,8 +164,8 @@ def by_batch(write: Callable[[DataFrame, int, Scene], None], *, complete: bool =
 def jdbc(scene: Scene) -> dict[str, str]:
     """Options of Spark's JDBC reader and writer; without a URL the database is Derby's, which PySpark brings along."""
     parts = urlsplit(scene.url)
-    told = {"user": parts.username, "password": parts.password, "sslmode": "disable"}
-    words = "&".join(f"{key}={text}" for key, text in told.items() if text)
+    options = {"user": parts.username, "password": parts.password, "sslmode": "disable"}
+    words = "&".join(f"{key}={text}" for key, text in options.items() if text)
     derby = f"jdbc:derby:;databaseName={scene.home}/derby;create=true"
     place = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
     postgres = {"url": f"jdbc:postgresql://{place}?{words}", "driver": "org.postgresql.Driver"}
@@ -293,8 +293,8 @@ def sink_of(name: str) -> TestedSink:
     if not name.endswith(".py"):
         return SINKS[name]
     sys.modules.setdefault("query", sys.modules[__name__])
-    found: TestedSink = runpy.run_path(name)["SINK"]
-    return found
+    sink: TestedSink = runpy.run_path(name)["SINK"]
+    return sink
 
 
 def sentence(error: Exception) -> str:
@@ -306,9 +306,9 @@ def sentence(error: Exception) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     # py4j names the call first, and the exception of the JVM in the next line.
     called = lines[0].startswith("An error occurred while calling") and len(lines) > 1
-    said = ended[1] if ended else re.sub(r"^: (?:[\w.$]+: )?", "", lines[called])
-    code = re.search(r"\bHR\d{3}\b", str(error)) or re.search(r"(?<=\[)[A-Z][A-Z0-9_.]{8,}(?=\])", said)
-    masked = re.sub(r"(?<![\w/])(?:[a-z][\w.+-]*:)*/[^\s'\",;()]+", "PATH", said)
+    text = ended[1] if ended else re.sub(r"^: (?:[\w.$]+: )?", "", lines[called])
+    code = re.search(r"\bHR\d{3}\b", str(error)) or re.search(r"(?<=\[)[A-Z][A-Z0-9_.]{8,}(?=\])", text)
+    masked = re.sub(r"(?<![\w/])(?:[a-z][\w.+-]*:)*/[^\s'\",;()]+", "PATH", text)
     return code[0] if code else re.sub(r"[|`]| SQLSTATE.*", "", masked)[:80]
 
 
@@ -328,8 +328,8 @@ def main(path: str) -> int:
         error = sentence(failure)
         print(failure, file=sys.stderr)
     try:
-        found = sink.read(spark, scene) if scene.reads else []
-        rows = [tuple(row) for row in (found if isinstance(found, list) else found.select("id", "value").collect())]
+        result = sink.read(spark, scene) if scene.reads else []
+        rows = [tuple(row) for row in (result if isinstance(result, list) else result.select("id", "value").collect())]
     except Exception as failure:
         error = error or f"the result cannot be read: {sentence(failure)}"
         print(failure, file=sys.stderr)

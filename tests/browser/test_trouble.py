@@ -118,9 +118,9 @@ class Places:
         """What the first group of the pattern is, as soon as the terminal shows it."""
 
         def shown() -> re.Match[str] | None:
-            found = re.search(pattern, self.terminal)
-            assert found or self.process.poll() is None, self.terminal[-3_000:]
-            return found
+            match = re.search(pattern, self.terminal)
+            assert match or self.process.poll() is None, self.terminal[-3_000:]
+            return match
 
         return str(eventually(shown)[1])
 
@@ -135,15 +135,15 @@ class Places:
     def status(self, query: str) -> dict[str, Any]:
         self.capsys.readouterr()
         exit_code = main(["status", "-C", str(self.root), "--json"])
-        found = {each["query"]: each for each in json.loads(self.capsys.readouterr().out)["queries"]}
-        assert exit_code == int(any(each["in_trouble"] for each in found.values()))
-        return dict(found.get(query) or {})
+        queries = {entry["query"]: entry for entry in json.loads(self.capsys.readouterr().out)["queries"]}
+        assert exit_code == int(any(entry["in_trouble"] for entry in queries.values()))
+        return dict(queries.get(query) or {})
 
     def metric(self, name: str, query: str) -> float:
         families = text_string_to_metric_families(get(f"{self.served}/metrics"))
         samples = (sample for family in families for sample in family.samples)
         wanted = f"headrace_{name}"
-        return sum(each.value for each in samples if each.name == wanted and each.labels.get("query") == query)
+        return sum(sample.value for sample in samples if sample.name == wanted and sample.labels.get("query") == query)
 
     def ready(self) -> str:
         """The query's state by /readyz, which is 503 while one is down."""
@@ -168,8 +168,8 @@ class Places:
     def attempt(self, query: str) -> int:
         """Which restart the project's page shows of the query; 0: none."""
         rows = [row for row in texts(self.browser, "tr") if row.startswith(query)]
-        found = re.search(r"restart (\d+)", rows[0]) if rows else None
-        return int(found[1]) if found else 0
+        match = re.search(r"restart (\d+)", rows[0]) if rows else None
+        return int(match[1]) if match else 0
 
     def tile(self, label: str) -> list[str]:
         """The lines of one figure of the page."""
@@ -227,14 +227,14 @@ def fails_again_and_again(scene: Places) -> None:
     eventually(lambda: scene.status("totals").get("restarts"))
     seen, pauses = set[int](), list[float]()
     while len(seen) < 3:
-        found = eventually(lambda: scene.all_of("totals"))
-        status, page, metrics = found
-        assert (status["in_trouble"], page["in_trouble"], page["level"]) == (True, True, "bad"), found
-        assert (metrics["query_up"], metrics["query_down"], metrics["query_healthy"]) == (0, 1, 0), found
-        assert status["restarts"] == page["restarts"] == metrics["restarts_total"] >= 1, found
-        assert page["state"] == status["state"] in ("restarting", "starting", "running"), found
-        assert (page["attempt"], page["next_attempt"]) == (status["attempt"], status["next_attempt"]), found
-        assert "HR861" in [finding["code"] for finding in page["findings"]], found
+        standing = eventually(lambda: scene.all_of("totals"))
+        status, page, metrics = standing
+        assert (status["in_trouble"], page["in_trouble"], page["level"]) == (True, True, "bad"), standing
+        assert (metrics["query_up"], metrics["query_down"], metrics["query_healthy"]) == (0, 1, 0), standing
+        assert status["restarts"] == page["restarts"] == metrics["restarts_total"] >= 1, standing
+        assert page["state"] == status["state"] in ("restarting", "starting", "running"), standing
+        assert (page["attempt"], page["next_attempt"]) == (status["attempt"], status["next_attempt"]), standing
+        assert "HR861" in [finding["code"] for finding in page["findings"]], standing
         assert scene.ready() in ("restarting", "starting", "running")
         if status["state"] == "restarting" and status["restarts"] not in seen:
             begins, ends = (datetime.fromisoformat(status[name]) for name in ("since", "next_attempt"))
@@ -257,9 +257,9 @@ def fails_again_and_again(scene: Places) -> None:
     assert numbers[:3] == [1, 2, 3]
     # Each is told once.
     log = (scene.root / ".headrace" / "logs" / "headrace.log").read_text()
-    told = [int(found[1]) for line in log.splitlines() if "HR861" in line and (found := NEXT.search(line))]
-    assert told == list(range(1, len(told) + 1))
-    assert len(told) >= 3
+    restarts = [int(match[1]) for line in log.splitlines() if "HR861" in line and (match := NEXT.search(line))]
+    assert restarts == list(range(1, len(restarts) + 1))
+    assert len(restarts) >= 3
     eventually(lambda: scene.status("copied")["healthy"])
     status, page, metrics = eventually(lambda: scene.all_of("copied"))
     assert (status["healthy"], page["level"]) == (True, "good")
@@ -285,7 +285,7 @@ def a_sink_tries_again_and_a_watermark_stands(scene: Places) -> None:
         land(scene.root, 8, FRUIT[1])
         eventually(lambda: scene.metric("sink_retrying", "copied") == 1)
         look(scene.browser, scene.page, until=".events b")
-        wait(scene.browser, lambda each: "HR411" in words(each, "Events"))
+        wait(scene.browser, lambda page: "HR411" in words(page, "Events"))
         assert scene.told(r"(HR411) .* batch \d+ is tried again in") == "HR411"
         other.execute("ROLLBACK")
     other.close()
@@ -295,7 +295,7 @@ def a_sink_tries_again_and_a_watermark_stands(scene: Places) -> None:
     eventually(lambda: scene.metric("watermark_standing_seconds", "stands") > 0)
     assert scene.told(r"(HR883) .* watermark stands at 2025-12-31 23:59:59 UTC although rows come") == "HR883"
     look(scene.browser, f"{scene.page}queries/stands")
-    wait(scene.browser, lambda each: "its watermark stands at" in words(each, "What needs attention"))
+    wait(scene.browser, lambda page: "its watermark stands at" in words(page, "What needs attention"))
 
 
 def works_again(scene: Places) -> None:

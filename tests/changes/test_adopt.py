@@ -131,12 +131,12 @@ def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
         def open(self, frame: Any, context: SinkContext) -> Any:
             raise AssertionError("nothing is written")
 
-    told = Own().adoption.possible("append")
-    assert (told.possible, told.why) == (False, "a ledger cannot be begun for rows that another program wrote")
+    adoption = Own().adoption.possible("append")
+    assert (adoption.possible, adoption.why) == (False, "a ledger cannot be begun for rows that another program wrote")
 
 
 @pytest.mark.parametrize(
-    ("change", "query", "code", "said"),
+    ("change", "query", "code", "words"),
     [
         (None, "unknown", "HR091", "unknown"),
         (None, "shown", "HR596", "it keeps nothing"),
@@ -155,13 +155,13 @@ def test_what_cannot_be_adopted_is_refused_before_spark_is_started(
     change: Callable[[Project, Path], None] | None,
     query: str,
     code: str,
-    said: str,
+    words: str,
 ) -> None:
     if change is not None:
         change(project, old)
     with pytest.raises(HeadraceError, match=code) as caught:
         assert hr.adopt(project, query, old).plan
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_the_checkpoint_of_a_query_of_the_project_is_none_to_adopt(project: Project, old: Path) -> None:
@@ -181,18 +181,18 @@ def test_a_query_whose_adoption_was_cut_off_does_not_start(project: Project, old
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["--yes", "--source", "events"], "NAME=POSITION"),
         ([], "--yes or --dry-run"),
     ],
 )
 def test_the_command_tells_what_it_lacks(
-    project: Project, old: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    project: Project, old: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     command = ["adopt", "totals", "--checkpoint", str(old), "-C", str(project.root), *arguments]
     assert main(command) == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------------- sources
@@ -364,14 +364,14 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_which_source_is_which_is_told_by_what_it_read(project: Project, tmp_path: Path, case: Case) -> None:
-    files = {name: [project.root / each for each in found] for name, found in case.files.items()}
-    found = checkpoint(tmp_path / "c", case.offsets, files, case.version)
+    files = {name: [project.root / path for path in paths] for name, paths in case.files.items()}
+    former = checkpoint(tmp_path / "c", case.offsets, files, case.version)
     query = project.queries[case.query]
     if case.expected is not None:
-        assert match_sources(project, query, case.uses, found, case.chosen or {}) == case.expected
+        assert match_sources(project, query, case.uses, former, case.chosen or {}) == case.expected
         return
     with pytest.raises(CheckFailed, match=case.code) as caught:
-        match_sources(project, query, case.uses, found, case.chosen or {})
+        match_sources(project, query, case.uses, former, case.chosen or {})
     assert case.said in str(caught.value)
 
 
@@ -424,7 +424,7 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("statements", "code", "said"),
+    ("statements", "code", "words"),
     [
         ((), "HR596", "there is no table 'totals'"),
         (("CREATE TABLE totals (name TEXT, total BIGINT)",), "HR406", "no primary key or unique index on (name)"),
@@ -440,7 +440,7 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
-    tmp_path: Path, old: Path, statements: tuple[str, ...], code: str, said: str
+    tmp_path: Path, old: Path, statements: tuple[str, ...], code: str, words: str
 ) -> None:
     from pyspark.sql.types import LongType, StringType, StructType
 
@@ -449,7 +449,7 @@ def test_a_table_that_does_not_fit_is_refused(
     frame, adoption = adopting(dialect, schema, ("name",))
     with pytest.raises(HeadraceError, match=code) as caught:
         adoption.take_over(frame, context(old), 2)
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ STEPS = ("recorded", "copied", "sink", "entered")
 @pytest.fixture
 def root(spark: SparkSession, tmp_path: Path) -> Path:
     """A project, and beside it the checkpoint and the table of a job that has run without Headrace."""
-    found = tmp_path / "p"
-    begin(found)
-    JOBS["totals"].run(spark, found)
-    return found
+    root = tmp_path / "p"
+    begin(root)
+    JOBS["totals"].run(spark, root)
+    return root
 
 
 def stored_in(root: Path, storage: str, settings: Mapping[str, str] | None = None) -> Project:
@@ -47,8 +47,8 @@ def stored_in(root: Path, storage: str, settings: Mapping[str, str] | None = Non
 
 
 def errors(project: Project, query: str) -> list[str]:
-    found = inspect_checkpoint(project, project.queries[query]).findings
-    return [each.code for each in found if each.severity == "error"]
+    findings = inspect_checkpoint(project, project.queries[query]).findings
+    return [finding.code for finding in findings if finding.severity == "error"]
 
 
 def content(project: Project, query: str) -> dict[str, bytes]:

@@ -76,11 +76,11 @@ def killed_at(wanted: str) -> Callable[[str], None]:
 def project(tmp_path: Path) -> Project:
     """A project whose query has run: its checkpoint, its table of two rows, three lines of the ledger."""
     root = write_project(tmp_path / "p", BODY)
-    found = hr.load(root)
-    layout = layout_in(found.storage, "totals")
+    project = hr.load(root)
+    layout = layout_in(project.storage, "totals")
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout.checkpoint)
-    context = sink_context(found, found.queries["totals"], layout)
+    context = sink_context(project, project.queries["totals"], layout)
     dialect = SqliteDialect(str(root / "out.db"))
     with closing(dialect.connect()) as connection:
         ledger = Ledger(connection, dialect, context, "Totals")
@@ -95,7 +95,7 @@ def project(tmp_path: Path) -> Project:
         for batch in range(3):
             line = KeptLine(batch=batch, checkpoint=Checkpoint(layout.checkpoint).id or "")
             ledger.add(Admitted(line), epoch=0, rows=2, quarantined=0)
-    return found
+    return project
 
 
 def state(project: Project) -> dict[str, Any]:
@@ -127,8 +127,8 @@ KEPT = {**OLD, "is first": False, "batch": None, "owner": [("totals", 0)]}
 
 def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
-    found = inspect_checkpoint(project, project.queries["totals"]).findings
-    return [finding.code for finding in found if finding.severity == "error"]
+    findings = inspect_checkpoint(project, project.queries["totals"]).findings
+    return [finding.code for finding in findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize(("result", "new"), [("drop", DROPPED), ("keep", KEPT)])
@@ -143,7 +143,7 @@ def test_a_reset_that_is_killed_is_ended_or_taken_back(
         assert codes(project) == ([] if step == "done" else ["HR581"])
         if step != "done":
             verdict = hr.verify(project, "totals")
-            assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR581"])
+            assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR581"])
         if ends == "undo":
             hr.reset(project, "totals").undo()
             assert (state(project), codes(project)) == (OLD, [])
@@ -319,7 +319,7 @@ def test_an_undoing_whose_record_came_after_a_driver_has_run_is_given_up(
 
 
 @pytest.mark.parametrize(
-    ("before", "command", "code", "said"),
+    ("before", "command", "code", "words"),
     [
         (None, "reset unknown --drop-result --yes", "HR091", "no query 'unknown'"),
         (None, "reset copies --drop-result --yes", "HR582", "no checkpoint yet"),
@@ -345,7 +345,7 @@ def test_what_cannot_be_reset_is_said_in_a_sentence(
     before: Callable[[Project], None] | None,
     command: str,
     code: str,
-    said: str,
+    words: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if before is not None:
@@ -358,11 +358,11 @@ def test_what_cannot_be_reset_is_said_in_a_sentence(
             held.pop().close()
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["code"] == code
-    assert said in finding["what"] + finding["fix"]
+    assert words in finding["what"] + finding["fix"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["totals"], "choose --drop-result or --keep-result"),
         (["totals", "--drop-result"], "give --yes"),
@@ -370,10 +370,10 @@ def test_what_cannot_be_reset_is_said_in_a_sentence(
     ],
 )
 def test_nothing_is_done_without_a_word(
-    project: Project, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    project: Project, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reset", *arguments, "-C", str(project.root)]) == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert state(project) == OLD
 
 
@@ -395,10 +395,10 @@ def test_at_a_terminal_it_asks(
 
 def test_it_says_what_it_moves_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reset", "totals", "--drop-result", "--yes", "-C", str(project.root)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    for said in ("3 committed batches", "bytes of state", "2 rows of table 'Totals'", "3 lines of its ledger"):
-        assert said in told
-    assert "headrace change undo totals" in told
+    output = " ".join(capsys.readouterr().out.split())
+    for words in ("3 committed batches", "bytes of state", "2 rows of table 'Totals'", "3 lines of its ledger"):
+        assert words in output
+    assert "headrace change undo totals" in output
     assert main(["change", "status", "totals", "-C", str(project.root)]) == 0
     assert "totals: query 'totals' was reset, and is generation 2; take it back: " in capsys.readouterr().out
     assert main(["change", "undo", "totals", "--json", "-C", str(project.root)]) == 0
@@ -464,7 +464,7 @@ def test_who_reads_the_result_is_named(tmp_path: Path) -> None:
     (root / "out" / "_headrace_schema.json").write_text("{}")
     (root / "out" / "name=_a" / "part-0.json").write_text("{}")
     plan = hr.reset(hr.load(root), "copies", result="drop").plan
-    assert [each.count for each in plan.held] == [1]
+    assert [entry.count for entry in plan.held] == [1]
     assert "query 'reader' reads the result" in plan.notes[0]
     hr.reset(hr.load(root), "copies", result="drop").apply()
     assert not (root / "out").exists()

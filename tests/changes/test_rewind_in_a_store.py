@@ -81,12 +81,12 @@ def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, mon
     def cut_off(write: int, command: Callable[[], None], ended: Callable[[], None]) -> int:
         """1 if there was something to end."""
         assert cuts.at(write, command), f"there is no write {write}"
-        found = codes(project)
-        assert found in ([], ["HR581"]), (write, found)
-        if found:
+        errors = codes(project)
+        assert errors in ([], ["HR581"]), (write, errors)
+        if errors:
             ended()
         assert codes(project) == [], write
-        return len(found)
+        return len(errors)
 
     assert state(project) == at(2)
     going = cuts.of(there)

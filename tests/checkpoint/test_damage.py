@@ -68,7 +68,7 @@ def kind_of(root: Path, file: Path, *, planned: bool) -> str:
             return "newest offsets, planned" if planned else "newest offsets, committed"
         return "offsets before" if int(file.name) == last - 1 else "older offsets"
     if inside.parts[0] == "sources":
-        compacted = max((int(each.stem) for each in file.parent.glob("*.compact")), default=0)
+        compacted = max((int(path.stem) for path in file.parent.glob("*.compact")), default=0)
         return "source log before the compacted one" if int(file.stem) < compacted else "source log in use"
     if "_metadata" in inside.parts:
         return file.name if file.name == "schema" else "operator"
@@ -135,12 +135,12 @@ def test_each_damaged_file_is_told_once_or_not_needed(tmp_path: Path, name: str,
             expected = TOLD[kind][DAMAGES.index(damage)]
             if (name[:8], kind, damage, planned) == ("rocksdb2", "newest commit", "missing", True):
                 expected = "HR516"  # It says which files of the state count.
-            found = told(root)
-            codes = {finding.code for finding in found}
+            findings = told(root)
+            codes = {finding.code for finding in findings}
             right = codes <= {"HR503", "HR516"} if expected == "any" else codes == {expected} - {None}
             # One finding a damage; a part that several snapshots share is reported by each.
-            if not right or (len(found) > 1 and len({finding.where for finding in found}) < len(found)):
-                wrong.append((str(file.relative_to(root)), kind, damage, [str(finding) for finding in found]))
+            if not right or (len(findings) > 1 and len({finding.where for finding in findings}) < len(findings)):
+                wrong.append((str(file.relative_to(root)), kind, damage, [str(finding) for finding in findings]))
     assert wrong == []
     assert {"metadata", "offsets before", "state in use", "operator", "schema", "source log in use"} <= seen
 

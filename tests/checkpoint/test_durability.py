@@ -23,16 +23,16 @@ def put(root: Path, *names: str) -> None:
 @pytest.fixture
 def synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is brought to the disk, in order: "everything", or a file or directory of the checkpoint."""
-    found: list[str] = []
+    paths: list[str] = []
     fsync = os.fsync
 
     def noted(descriptor: int) -> None:
         place = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        found.append(os.path.relpath(place, tmp_path / "c"))
+        paths.append(os.path.relpath(place, tmp_path / "c"))
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    return found
+    return paths
 
 
 def test_the_files_of_a_batch_are_synced_with_their_names(tmp_path: Path, synced: list[str]) -> None:

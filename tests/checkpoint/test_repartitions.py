@@ -47,13 +47,13 @@ def test_a_change_counts_once_its_batch_is_committed(
     cut_off: PartitionChange | None,
 ) -> None:
     changes = Repartitions(tmp_path / "repartitions.jsonl")
-    for each in entered:
-        changes.enter(each)
+    for change in entered:
+        changes.enter(change)
     assert changes.partitions(named) == partitions
     assert sorted(changes.batches(named)) == batches
     assert changes.cut_off(named) is cut_off
     changes.forget_unbegun(named)
-    assert [each.batch for each in changes.all()] == batches
+    assert [change.batch for change in changes.all()] == batches
 
 
 def test_a_change_that_is_planned_and_not_committed_was_cut_off(tmp_path: Path, named: Checkpoint) -> None:

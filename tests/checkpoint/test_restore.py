@@ -82,10 +82,10 @@ def test_a_checkpoint_without_state_is_whole_again(written: Written, lose: Calla
     before = tree(checkpoint.root, "offsets", "sources/events")
     kept = {batch: PlannedBatch.loads(written.batch(batch).dumps()) for batch in range(BATCHES)}
     lose(written)
-    found = restorable(checkpoint, BATCHES - 1, kept.get)
-    assert found is not None
-    assert (found.first, found.last) == (BATCHES - 1, BATCHES - 1)
-    restore(checkpoint, found)
+    span = restorable(checkpoint, BATCHES - 1, kept.get)
+    assert span is not None
+    assert (span.first, span.last) == (BATCHES - 1, BATCHES - 1)
+    restore(checkpoint, span)
     assert tree(checkpoint.root, "offsets", "sources/events") == before
     assert max(numbered_files(checkpoint.root / "commits"), default=-1) < BATCHES - 1
     assert restorable(checkpoint, BATCHES - 1, kept.get) is None
@@ -115,9 +115,9 @@ def test_what_the_ledger_does_not_keep_is_not_restored(written: Written) -> None
 def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_anew(written: Written) -> None:
     kept = {batch: written.batch(batch) for batch in range(BATCHES)}
     empty(written.checkpoint.root, "offsets", 5)
-    found = restorable(written.checkpoint, 4, kept.get)
-    assert found is not None
-    restore(written.checkpoint, found)
+    span = restorable(written.checkpoint, 4, kept.get)
+    assert span is not None
+    restore(written.checkpoint, span)
     assert written.checkpoint.last_batch == 4
     assert planned_batch(Checkpoint(written.checkpoint.root), 4) == kept[4]
     assert max(written.checkpoint.source_log("events")) == 4, "its files are found again"

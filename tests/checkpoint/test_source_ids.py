@@ -28,10 +28,12 @@ def test_a_prefix_has_the_ids_of_its_source_and_of_a_further_use_of_it(tmp_path:
     checkpoint_of(tmp_path / "checkpoint", "", offsets=0, commits=0)
     (tmp_path / "checkpoint" / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0}\nclicks:1\nclicks__2:1')
     SourceIds(tmp_path).write(IDS)
-    found = committed_prefix(
+    prefixes = committed_prefix(
         Checkpoint(tmp_path / "checkpoint"), Archive(tmp_path / "archive.jsonl"), SourceNames.same("clicks"), 0
     )
-    assert {use: prefix.ids() for use, prefix in found.items()} == dict.fromkeys(("clicks", "clicks__2"), IDS["clicks"])
+    assert {use: prefix.ids() for use, prefix in prefixes.items()} == dict.fromkeys(
+        ("clicks", "clicks__2"), IDS["clicks"]
+    )
 
 
 @pytest.mark.parametrize("text", ["", '{"clicks": {"web"', '{"clicks": 7}', "[1]"])

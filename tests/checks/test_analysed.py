@@ -116,9 +116,9 @@ def test_what_spark_does_not_say_is_said(
 
 def test_unbounded_state_is_told_with_the_column_that_would_bound_it(tmp_path: Path, spark: SparkSession) -> None:
     text = query("return timed.dropDuplicates(['name'])", inputs="timed")
-    found = check(load(write_project(tmp_path / "p", text)), spark=spark).findings
-    (told,) = [each for each in found if each.code == "HR240"]
-    assert told.fix == "use time, which has the watermark, or a window of it, in the operation as well"
+    findings = check(load(write_project(tmp_path / "p", text)), spark=spark).findings
+    (unbounded,) = [finding for finding in findings if finding.code == "HR240"]
+    assert unbounded.fix == "use time, which has the watermark, or a window of it, in the operation as well"
 
 
 @pytest.mark.parametrize(

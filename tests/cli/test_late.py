@@ -65,9 +65,9 @@ def test_replay_takes_no_part_of_the_rows(capsys: pytest.CaptureFixture[str]) ->
 def test_a_misspelt_query_gets_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = late_project.write_project(tmp_path / "p")
     assert main(["late", "update", "-C", str(root)]) == 2
-    told = capsys.readouterr().err
-    assert "HR091: there is no query 'update'" in told
-    assert "did you mean 'updated'?" in told
+    errors = capsys.readouterr().err
+    assert "HR091: there is no query 'update'" in errors
+    assert "did you mean 'updated'?" in errors
 
 
 @pytest.mark.spark
@@ -76,9 +76,9 @@ def test_a_query_without_a_checkpoint_is_a_finding(
 ) -> None:
     root = late_project.write_project(tmp_path / "p")
     assert main(["late", "updated", "-C", str(root)]) == 1
-    told = capsys.readouterr().out
-    assert "HR701: query 'updated' has no checkpoint yet" in told
-    assert "fix: run it first: headrace run updated" in told
+    output = capsys.readouterr().out
+    assert "HR701: query 'updated' has no checkpoint yet" in output
+    assert "fix: run it first: headrace run updated" in output
 
 
 @pytest.mark.spark
@@ -98,8 +98,8 @@ def test_the_command_lists_rows_and_brings_them_back(
     ]
 
     assert main(["late", "updated", "-C", str(root), "--replay", "--count"]) == 0
-    told = capsys.readouterr().out
-    assert "updated: 2 late rows brought back: 2 rows of the result written" in told
-    assert "were brought back into the result" in told
-    assert "event time" not in told
+    output = capsys.readouterr().out
+    assert "updated: 2 late rows brought back: 2 rows of the result written" in output
+    assert "were brought back into the result" in output
+    assert "event time" not in output
     assert late_project.held(root, "updated") == late_project.counts(late_project.BATCHES)

@@ -173,9 +173,9 @@ def test_a_low_terminal_leaves_out_figures_first_and_then_counts_queries(lines: 
         row.take(RECORD)
     table = live_table(rows)
     table.most_lines = lines
-    told = rendered(table, 80).splitlines()
-    assert len(told) == shown
-    assert (told[-1].strip() == "and 6 queries more") == (lines == 6)
+    output = rendered(table, 80).splitlines()
+    assert len(output) == shown
+    assert (output[-1].strip() == "and 6 queries more") == (lines == 6)
 
 
 @pytest.mark.parametrize(
@@ -296,9 +296,9 @@ def test_plain_lines_come_once_a_second_and_leave_no_row_out(capsys: pytest.Capt
             clock.now = batch * 0.4
             lines.progressed(replace(RECORD, batch=batch, rows=10))
         lines.ended(replace(FAILED, state="stopped", finding=None))
-    told = capsys.readouterr()
-    assert told.out == ""
-    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in told.err.splitlines()[1:-1]]
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in printed.err.splitlines()[1:-1]]
     assert batches == [
         "batch 0: 10",
         "batches 1 to 3: 30",
@@ -313,10 +313,10 @@ def test_plain_lines_never_lose_a_failure(capsys: pytest.CaptureFixture[str]) ->
         lines.progressed(replace(RECORD, batch=24))
         lines.ended(FAILED)
         lines.note(Finding(code="HR680", what="it falls behind", severity="warning"))
-    told = capsys.readouterr().err
-    assert "clicks batch 24" in told
-    assert "headrace HR601: it broke\n  fix: fix it\n" in told
-    assert "headrace HR680 (warning): it falls behind\n" in told
+    errors = capsys.readouterr().err
+    assert "clicks batch 24" in errors
+    assert "headrace HR601: it broke\n  fix: fix it\n" in errors
+    assert "headrace HR680 (warning): it falls behind\n" in errors
 
 
 def test_every_json_line_is_an_object_and_the_last_is_the_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,11 +325,11 @@ def test_every_json_line_is_an_object_and_the_last_is_the_result(capsys: pytest.
         lines.note(FAULT)
         lines.ended(FAILED)
     lines.summary(RunResult(outcomes=(FAILED,)))
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["event"] for line in told] == ["batch", "note", "ended", "result"]
-    assert BatchRecord.from_dict({key: value for key, value in told[0].items() if key != "event"}) == RECORD
-    assert told[-1]["exit_code"] == 1
-    assert told[-1]["outcomes"][0]["finding"]["code"] == "HR601"
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in events] == ["batch", "note", "ended", "result"]
+    assert BatchRecord.from_dict({key: value for key, value in events[0].items() if key != "event"}) == RECORD
+    assert events[-1]["exit_code"] == 1
+    assert events[-1]["outcomes"][0]["finding"]["code"] == "HR601"
 
 
 def test_a_reader_that_goes_away_stops_the_run_as_sigterm_does() -> None:
@@ -389,9 +389,9 @@ def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
         live.ended(FAILED)
         assert "failed" in rendered(live.render())
     live.summary(RunResult(outcomes=(FAILED,)))
-    told = capsys.readouterr()
-    assert "headrace HR601: it broke" in told.err
-    assert told.out == "clicks: failed after 3 batches with 12,000 rows (HR601)\n"
+    printed = capsys.readouterr()
+    assert "headrace HR601: it broke" in printed.err
+    assert printed.out == "clicks: failed after 3 batches with 12,000 rows (HR601)\n"
 
 
 def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) -> None:
@@ -446,9 +446,9 @@ def test_the_demo_tells_the_same_with_and_without_a_terminal(
         audience.show_command(["verify", "action_counts"])
         audience.result(["action", "count"], [("open", 17)])
     audience.end(0, ["cd demo"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in ("driver killed with SIGKILL at batch 23", "$ headrace verify action_counts", "17", "next, type:"):
-        assert words in told
+        assert words in output
 
 
 def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixture[str]) -> None:
@@ -460,9 +460,9 @@ def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixtu
         view.changed(restarting)
     lines.changed(QueryState(query="clicks", state="paused", by="ada on /dev/pts/1"))
     console.print(table.render())
-    told = capsys.readouterr()
-    event, *shown = told.out.splitlines()
+    printed = capsys.readouterr()
+    event, *shown = printed.out.splitlines()
     assert json.loads(event) == {"event": "state", **restarting.as_dict()}
     assert "restarting" in "".join(shown)
     assert restarting.trouble in "".join(shown)
-    assert [line.split(" ", 1)[1] for line in told.err.splitlines()] == ["clicks is paused by ada on /dev/pts/1"]
+    assert [line.split(" ", 1)[1] for line in printed.err.splitlines()] == ["clicks is paused by ada on /dev/pts/1"]

@@ -78,8 +78,8 @@ def test_as_a_process_it_tells_what_has_landed(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sum(line["rows"] for line in told) == len(landed(tmp_path)) == 4 * BLOCK
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum(line["rows"] for line in lines) == len(landed(tmp_path)) == 4 * BLOCK
     kinds = Counter(event.kind for event in events(7, 4 * BLOCK))
     assert kinds["twice"] > 0
-    assert sum(line["twice"] for line in told) == kinds["twice"]
+    assert sum(line["twice"] for line in lines) == kinds["twice"]

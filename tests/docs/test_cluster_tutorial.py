@@ -69,8 +69,8 @@ class Shell(ClusterScene):
     def wait(self) -> None:
         """Until all that has landed is in batches that are committed."""
         driver, *generators = self.processes
-        for each in generators:
-            assert each.wait(PATIENCE_SECONDS) == 0
+        for generator in generators:
+            assert generator.wait(PATIENCE_SECONDS) == 0
         landed = len(list((self.root / "landing" / "events").glob("*.json")))
 
         layout = layout_in(self.root / ".headrace", "action_counts")
@@ -95,11 +95,11 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(WITHOUT_CODE_GENERATION))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
     monkeypatch.chdir(tmp_path)
-    found = Shell(home=tmp_path / "cluster", root=tmp_path / "phones", log=tmp_path / "driver.log")
+    shell = Shell(home=tmp_path / "cluster", root=tmp_path / "phones", log=tmp_path / "driver.log")
     try:
-        yield found
+        yield shell
     finally:
-        found.stop_cluster()
+        shell.stop_cluster()
 
 
 def steps() -> Iterator[tuple[Block, str]]:
@@ -127,10 +127,10 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
     for block, command in steps():
         typed.append(command)
         if not command:
-            known = yaml.safe_load((shell.root / "headrace.yml").read_text())
+            document = yaml.safe_load((shell.root / "headrace.yml").read_text())
             assert PLACE in block.text
-            known |= yaml.safe_load(block.text.replace(PLACE, control.require(shell.home).url))
-            (shell.root / "headrace.yml").write_text(yaml.safe_dump(known, sort_keys=False))
+            document |= yaml.safe_load(block.text.replace(PLACE, control.require(shell.home).url))
+            (shell.root / "headrace.yml").write_text(yaml.safe_dump(document, sort_keys=False))
             continue
         if command == "headrace verify":
             in_session.lend(spark, monkeypatch)
@@ -147,6 +147,6 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
         if command.startswith("kill"):
             # Without what was killed.
             shell.wait()
-    assert [sum(each.startswith(words) for each in typed) for words in (CHECK, SUBMIT, "kill ")] == [1, 1, 2]
+    assert [sum(line.startswith(words) for line in typed) for words in (CHECK, SUBMIT, "kill ")] == [1, 1, 2]
     assert shell.processes[0].wait(PATIENCE_SECONDS) == 0, shell.tail()
     until("end of the executors", lambda: shell.executors() == [])

@@ -73,17 +73,17 @@ def steps() -> Iterator[tuple[Block, str]]:
 
 def shown() -> list[list[str]]:
     """What the page shows below each command, a line each."""
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for block in dict.fromkeys(block for block, _ in steps()):
         if block.word("append"):
-            found.append([])
+            groups.append([])
             continue
         for line in block.text.splitlines():
             if line.startswith("$ "):
-                found.append([])
+                groups.append([])
             else:
-                found[-1].append(line)
-    return found
+                groups[-1].append(line)
+    return groups
 
 
 def alike(line: str) -> str:
@@ -105,8 +105,8 @@ def test_the_tutorial_goes_as_it_is_written(
                 assert main(shlex.split(command)[1:]) == 0, command
                 printed.append("".join(capsys.readouterr()).splitlines())
         else:
-            told, place = in_shell([typed(*step) for step in group], Path.cwd())
-            printed += told
+            output, place = in_shell([typed(*step) for step in group], Path.cwd())
+            printed += output
             monkeypatch.chdir(place)
     assert len(printed) == len(shown())
     for (_, command), wanted, lines in zip(steps(), shown(), printed, strict=True):

@@ -47,16 +47,16 @@ class Prometheus:
 
     def series(self, expression: str) -> list[dict[str, Any]]:
         """What an expression gives now: `metric`, the labels, and `value`."""
-        found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
-        return found
+        series: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return series
 
     def alerts(self) -> dict[str, set[str]]:
         """The alerts that fire, each with its queries; one that is pending may be over before anybody is told."""
-        found: dict[str, set[str]] = {}
+        alerts: dict[str, set[str]] = {}
         for alert in self.get("alerts")["alerts"]:
             if alert["state"] == "firing":
-                found.setdefault(alert["labels"]["alertname"], set()).add(alert["labels"].get("query", ""))
-        return found
+                alerts.setdefault(alert["labels"]["alertname"], set()).add(alert["labels"].get("query", ""))
+        return alerts
 
 
 @contextmanager

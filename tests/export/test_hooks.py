@@ -67,12 +67,12 @@ def receiver() -> Iterator[Receiver]:
 def told_of(hooks: list[Hook], verdict: dict[str, str]) -> list[Finding]:
     """What is reported of a verdict, for which a verify waits until each hook has it, or has not."""
     untold: list[Finding] = []
-    told = Hooks(hooks, "p", untold.append)
-    told.verdict("totals", verdict)
-    said = list(untold)
-    told.close()
-    assert untold == said
-    return said
+    observer = Hooks(hooks, "p", untold.append)
+    observer.verdict("totals", verdict)
+    findings = list(untold)
+    observer.close()
+    assert untold == findings
+    return findings
 
 
 def test_a_webhook_gets_the_events_that_it_wants_in_their_order(receiver: Receiver) -> None:
@@ -84,7 +84,7 @@ def test_a_webhook_gets_the_events_that_it_wants_in_their_order(receiver: Receiv
     hooks.send("verdict", "totals", verdict={})
     hooks.send("recovery", "totals", batch=3)
     hooks.close()
-    assert [(each["event"], each["app"], each["query"]) for each in receiver.got] == [
+    assert [(event["event"], event["app"], event["query"]) for event in receiver.got] == [
         ("failure", "p", "totals"),
         ("failure", "p", "totals"),  # told again after the 503
         ("recovery", "p", "totals"),
@@ -106,7 +106,7 @@ def command(code: str) -> Hook:
 
 
 @pytest.mark.parametrize(
-    ("hook", "said"),
+    ("hook", "words"),
     [
         (
             Hook(webhook="http://127.0.0.1:9/secret", timeout=Duration.parse("1 second")),
@@ -119,7 +119,7 @@ def command(code: str) -> Hook:
     ],
     ids=["nobody listens", "no url", "hangs", "fails", "is not there"],
 )
-def test_a_hook_that_cannot_be_told_is_one_warning_and_keeps_nobody_waiting(hook: Hook, said: str) -> None:
+def test_a_hook_that_cannot_be_told_is_one_warning_and_keeps_nobody_waiting(hook: Hook, words: str) -> None:
     untold: list[Finding] = []
     hooks = Hooks([hook], "p", untold.append)
     begun = time.monotonic()
@@ -129,7 +129,7 @@ def test_a_hook_that_cannot_be_told_is_one_warning_and_keeps_nobody_waiting(hook
     assert time.monotonic() - begun < 5
     (finding,) = untold
     assert (finding.code, finding.severity) == ("HR875", "warning")
-    assert said in finding.what
+    assert words in finding.what
     assert "secret" not in finding.what
 
 

@@ -119,8 +119,8 @@ def project(root: Path) -> Path:
 
 
 def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(installed: None, tmp_path: Path) -> None:
-    root, told = project(tmp_path), Told()
-    with control_run(load(root), Board(), Orders(), StopRequest(), told, owns_process=False) as observers:
+    root, recorder = project(tmp_path), Told()
+    with control_run(load(root), Board(), Orders(), StopRequest(), recorder, owns_process=False) as observers:
         observers.starting("q")
         observers.started(
             QueryStart(query="q", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=tmp_path)
@@ -147,15 +147,15 @@ def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(i
         ["ended", "q", "stopped"],
         ["close"],
     ]
-    assert [line.partition(":")[0] for line in told.said] == [
+    assert [line.partition(":")[0] for line in recorder.said] == [
         "HR011 warning",
         "HR875 warning",
         "HR432 warning",
         "HR875 warning",
         "HR680 warning",
     ]
-    assert "the observer refuses did not get an event, and gets no more: OSError: no such server" in told.said[1]
-    assert "the observer fails did not get an event, and gets no more: RuntimeError: no room" in told.said[3]
+    assert "the observer refuses did not get an event, and gets no more: OSError: no such server" in recorder.said[1]
+    assert "the observer fails did not get an event, and gets no more: RuntimeError: no room" in recorder.said[3]
 
 
 def test_a_verdict_is_told_too(installed: None, tmp_path: Path) -> None:
@@ -192,9 +192,9 @@ def test_an_observer_that_ends_the_process_swallows_no_event(error: BaseExceptio
         def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
             raise error
 
-    told, observers = [], Observers()
-    observers._installed = {"ends": Ends(), "told": SimpleNamespace(verdict=lambda *event: told.append(event))}  # type: ignore[dict-item]
+    events, observers = [], Observers()
+    observers._installed = {"ends": Ends(), "told": SimpleNamespace(verdict=lambda *event: events.append(event))}  # type: ignore[dict-item]
     observers.verdict("q", {"verdict": "equal"})
-    assert told == [("q", {"verdict": "equal"})]
+    assert events == [("q", {"verdict": "equal"})]
     (finding,) = observers.take_undelivered()
     assert (finding.code, type(error).__name__ in finding.what) == ("HR875", True)

@@ -67,7 +67,7 @@ def gone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "words"),
     [
         (damaged, "000002.json"),
         (of_a_later_version, "it has form 2, which a later version has written"),
@@ -77,13 +77,13 @@ def gone(folder: Path) -> None:
     ids=lambda given: getattr(given, "__name__", ""),
 )
 def test_a_log_that_cannot_be_read_is_refused_and_none_older_is_used(
-    tmp_path: Path, damage: Callable[[Path], None], said: str
+    tmp_path: Path, damage: Callable[[Path], None], words: str
 ) -> None:
     begin(tmp_path)
     damage(tmp_path)
     with pytest.raises(CheckpointError, match="HR584") as raised:
         read_log(tmp_path)
-    assert said in str(raised.value)
+    assert words in str(raised.value)
     with pytest.raises(HeadraceError, match="HR584"):
         begin(tmp_path)
 

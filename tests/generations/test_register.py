@@ -73,9 +73,9 @@ def test_a_directory_whose_facts_another_process_is_writing_was_not_used(tmp_pat
     (folder / f".{QUERY_FILE}.0123.headrace").write_text("{")
     assert register_query(project, project.queries["sums"]).directory != folder.name
     (project.storage / QUERIES / "sums-11111111" / "g1").mkdir(parents=True)
-    known = register_project(project)
+    current = register_project(project)
     with pytest.raises(CheckpointError, match="HR585"):
-        register.require_known(project.storage, known, "sums")
+        register.require_known(project.storage, current, "sums")
 
 
 def test_a_moved_project_stays_the_same_and_knows_where_it_was(tmp_path: Path) -> None:
@@ -106,14 +106,14 @@ def test_the_newest_record_counts_and_an_older_one_is_never_used_in_its_place(tm
 def test_the_facts_of_a_directory_can_be_written_by_hand_from_the_register(tmp_path: Path) -> None:
     project = called(tmp_path / "p", "sums")
     has_run(project, "sums")
-    known = read_register(project.storage)
-    assert known is not None
-    entry = known.queries["sums"]
+    current = read_register(project.storage)
+    assert current is not None
+    entry = current.queries["sums"]
     file = project.storage / QUERIES / entry.directory / QUERY_FILE
     file.unlink()
     with pytest.raises(CheckpointError, match="HR585"):
         register_query(project, project.queries["sums"])
-    facts = {"id": entry.id, "query": "sums", "application": known.application, "project": known.project}
+    facts = {"id": entry.id, "query": "sums", "application": current.application, "project": current.project}
     file.write_text(json.dumps(facts))
     assert register_query(project, project.queries["sums"]) == entry
     shutil.rmtree(project.storage / FOLDER)
@@ -137,9 +137,9 @@ def test_a_writer_that_finds_its_number_taken_reads_again_what_stands_now(
 
     monkeypatch.setattr(register, "append", late)
     register_query(project, project.queries["sums"])
-    found = read_register(project.storage)
-    assert found is not None
-    assert (sorted(found.queries), found.number) == (["means", "sums"], 3)
+    current = read_register(project.storage)
+    assert current is not None
+    assert (sorted(current.queries), current.number) == (["means", "sums"], 3)
 
 
 def test_the_lost_answer_of_a_create_is_found_again_by_its_token(
@@ -225,7 +225,8 @@ def form_of_0_1_0(storage: Path) -> None:
 
 
 DOUBTS = {
-    each.__name__: each for each in (lost_register, copied_register, lost_directory, older_register, form_of_0_1_0)
+    damage.__name__: damage
+    for damage in (lost_register, copied_register, lost_directory, older_register, form_of_0_1_0)
 }
 
 

@@ -59,9 +59,9 @@ def test_a_source_that_is_used_twice_holds_what_one_of_the_uses_lacks(
     project = load(root)
     layout = layout_in(project.storage, "pairs", 1)
     take(layout.checkpoint, sorted((root / "landing").iterdir()), events=events, events__2=again)
-    found = lag(project, project.queries["pairs"], layout)
-    assert found is not None
-    assert (found.count, found.unit, found.left_out) == (waiting, "files", 0)
+    backlog = lag(project, project.queries["pairs"], layout)
+    assert backlog is not None
+    assert (backlog.count, backlog.unit, backlog.left_out) == (waiting, "files", 0)
 
 
 def test_after_months_the_newest_batch_tells_it_and_the_long_archive_is_not_read(tmp_path: Path) -> None:
@@ -73,8 +73,8 @@ def test_after_months_the_newest_batch_tells_it_and_the_long_archive_is_not_read
         (layout.checkpoint / log / "0").rename(layout.checkpoint / log / "86400")
         shutil.copy(layout.checkpoint / log / "86400", layout.checkpoint / log / "86399")
     layout.archive.write_text("no line of an archive\n" * 2)
-    found = lags(project, project.queries["pairs"], layout)
-    assert {name: each.count for name, each in found.items() if each is not None} == {"events": 1}
+    backlogs = lags(project, project.queries["pairs"], layout)
+    assert {name: backlog.count for name, backlog in backlogs.items() if backlog is not None} == {"events": 1}
 
 
 KEPT = """
@@ -120,10 +120,10 @@ def test_files_that_land_while_nothing_runs_are_counted_and_the_oldest_has_waite
         os.utime(file, (NOON - age,) * 2)
     take(layout_in(project.storage, "kept", 1).checkpoint, files, events=2)
     told(project, "kept", Lag(count=0, unit="files"))
-    [found] = status(project)
-    assert found.backlog is not None
-    assert found.backlog == found.lags["events"] == Lag(count=3, unit="files", bytes=found.backlog.bytes)
-    assert (found.backlog.at_ms, found.backlog.waiting_seconds(NOON + 60)) == (None, 62)
+    [entry] = status(project)
+    assert entry.backlog is not None
+    assert entry.backlog == entry.lags["events"] == Lag(count=3, unit="files", bytes=entry.backlog.bytes)
+    assert (entry.backlog.at_ms, entry.backlog.waiting_seconds(NOON + 60)) == (None, 62)
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_rows_that_are_not_counted_yet_still_wait(
         first = (checkpoint / "offsets" / "0").read_text().replace('"logOffset":3', '"logOffset":1')
         (checkpoint / "offsets" / "0").write_text(first)
     told(project, "kept", None if counted is None else Lag(count=9, unit="files"), batch=counted or 0)
-    [found] = status(project)
-    assert (found.batch, found.rows_total) == (counted, 0 if counted is None else 2)
-    assert found.backlog is not None
-    assert found.backlog.count == waiting
+    [entry] = status(project)
+    assert (entry.batch, entry.rows_total) == (counted, 0 if counted is None else 2)
+    assert entry.backlog is not None
+    assert entry.backlog.count == waiting
     asked = SourceLags(project).of(["kept"])["kept"]["events"]
     assert asked is not None
     assert asked.count == waiting
@@ -181,10 +181,10 @@ def test_a_broker_that_does_not_answer_holds_up_nobody_and_is_never_0(
     project = load(write_project(tmp_path / "p", FROM_KAFKA.format(url=silent), batches=[]))
     told(project, "sold", before)
     begun = time.monotonic()
-    [found] = status(project)
+    [entry] = status(project)
     assert time.monotonic() - begun < 30
-    assert found.backlog == before
-    assert found.backlog is None or found.backlog.at_ms == NOON * 1000
+    assert entry.backlog == before
+    assert entry.backlog is None or entry.backlog.at_ms == NOON * 1000
 
 
 def test_a_question_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_question_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("headrace.history.lag.layout_of", lambda *_: time.sleep(30))
     begun = time.monotonic()
     for _ in range(50):
-        found = asked.of(["kept"])["kept"]["events"]
+        answer = asked.of(["kept"])["kept"]["events"]
     assert time.monotonic() - begun < 8
-    assert found is not None
-    assert found.at_ms is not None
+    assert answer is not None
+    assert answer.at_ms is not None

@@ -62,9 +62,9 @@ def test_the_figures_of_an_operator_are_those_of_one_computation(
         changed("heard_6", stateOperators=[{"operatorName": operator, "commitTimeMs": 5, **figures, **counts}])
     )
     assert (record.state_rows, record.state_bytes) == (600 / times, 6_000 / times)
-    [found] = record.operators
-    assert (record.dropped_by_watermark, found.late, found.updated) == (12 / times, 12 / times, 120 / times)
-    assert found.commit_ms == 5
+    [operator] = record.operators
+    assert (record.dropped_by_watermark, operator.late, operator.updated) == (12 / times, 12 / times, 120 / times)
+    assert operator.commit_ms == 5
 
 
 def test_the_first_batch_starts_from_nothing() -> None:

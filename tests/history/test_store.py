@@ -162,9 +162,9 @@ def test_a_status_is_plain_data_for_json(history: History) -> None:
     history.end_run(1, "failed", FAULT)
     plain = history.statuses()[0].as_dict()
     assert plain["watermark"] == "2024-01-01T01:00:00+00:00"
-    known = {"count": 2, "unit": "files", "bytes": 80, "left_out": 0, "changed": 0, "problem": "", "oldest_ms": None}
+    facts = {"count": 2, "unit": "files", "bytes": 80, "left_out": 0, "changed": 0, "problem": "", "oldest_ms": None}
     ended = int(RECORD.at.timestamp() * 1000) + RECORD.duration_ms
-    assert plain["backlog"] == {**known, "at_ms": ended}
+    assert plain["backlog"] == {**facts, "at_ms": ended}
     assert plain["error"] == FAULT.as_dict()
 
 
@@ -212,8 +212,8 @@ def test_two_processes_write_at_once_from_the_first_moment_on(path: Path) -> Non
     writers = [subprocess.Popen([sys.executable, "-c", code, query]) for query in ("a", "b")]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     with History.open(path, read_only=True) as history:
-        found = [(status.query, status.state, status.batch, status.rows_total) for status in history.statuses()]
-    assert found == [("a", "finished", 199, 2000), ("b", "finished", 199, 2000)]
+        entries = [(status.query, status.state, status.batch, status.rows_total) for status in history.statuses()]
+    assert entries == [("a", "finished", 199, 2000), ("b", "finished", 199, 2000)]
 
 
 def test_threads_share_one_history(history: History) -> None:

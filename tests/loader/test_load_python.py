@@ -135,7 +135,7 @@ def test_only_the_modules_named_are_run(loaded):
 
 
 @pytest.mark.parametrize(
-    ("last", "line", "said"),
+    ("last", "line", "words"),
     [
         ("1 / 0", 2, "ZeroDivisionError: division by zero"),
         ("import no_such_package", 2, "No module named 'no_such_package'"),
@@ -147,16 +147,16 @@ def test_only_the_modules_named_are_run(loaded):
     ],
     ids=["error", "missing package", "syntax", "exit", "error in a library", "loads itself", "starts itself"],
 )
-def test_an_exception_is_a_finding_at_the_users_line(faults, last, line, said):
+def test_an_exception_is_a_finding_at_the_users_line(faults, last, line, words):
     (finding,) = faults({"p.py": f"import headrace\n{last}\n"})
     assert str(finding.where) == f"p.py:{line}"
-    assert said in finding.what
+    assert words in finding.what
     assert "\n" not in finding.what
 
 
 def test_a_fault_within_an_imported_file_is_told_there(faults):
-    found = faults({"p.py": "import headrace\nfrom lib.tools import x\n", "lib/tools.py": "\n\nx = missing\n"})
-    assert [(str(finding.where), finding.code) for finding in found] == [("lib/tools.py:3", "HR114")]
+    findings = faults({"p.py": "import headrace\nfrom lib.tools import x\n", "lib/tools.py": "\n\nx = missing\n"})
+    assert [(str(finding.where), finding.code) for finding in findings] == [("lib/tools.py:3", "HR114")]
 
 
 def test_a_single_file_is_a_project(write):
@@ -165,19 +165,19 @@ def test_a_single_file_is_a_project(write):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "words"),
     [
         ({}, "Python files (found: none)"),
         ({"a.py": "x = 1\n"}, "found: a.py"),
         ({"a.py": "import headrace\n"}, "found: a.py"),
     ],
 )
-def test_a_directory_without_a_project_says_what_was_looked_for(write, files, said):
+def test_a_directory_without_a_project_says_what_was_looked_for(write, files, words):
     with pytest.raises(ProjectError) as caught:
         load(write(files))
     (finding,) = caught.value.findings
     assert finding.code == "HR100"
-    assert said in finding.what
+    assert words in finding.what
     assert "headrace.yml" in finding.what
 
 

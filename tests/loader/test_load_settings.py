@@ -49,8 +49,8 @@ def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):
 
 @pytest.mark.parametrize(("target", "environ"), [("prd", {}), (None, {"HEADRACE_TARGET": "prd"})])
 def test_an_unknown_target_is_told_with_the_nearest(faults, target, environ):
-    found = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
-    assert "'prod'" in found["HR091"].fix
+    by_code = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
+    assert "'prod'" in by_code["HR091"].fix
 
 
 def test_a_project_without_targets_is_seen_from_dev(loaded, faults):

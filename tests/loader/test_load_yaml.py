@@ -106,8 +106,8 @@ def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
     [("tables", "soon", "HR104"), ("tables", "{each: 5 s}", "HR103"), ("views", "5 minutes", "HR103")],
 )
 def test_a_refresh_that_cannot_be_read_is_told_with_its_line(faults, section, text, code):
-    found = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
-    assert [(each.code, str(each.where)) for each in found] == [(code, "headrace.yml:11")]
+    findings = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
+    assert [(finding.code, str(finding.where)) for finding in findings] == [(code, "headrace.yml:11")]
 
 
 def test_merged_mappings_are_one_mapping(loaded):
@@ -149,15 +149,15 @@ FAULTS = {
 
 @pytest.mark.parametrize(("text", "line", "code", "fix"), FAULTS.values(), ids=FAULTS)
 def test_each_fault_tells_its_line_its_code_and_a_way_out(faults, text, line, code, fix):
-    found = faults(text)
-    assert [(str(finding.where), finding.code) for finding in found] == [(f"headrace.yml:{line}", code)]
-    assert fix in found[0].fix
+    findings = faults(text)
+    assert [(str(finding.where), finding.code) for finding in findings] == [(f"headrace.yml:{line}", code)]
+    assert fix in findings[0].fix
 
 
 def test_text_that_is_no_yaml_is_told_with_its_line(faults):
-    found = faults("name: a\nsources: [\n")
-    assert found[0].code == "HR101"
-    assert found[0].where.line in (2, 3)
+    findings = faults("name: a\nsources: [\n")
+    assert findings[0].code == "HR101"
+    assert findings[0].where.line in (2, 3)
 
 
 def test_an_alias_that_contains_itself_is_refused(faults):
@@ -167,8 +167,8 @@ def test_an_alias_that_contains_itself_is_refused(faults):
 def test_all_faults_come_together_in_the_order_of_their_lines(faults):
     text = BASE.replace("rate:", "rat:").replace("console", "consol") + "    mode: upsert\nname: [1]\n"
     python = "import headrace as hr\n\n@hr.view\ndef v(a=1): ...\n"
-    found = faults({"headrace.yml": text, "views.py": python})
-    assert [(str(finding.where), finding.code) for finding in found] == [
+    findings = faults({"headrace.yml": text, "views.py": python})
+    assert [(str(finding.where), finding.code) for finding in findings] == [
         ("headrace.yml:2", "HR103"),
         ("headrace.yml:7", "HR103"),
         ("headrace.yml:8", "HR104"),
@@ -198,8 +198,8 @@ targets: {dev: {master: localhost}}
 
 
 def test_all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it(faults):
-    told = [(finding.where.line, finding.code) for finding in faults(NINE)]
-    assert told == [
+    reported = [(finding.where.line, finding.code) for finding in faults(NINE)]
+    assert reported == [
         *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR103"), (8, "HR104"), (8, "HR204")),
         *((9, "HR104"), (9, "HR113"), (10, "HR254"), (11, "HR125")),
     ]
@@ -216,9 +216,9 @@ queries:
 
 
 def test_a_query_that_lacks_its_select_or_its_sink_is_judged_in_its_other_parts(faults):
-    told = [(finding.where.line, finding.code, finding.fix) for finding in faults(WITHOUT_A_PART)]
-    assert {(5, "HR103", "did you mean 'table'?"), (6, "HR204", "did you mean 'events'?")} <= set(told)
-    assert sorted((line, code) for line, code, _ in told) == [
+    reported = [(finding.where.line, finding.code, finding.fix) for finding in faults(WITHOUT_A_PART)]
+    assert {(5, "HR103", "did you mean 'table'?"), (6, "HR204", "did you mean 'events'?")} <= set(reported)
+    assert sorted((line, code) for line, code, _ in reported) == [
         *((5, "HR103"), (5, "HR115"), (6, "HR103"), (6, "HR204")),
         *((7, "HR103"), (7, "HR112"), (7, "HR112"), (7, "HR113")),
     ]

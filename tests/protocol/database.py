@@ -189,13 +189,13 @@ class Session:
         try:
             run = database.real.executemany if many else database.real.execute
             cursor = run(statement, values)
-            found = cursor.fetchall(), cursor.rowcount, cursor.description
+            answer = cursor.fetchall(), cursor.rowcount, cursor.description
         except sqlite3.Error:
             database.show(None)
             raise
         if writes:
             self.writes.append((statement, values, many))
-        return found
+        return answer
 
     def lock(self, key: tuple[Any, ...]) -> None:
         """Wait for a lock, which the session then has until its transaction ends."""

@@ -100,11 +100,11 @@ def _epoch_compared_before_the_transaction_alone(let: Let) -> None:
     standing = SqlStore.standing
 
     def blind(self: SqlStore, batch: int, *, lock: bool = False) -> Any:
-        found = standing(self, batch, lock=lock)
+        view = standing(self, batch, lock=lock)
         if not lock:
-            return found
+            return view
         before, own = self._ledger().lines_around(batch)
-        return replace(found, newer="", before=before, own=own, is_in=own is not None)
+        return replace(view, newer="", before=before, own=own, is_in=own is not None)
 
     let(SqlStore, "standing", blind)
 
@@ -165,13 +165,13 @@ def _no_line(let: Let) -> None:
 
 def _batch_not_asked_for_under_the_lock(let: Let) -> None:
     """What was admitted before the transaction is written; an earlier attempt may have come through."""
-    standing, known = SqlStore.standing, {}
+    standing, views = SqlStore.standing, {}
 
     def once(self: SqlStore, batch: int, *, lock: bool = False) -> Any:
         if lock:
-            return known[self]
-        known[self] = standing(self, batch)
-        return known[self]
+            return views[self]
+        views[self] = standing(self, batch)
+        return views[self]
 
     let(SqlStore, "__hash__", object.__hash__)
     let(SqlStore, "standing", once)
@@ -179,13 +179,13 @@ def _batch_not_asked_for_under_the_lock(let: Let) -> None:
 
 def _batch_not_asked_for_again(let: Let) -> None:
     """An attempt that is made again takes what the first one was told."""
-    admitted, known = BatchWriter._admit, {}
+    admitted, admissions = BatchWriter._admit, {}
 
     def once(self: Any, standing: Any, batch: int, work: Any) -> Any:
-        if id(work) not in known:
-            known.clear()
-            known[id(work)] = (work, admitted(self, standing, batch, work))
-        return known[id(work)][1]
+        if id(work) not in admissions:
+            admissions.clear()
+            admissions[id(work)] = (work, admitted(self, standing, batch, work))
+        return admissions[id(work)][1]
 
     let(BatchWriter, "_admit", once)
     let(Ledger, "add", _replacing(Ledger.add))
@@ -204,8 +204,8 @@ def _verdict_passed_over(passed: type) -> Callable[[Let], None]:
         judge = acceptance.judge
 
         def blind(lines: Any, here: Any, **more: Any) -> Any:
-            found = judge(lines, here, **more)
-            return Same() if isinstance(found, passed) else found
+            verdict = judge(lines, here, **more)
+            return Same() if isinstance(verdict, passed) else verdict
 
         let(acceptance, "judge", blind)
 
@@ -491,8 +491,8 @@ def _lease_taken_before_its_look(let: Let) -> None:
     create = driver_lock.create
 
     def late(folder: Any, number: int, facts: Any) -> bool:
-        for known in numbered.numbers_in(folder):
-            driver_lock._remove(folder, known)
+        for other in numbered.numbers_in(folder):
+            driver_lock._remove(folder, other)
         return create(folder, number, facts)
 
     let(driver_lock, "create", late)
@@ -552,10 +552,10 @@ def _archive_keeps_what_was_lost(let: Let) -> None:
     compare = Archive._compare
 
     def blind(self: Archive, checkpoint: Any) -> int:
-        known = self._read_files(0)
+        files = self._read_files(0)
         write = self._write
         self._write = lambda lines, fresh: write(  # type: ignore[method-assign]
-            [], [each for each in fresh if each.entry.batch not in known]
+            [], [line for line in fresh if line.entry.batch not in files]
         )
         try:
             return compare(self, checkpoint)
@@ -672,9 +672,9 @@ def _topic_ledger_not_read_again(let: Let) -> None:
     disconnect = KafkaStore.disconnect
 
     def keep(self: KafkaStore) -> None:
-        known = self.known
+        view = self.known
         disconnect(self)
-        self.known = known
+        self.known = view
 
     def current(self: KafkaStore) -> Any:
         self._connect()
@@ -758,8 +758,8 @@ def _restored_without_the_live_one(let: Let) -> None:
 
 
 def _register_looks_for_the_new_name_alone(let: Let) -> None:
-    known = register.require_known
-    let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
+    require = register.require_known
+    let(register, "require_known", lambda storage, kept, query, former=(): require(storage, kept, query))
 
 
 # -------------------------------------------------------------------------------------------- the log and the mark

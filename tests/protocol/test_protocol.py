@@ -214,7 +214,9 @@ def stop_at_each(stop: tuple[str, str], kind: type[Bucket] | type[FileSystem], s
 
 # One that few worlds show is looked for by `python -m tests.protocol --defects 2000`.
 @pytest.mark.parametrize(
-    "defect", [each for each in DEFECTS if each.seed is not None and each.seed < 100], ids=lambda defect: defect.what
+    "defect",
+    [defect for defect in DEFECTS if defect.seed is not None and defect.seed < 100],
+    ids=lambda defect: defect.what,
 )
 def test_a_defect_that_is_put_back_is_found(defect: Defect) -> None:
     assert world_of(defect), "no world shows it"

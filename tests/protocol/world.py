@@ -343,8 +343,8 @@ class World:
     def story_of_a_stop(self, stopped: str, beside: str, step: int) -> None:
         """Who does one of `STOPS` is stopped at a step for longer than its lease, while somebody else does another."""
         self.input.count = self.may.files - 1
-        for what in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
-            self.wait_for(self.begin("main", self._work(what), calm=True, most=3))
+        for following in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
+            self.wait_for(self.begin("main", self._work(following), calm=True, most=3))
         if stopped == "restore":
             self.scheduler.sleep(LEASE_SECONDS + 1.0)
             self.lose_newest_batch("main")
@@ -367,15 +367,15 @@ class World:
         for words in scene.split(", "):
             match = _PART.fullmatch(words)
             assert match is not None, words
-            bucket, what, batches, mark, most, place = match.groups()
-            if what in _ASIDE:
-                _ASIDE[what](self)
-                last = what
+            bucket, kind, batches, mark, most, place = match.groups()
+            if kind in _ASIDE:
+                _ASIDE[kind](self)
+                last = kind
                 continue
-            if what == "wake":
+            if kind == "wake":
                 self.scheduler.wait(lambda: all(process.dead for process in stopped), 600.0)
                 continue
-            work = self._steady if mark == "&" else self.drive if what == "start" else self._part(what)
+            work = self._steady if mark == "&" else self.drive if kind == "start" else self._part(kind)
             process = self.begin(bucket or "main", work, calm=True, most=int(batches or random.randint(2, 3)))
             process.at, step = place or "", random.randint(1, int(most or (8 if place else 250)))
             if mark == "!":
@@ -386,11 +386,11 @@ class World:
             before, log = self._inside_data("main"), self._log_of("main")
             is_out = None if mark == "&" else partial(self._is_out, process)
             self.scheduler.wait(is_out, 5.0 if mark == "&" else 200.0)
-            if last == "lose" and what == "start" and len(self._log_of("main")) < len(log) + 2:
+            if last == "lose" and kind == "start" and len(self._log_of("main")) < len(log) + 2:
                 live = [key for key, data in self._inside_data("main").items() if before.get(key) != data]
                 if any("/g1.1/" in key for key in live):
                     self._broken(f"{process.name} has changed the live directory, and no record says so: {live}")
-            last = what
+            last = kind
             self.scheduler.sleep(0.05 if mark == "&" else LEASE_SECONDS + 1.0)
             self._more_files()
         self.scheduler.wait(lambda: all(process.dead for process in stopped), 600.0)
@@ -404,16 +404,16 @@ class World:
         finally:
             self.may = replace(self.may, slow=False)
 
-    def _part(self, what: str) -> Work:
+    def _part(self, kind: str) -> Work:
         """A change that is begun, or what is done with those that are."""
 
         def change(process: Process, bucket: str) -> None:
             (project, query), spark = self.declared(bucket), cast("SparkSession", self._session())
-            if what in CHANGES:
-                self.may = replace(self.may, changes=(what,))
+            if kind in CHANGES:
+                self.may = replace(self.may, changes=(kind,))
                 self._make(process, bucket, self._fresh_change(project, query), "apply")
-            for begun in pending.changes(project, query.name, spark=spark) if what not in CHANGES else ():
-                self._make(process, bucket, begun, what)
+            for begun in pending.changes(project, query.name, spark=spark) if kind not in CHANGES else ():
+                self._make(process, bucket, begun, kind)
 
         return change
 
@@ -474,7 +474,7 @@ class World:
             self.lose_what_says_which_query("main")
         self.end()
 
-    def lose_what_says_which_query(self, name: str, what: str = "") -> None:
+    def lose_what_says_which_query(self, name: str, place: str = "") -> None:
         """A part of a storage is gone or damaged, starts are refused, and then it is brought back; `what`: which."""
         random, objects = self.random, self.buckets[name].objects
         records = [key for key in objects if "/register/" in key and key.endswith(".json")]
@@ -486,27 +486,27 @@ class World:
             "all but the register": [key for key in objects if "/register/" not in key],
         }
         homes = {key.split("/")[2] for key in query if key.count("/") > 2}
-        if what or len(self.names[name]) == len(homes) == 1:
+        if place or len(self.names[name]) == len(homes) == 1:
             lost["the records that know the query"] = [key for key in records if b"q-" in objects[key].data]
-        what = what or random.choice(list(lost))
-        keys = lost[what]
-        is_damaged = what == "the newest record"
+        place = place or random.choice(list(lost))
+        keys = lost[place]
+        is_damaged = place == "the newest record"
         before = {key: objects[key] for key in keys}
-        self.scheduler.step(f"{name} {'has damaged' if is_damaged else 'loses'} {what}")
+        self.scheduler.step(f"{name} {'has damaged' if is_damaged else 'loses'} {place}")
         for key in keys:
             # The file system keeps directories as keys of their own.
             if is_damaged:
                 objects[key] = Object(key, objects[key].data[:-40], self.scheduler.now, {})
             else:
                 objects.take(key)
-        self._lacks = what, self._outside_leases(name)
+        self._lacks = place, self._outside_leases(name)
         for _ in range(random.randint(1, 2)):
             self.begin(name, self.drive, calm=True)
         self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 300.0)
         if self._outside_leases(name) != self._lacks[1]:
-            self._broken(f"{what} was lost, and a start has changed the storage")
+            self._broken(f"{place} was lost, and a start has changed the storage")
         self._lacks = None
-        if what == "the register" and len(self.names[name]) == 1 and random.random() < 0.5:
+        if place == "the register" and len(self.names[name]) == 1 and random.random() < 0.5:
             with self.scheduler.aside():
                 rebuild_register(self.declared(name)[0].storage)
             return
@@ -573,19 +573,19 @@ class World:
     def _planned(self) -> Literal["written", "not-written"]:
         return "written" if self._is_written else "not-written"
 
-    def _work(self, what: str) -> Work:
+    def _work(self, chosen: str) -> Work:
         def done(process: Process, bucket: str) -> None:
             project, spark = self.declared(bucket)[0], self._session()
-            if what.startswith("half a "):
+            if chosen.startswith("half a "):
                 process.crash_in = 11
-            if what == "rebuild":
+            if chosen == "rebuild":
                 self._rebuilding[process] = "apply"
-            if (kind := what.removeprefix("half a ")) in CHANGES:
+            if (kind := chosen.removeprefix("half a ")) in CHANGES:
                 self._make_change(kind, project, project.query("q"), spark).apply()
-            for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
-                getattr(begun, what)()
+            for begun in pending.changes(project, "q") if chosen in ("undo", "discard") else ():
+                getattr(begun, chosen)()
 
-        return self.drive if what in ("start", "restore") else done
+        return self.drive if chosen in ("start", "restore") else done
 
     def _is_out(self, process: Process) -> bool:
         """Whether a process has ended, or is stopped."""
@@ -626,8 +626,8 @@ class World:
         """Nothing disturbs any more."""
         self.database.faults = self.broker.faults = Faults()
         self.database.away_until = self.broker.away_until = 0.0
-        for each in self.buckets.values():
-            each.lost = 0.0
+        for bucket in self.buckets.values():
+            bucket.lost = 0.0
 
     def _last_start(self, bucket: str) -> str:
         """How the last start over a storage is refused; "": it is not. What is said of a rename is done."""
@@ -863,22 +863,24 @@ class World:
             self._refused(process, error.findings[0])
         process.dead = True
 
-    def _refused(self, process: Process, told: Finding) -> None:
-        self.refusals.append(told.code)
-        self.told = told
-        self.scheduler.trace.append(f"{process.name} is refused: {told.code} {told.what}")
+    def _refused(self, process: Process, finding: Finding) -> None:
+        self.refusals.append(finding.code)
+        self.told = finding
+        self.scheduler.trace.append(f"{process.name} is refused: {finding.code} {finding.what}")
         # Those come where answers are lost, or locks; a rebuild writes beside the result, and a change may have begun.
-        is_late = "longer than its lease" in told.what
-        is_exempt = told.code in ("HR405", "HR434", "HR540", "HR587", "HR831") or is_late
+        is_late = "longer than its lease" in finding.what
+        is_exempt = finding.code in ("HR405", "HR434", "HR540", "HR587", "HR831") or is_late
         if not is_exempt and process not in self._rebuilding:
             self._require_unchanged(process)
-        if told.code == "HR526" and f"process {process.pid} " in told.what:
+        if finding.code == "HR526" and f"process {process.pid} " in finding.what:
             self._broken(f"{process.name} is kept out by itself")
         is_in_the_way = self.is_lost or self.database.away_until or any(other.paused_until for other, _ in self.drivers)
-        if told.code == "HR587" and self.about == "scenes" and not is_in_the_way:
-            self._broken(f"{process.name} is refused by the sink, and nothing is in the way: {told.what}")
-        if told.code == "HR410" and not (self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses):
-            self._broken(f"{process.name} is refused, and nothing is lost: {told.what}")
+        if finding.code == "HR587" and self.about == "scenes" and not is_in_the_way:
+            self._broken(f"{process.name} is refused by the sink, and nothing is in the way: {finding.what}")
+        if finding.code == "HR410" and not (
+            self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses
+        ):
+            self._broken(f"{process.name} is refused, and nothing is lost: {finding.what}")
 
     def drive(self, process: Process, bucket: str) -> None:
         """Start the query, once or again, and let its batches come in."""
@@ -1095,13 +1097,13 @@ class World:
             self._require_newest(process, f"{process.name} has written")
         self._require_prefix()
 
-    def _require_newest(self, process: Process, what: str) -> None:
+    def _require_newest(self, process: Process, sentence: str) -> None:
         """Who has lost its lease does nothing to the result of a driver that began later."""
         [bucket] = [bucket for other, bucket in self.drivers if other is process]
         for other, where in self.drivers:
             begun = self._begun.get(other, 0.0)
             if where == bucket and other is not process and begun > other.locked_at > process.locked_at > 0.0:
-                self._broken(f"{what}, and {other.name} had begun since")
+                self._broken(f"{sentence}, and {other.name} had begun since")
 
     def _rows(self) -> list[tuple[str, int]]:
         """The rows of the result, each with the batch that it came with."""
@@ -1163,10 +1165,10 @@ class World:
         with self.scheduler.aside():
             status = change.status
         begun = "" if status is None else status.begun
-        rows, known = set(self._rows()), [each for each in self._before if not begun or each[0] <= begun]
-        if not known or known[-1][1] != self._batches or len(self.buckets) > 1 or isinstance(change, Rebuild):
+        rows, states = set(self._rows()), [state for state in self._before if not begun or state[0] <= begun]
+        if not states or states[-1][1] != self._batches or len(self.buckets) > 1 or isinstance(change, Rebuild):
             return
-        _, _, before, logs = known[-1]
+        _, _, before, logs = states[-1]
         expected = None
         if (
             isinstance(change, Reset)
@@ -1235,12 +1237,12 @@ class World:
             if statement.startswith(("UPDATE", "DELETE")) or '"result"' in statement:
                 self._broken(f"{process.name} was refused, and has written: {statement}")
 
-    def _require_truth(self, process: Process, told: str) -> None:
+    def _require_truth(self, process: Process, message: str) -> None:
         """A batch of which a driver says that it was not written was not written by it."""
-        match = re.search(r"batch (\d+) of query '\w+' was not written", told)
+        match = re.search(r"batch (\d+) of query '\w+' was not written", message)
         sent = self.broker.sent if self.is_topic else self.database.sent
         if match is not None and int(match[1]) in sent.get(process, ()):
-            self._broken(f"{process.name} has written a batch, and says: {told}")
+            self._broken(f"{process.name} has written a batch, and says: {message}")
 
     def _require_end(self, ends: Sequence[str]) -> None:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
@@ -1254,8 +1256,8 @@ class World:
         if self._require_prefix() != self.input.count and not is_refused:
             self._broken(f"not all rows came in: {ends}")
 
-    def _broken(self, what: str) -> None:
-        self.scheduler.fail(Broken(f"seed {self.seed}, step {len(self.scheduler.trace)}: {what}"))
+    def _broken(self, sentence: str) -> None:
+        self.scheduler.fail(Broken(f"seed {self.seed}, step {len(self.scheduler.trace)}: {sentence}"))
 
     # ------------------------------------------------------------------------------------------ the edges
 

@@ -36,8 +36,8 @@ def proxy() -> Iterator[Proxy]:
                 return
 
     threading.Thread(target=accept, daemon=True).start()
-    with Proxy(listener.getsockname()[1]) as found:
-        yield found
+    with Proxy(listener.getsockname()[1]) as proxy:
+        yield proxy
     listener.close()
 
 
@@ -47,11 +47,11 @@ def connected(proxy: Proxy) -> socket.socket:
     return connection
 
 
-def ask(connection: socket.socket, what: bytes, *, seconds: float = 20.0) -> bytes:
+def ask(connection: socket.socket, question: bytes, *, seconds: float = 20.0) -> bytes:
     """The answer; `silence` where there is none for so long, `gone` where the connection is cut."""
     connection.settimeout(seconds)
     try:
-        connection.sendall(what)
+        connection.sendall(question)
         return connection.recv(1000) or b"gone"
     except TimeoutError:
         return b"silence"
@@ -78,11 +78,11 @@ def test_what_is_held_comes_in_whole_when_it_is_let_go(proxy: Proxy) -> None:
     old = connected(proxy)
     assert proxy.hold() == 1
     new = socket.create_connection(("127.0.0.1", proxy.port))
-    assert [ask(each, b"you?", seconds=0.3) for each in (old, new)] == [b"silence"] * 2
+    assert [ask(connection, b"you?", seconds=0.3) for connection in (old, new)] == [b"silence"] * 2
     proxy.let_go()
-    for each in (old, new):
-        each.settimeout(20)
-        assert each.recv(1000) == b"<you?>"
+    for connection in (old, new):
+        connection.settimeout(20)
+        assert connection.recv(1000) == b"<you?>"
     assert proxy.held_bytes == 2 * len(b"you?")
 
 

@@ -33,10 +33,10 @@ MOST = pytest.mark.parametrize("kind", only_usual(sorted(KINDS), "mariadb", "pos
 @pytest.fixture(scope="module")
 def of_this_file() -> Iterator[dict[str, Server]]:
     """One server of each kind for all tests here, which may do to it what they like."""
-    found: dict[str, Server] = {}
-    yield found
-    for each in found.values():
-        each.remove()
+    servers: dict[str, Server] = {}
+    yield servers
+    for server in servers.values():
+        server.remove()
 
 
 @pytest.fixture

@@ -111,9 +111,9 @@ def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None
 @pytest.mark.plain
 def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["jars", "fetch", str(tmp_path), "kafca"]) == 2
-    said = capsys.readouterr().err
-    assert "HR103: no connector is named 'kafca'" in said
-    assert "did you mean 'kafka'" in said
+    errors = capsys.readouterr().err
+    assert "HR103: no connector is named 'kafca'" in errors
+    assert "did you mean 'kafka'" in errors
 
 
 @pytest.mark.services
@@ -141,7 +141,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    "said",
+    "words",
     [
         "Failed to find data source: kafka. Please deploy the application as per the deployment section of Structured "
         "Streaming + Kafka Integration Guide.",
@@ -150,10 +150,10 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     ],
     ids=["Kafka", "Avro, by Spark 4.3", "Delta"],
 )
-def test_in_a_session_without_the_jars_the_way_to_them_is_told(said: str) -> None:
+def test_in_a_session_without_the_jars_the_way_to_them_is_told(words: str) -> None:
     from pyspark.errors import AnalysisException
 
-    finding = finding_of(AnalysisException(said))
+    finding = finding_of(AnalysisException(words))
     assert (finding.code, "headrace jars fetch" in finding.fix) == ("HR012", True)
 
 

@@ -59,9 +59,9 @@ def test_where_it_is_not_to_be_had_one_sentence_says_so(
 
     monkeypatch.setattr(jars, "fetch", offline)
     hadoop_files.ensure()
-    said = capsys.readouterr().err
-    assert "HR003 (note): each file of a checkpoint takes some milliseconds longer: " in said
-    assert "no network" in said
+    errors = capsys.readouterr().err
+    assert "HR003 (note): each file of a checkpoint takes some milliseconds longer: " in errors
+    assert "no network" in errors
 
 
 @pytest.mark.spark

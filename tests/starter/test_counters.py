@@ -111,7 +111,7 @@ AFTER = [
 def counters_of(root: Path, query: str) -> list[dict[str, Any]]:
     """What the history holds of each batch."""
     with closing(History.open(history_file(load(root).storage), read_only=True)) as history:
-        return [_rounded(each.counters) for each in history.recent(query)]
+        return [_rounded(record.counters) for record in history.recent(query)]
 
 
 def _rounded(counters: Any) -> dict[str, Any]:
@@ -134,10 +134,10 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path / "p", PROJECT, batches=BATCHES)
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
-    assert [str(each.finding) for each in result.outcomes if each.finding] == []
-    assert [each.code for each in told.all(Finding) if each.code == "HR411"] == ["HR411"], (
+    recorder = Told()
+    result = run(load(root), spark=spark, reporter=recorder)
+    assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
+    assert [finding.code for finding in recorder.all(Finding) if finding.code == "HR411"] == ["HR411"], (
         "a worker died, and was replaced"
     )
     assert counters_of(root, "kept") == AFTER[:2]
@@ -147,7 +147,7 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     land(root, 2, [{"name": "kiwi", "amount": -1}])
     broken = run(load(root), ["kept"], spark=spark, reached=stopping_before(2))
     assert broken.outcomes[0].state == "failed"
-    assert _rounded(next(each.counters for each in status(load(root)) if each.query == "kept")) == AFTER[1]
+    assert _rounded(next(entry.counters for entry in status(load(root)) if entry.query == "kept")) == AFTER[1]
     assert len(read(load(root).queries["kept"], layout_in(load(root).storage, "kept").counters)) == 3
     run(load(root), ["kept"], spark=spark)
     assert counters_of(root, "kept") == AFTER
@@ -162,10 +162,10 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
 
     capsys.readouterr()
     main(["status", "-C", str(root)])
-    said = capsys.readouterr().out
-    assert "kept: counted cents 0.67, bad 4, tally apple=2 fig=3 kiwi=1 pear=1 start=1" in said
+    output = capsys.readouterr().out
+    assert "kept: counted cents 0.67, bad 4, tally apple=2 fig=3 kiwi=1 pear=1 start=1" in output
     main(["status", "-C", str(root), "--json"])
-    told_of = {each["query"]: each["counters"] for each in json.loads(capsys.readouterr().out)["queries"]}
+    told_of = {query["query"]: query["counters"] for query in json.loads(capsys.readouterr().out)["queries"]}
     assert told_of["written"] == {"taken": 6}
 
 
@@ -193,8 +193,8 @@ COUNTED = {
 def test_of_work_that_was_done_more_than_once_one_time_counts(name: str) -> None:
     updates, total = COUNTED[name]
     same_work = {2: 2, 3: 2}
-    found = counted_sums(dict(updates), lambda stages: {stage: same_work.get(stage, stage) for stage in stages})
-    assert sum(each.value for each in found) == total
+    counters = counted_sums(dict(updates), lambda stages: {stage: same_work.get(stage, stage) for stage in stages})
+    assert sum(counter.value for counter in counters) == total
 
 
 class Given(Counting):
@@ -207,7 +207,7 @@ class Given(Counting):
         return self.added.get(batch, {})
 
     def forget(self, through: int) -> None:
-        self.added = {batch: each for batch, each in self.added.items() if batch > through}
+        self.added = {batch: values for batch, values in self.added.items() if batch > through}
 
 
 @pytest.fixture
@@ -259,10 +259,10 @@ def test_a_counter_that_cannot_be_added_up_or_read_says_so(kept: Any, tmp_path: 
 def test_old_lines_are_let_go(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_MOST", 6)
     monkeypatch.setattr(counters, "KEPT", 3)
-    found = kept({batch: {"n": 1} for batch in range(8)})
+    keeper = kept({batch: {"n": 1} for batch in range(8)})
     for batch in range(8):
-        found.keep(batch)
-        assert found.add_committed(batch) == {"n": batch + 1}
-    query: Query = found.query
+        keeper.keep(batch)
+        assert keeper.add_committed(batch) == {"n": batch + 1}
+    query: Query = keeper.query
     assert len(read(query, layout_in(tmp_path, "q").counters)) < 7
     assert kept({}).add_committed(7) == {"n": 8}

@@ -59,9 +59,9 @@ def holder(root: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_second_driver_is_refused_before_spark_starts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with holder(root) as other:
         assert main(["run", "-C", str(root)]) == 1
-    told = capsys.readouterr().err
-    assert f"HR526: query 'counts' is already running as process {other.pid} since 20" in told
-    assert told.count("HR526") == 1
+    errors = capsys.readouterr().err
+    assert f"HR526: query 'counts' is already running as process {other.pid} since 20" in errors
+    assert errors.count("HR526") == 1
     assert not history_file(load(root).storage).exists(), "the history tells of the driver that runs"
 
 

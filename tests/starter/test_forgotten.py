@@ -149,11 +149,13 @@ def test_the_queries_of_a_forgotten_application_fail_and_resume_with_the_next_st
             cluster.there = frozenset()
 
         result = run(load(root), spark=spark, reached=reached, stop=request)
-    told = {each.query: (each.state, each.finding.code if each.finding else "") for each in result.outcomes}
-    assert (told, result.exit_code) == (dict.fromkeys(("waits", "totals"), ("failed", "HR863")), 1)
+    ends = {
+        outcome.query: (outcome.state, outcome.finding.code if outcome.finding else "") for outcome in result.outcomes
+    }
+    assert (ends, result.exit_code) == (dict.fromkeys(("waits", "totals"), ("failed", "HR863")), 1)
     assert run(load(root), ["totals"], trigger=AvailableNow(), spark=spark).exit_code == 0
     expected: Counter[str] = Counter()
-    for each in FRUIT:
-        for row in each:
+    for files in FRUIT:
+        for row in files:
             expected[row["name"]] += row["amount"]
     assert dict(rows(root / "out.db", "SELECT name, total FROM totals")) == expected

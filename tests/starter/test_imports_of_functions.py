@@ -98,7 +98,7 @@ def test_a_change_of_a_module_that_a_function_imports_when_it_is_called_is_plann
     land(root, 0, [{"name": "a", "amount": 1}])
     assert result(root, spark) == [(1011, 2)]
     [same] = hr.plan(hr.load(root), ["kept"], spark=spark)
-    assert (same.verdict, [each.code for each in same.notes]) == ("same", [])
+    assert (same.verdict, [note.code for note in same.notes]) == ("same", [])
     (root / "beyond.py").write_text("BASE = 30\n")
     [changed] = hr.plan(hr.load(root), ["kept"], spark=spark)
     assert changed.verdict == "forward"

@@ -85,7 +85,7 @@ def test_only_what_a_change_of_the_project_corrects_is_a_refusal(code: str, what
         ([FAILED], 1),
         ([REFUSED, FENCED], 3),
     ],
-    ids=lambda each: "+".join(one.query for one in each) if isinstance(each, list) else str(each),
+    ids=lambda value: "+".join(one.query for one in value) if isinstance(value, list) else str(value),
 )
 def test_a_run_is_refused_when_each_of_its_queries_is(outcomes: list[Outcome], code: int) -> None:
     assert RunResult(outcomes=tuple(outcomes)).exit_code == code

@@ -157,8 +157,8 @@ def test_a_restart_after_an_edit_says_that_the_file_has_changed_and_is_not_read(
 
     def restart(query: str, code: int) -> str:
         assert main(["restart", query, "-C", str(root)]) == code
-        told = capsys.readouterr()
-        return told.out + told.err
+        printed = capsys.readouterr()
+        return printed.out + printed.err
 
     with hr.start(load(root), spark=spark) as application:
         broken, sound = application.get("broken"), application.get("sound")

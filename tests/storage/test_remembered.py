@@ -31,19 +31,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter
             for number in range(40):
                 replace_file(root / "checkpoint" / log / str(number), f"{log} {number}")
         replace_file(root / "checkpoint" / "state" / "1.zip", "x" * 100)
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for verb in ("entry", "listing", "read"):
-            monkeypatch.setattr(store, verb, counting(found, verb, getattr(store, verb)))
-        yield root / "checkpoint", found
+            monkeypatch.setattr(store, verb, counting(counts, verb, getattr(store, verb)))
+        yield root / "checkpoint", counts
 
 
-def counting(found: Counter[str], verb: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def counting(counts: Counter[str], verb: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     active: list[str] = []
 
     def counted(path: str, *more: Any) -> Any:
-        found[f"{verb} {path.removeprefix('/checkpoint/')}"] += 1
+        counts[f"{verb} {path.removeprefix('/checkpoint/')}"] += 1
         active.append(path)
-        found[f"most at once: {verb}"] = max(len(active), found[f"most at once: {verb}"])
+        counts[f"most at once: {verb}"] = max(len(active), counts[f"most at once: {verb}"])
         if verb == "read":
             time.sleep(0.002)
         active.remove(path)
@@ -53,14 +53,14 @@ def counting(found: Counter[str], verb: str, plain: Callable[..., Any]) -> Calla
 
 
 def looked_at(checkpoint: RemotePath) -> list[str]:
-    found = []
+    texts = []
     for log in ("offsets", "commits"):
-        newest = max(int(each.name) for each in (checkpoint / log).iterdir())
+        newest = max(int(path.name) for path in (checkpoint / log).iterdir())
         for number in range(newest + 2):
             file = checkpoint / log / str(number)
             if file.exists() and file.is_file():
-                found.append(file.read_text())
-    return found
+                texts.append(file.read_text())
+    return texts
 
 
 def test_nothing_is_asked_twice_in_one_look(asked: tuple[RemotePath, Counter[str]]) -> None:
@@ -71,7 +71,7 @@ def test_nothing_is_asked_twice_in_one_look(asked: tuple[RemotePath, Counter[str
         looked_at(checkpoint)
         questions.clear()
         assert looked_at(checkpoint) == plain
-        assert [each for each in questions if "read" in each or "listing" in each] == []
+        assert [question for question in questions if "read" in question or "listing" in question] == []
     with remembering(checkpoint):
         questions.clear()
         assert looked_at(checkpoint) == plain
@@ -105,7 +105,7 @@ def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkey
         assert not (checkpoint / "commits").exists()
         assert (checkpoint / "former" / "3").read_text() == "commits 3"
         remove_tree(checkpoint / "former")
-        assert {each.name for each in checkpoint.iterdir()} == {"offsets", "state"}
+        assert {path.name for path in checkpoint.iterdir()} == {"offsets", "state"}
         with pytest.raises(FileNotFoundError):
             (checkpoint / "former" / "3").read_text()
         with pytest.raises(NotADirectoryError):

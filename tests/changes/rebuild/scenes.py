@@ -134,7 +134,7 @@ def state(project: Project, database: Database) -> dict[str, Any]:
     generation = latest_generation(layout_in(project.storage, "totals"))
     layout = layout_in(project.storage, "totals", generation)
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
-    forms_of = [each.form["sink"]["place"] for each in forms(layout.manifest) if each.form]
+    forms_of = [form.form["sink"]["place"] for form in forms(layout.manifest) if form.form]
     return {
         "generation": generation,
         "checkpoint": json.loads((layout.checkpoint / "metadata").read_text())["id"],
@@ -181,7 +181,9 @@ FINAL = {**NEW, "lines": [(T, 2, 3)]}
 
 def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
-    found = inspect_checkpoint(project, project.queries["totals"]).findings
+    findings = inspect_checkpoint(project, project.queries["totals"]).findings
     return [
-        finding.code for finding in found if finding.severity == "error" and finding.code.startswith(("HR57", "HR58"))
+        finding.code
+        for finding in findings
+        if finding.severity == "error" and finding.code.startswith(("HR57", "HR58"))
     ]

@@ -52,18 +52,18 @@ def project(request: pytest.FixtureRequest, tmp_path: Path, database: Database) 
     """A project whose query has run, and was rebuilt beside, in a store that renames and in one that does not."""
     made = memory_store if request.param == "hdfs" else memory_bucket
     with made("rebuilt") as (_, root):
-        found = project_of(tmp_path / "p", database, storage=f"{root}/with space")
-        assert is_remote(found.storage)
-        scene(found)
-        yield found
+        project = project_of(tmp_path / "p", database, storage=f"{root}/with space")
+        assert is_remote(project.storage)
+        scene(project)
+        yield project
 
 
 @pytest.fixture
 def bucket(tmp_path: Path, database: Database) -> Iterator[tuple[MemoryBucket, Project]]:
     with memory_bucket("steps") as (made, root):
-        found = project_of(tmp_path / "p", database, storage=str(root))
-        scene(found)
-        yield made, found
+        project = project_of(tmp_path / "p", database, storage=str(root))
+        scene(project)
+        yield made, project
 
 
 def swap(project: Project, step: str = "") -> None:
@@ -211,7 +211,7 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     assert (status.phase, status.batches, status.rows >= 3) == ("swapping", 3, True)
     assert (local / "rebuild").exists()
     assert hr.rebuild(now, "totals", spark=spark).apply().done == "swapped"
-    assert [each.name for each in now.storage.iterdir() if each.name not in ("register", "queries")] in (
+    assert [path.name for path in now.storage.iterdir() if path.name not in ("register", "queries")] in (
         [],
         ["rebuild"],
     )
@@ -219,7 +219,7 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     land(root, 3, [{"name": "b", "amount": 7}])
     run(now, spark)
     assert (totals(), hr.verify(now, "totals", spark=spark).state) == (resumed, "equal")
-    assert [(each.generation, each.rows_total) for each in hr.status(now)] == [(2, status.rows + 1)]
+    assert [(entry.generation, entry.rows_total) for entry in hr.status(now)] == [(2, status.rows + 1)]
     assert hr.rebuild(now, "totals", spark=spark).undo().done == "rolled-back"
     run(before, spark)
     assert totals() == former

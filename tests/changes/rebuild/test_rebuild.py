@@ -57,7 +57,7 @@ def now(root: Path) -> hr.Project:
 
 def run(project: hr.Project, spark: SparkSession, *queries: str) -> None:
     result = hr.run(project, queries or None, trigger=hr.available_now, spark=spark)
-    assert [(each.state, each.finding) for each in result.outcomes if each.state != "finished"] == []
+    assert [(outcome.state, outcome.finding) for outcome in result.outcomes if outcome.state != "finished"] == []
 
 
 @pytest.mark.capability("REC-08")
@@ -110,7 +110,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert copies() == [("a", 5), ("b", 2), ("c", 9)]
     status = hr.rebuild(project, "copies").status
     assert status is not None
-    assert (status.phase, status.rows, [each.rows_total for each in hr.status(project)]) == ("swapped", 4, [4, 4])
+    assert (status.phase, status.rows, [entry.rows_total for entry in hr.status(project)]) == ("swapped", 4, [4, 4])
     land(root, 3, [{"name": "b", "amount": 7}])
     run(project, spark)
     assert (totals(), copies()) == ([("a", 5), ("b", 7), ("c", 9)], [("a", 5), ("b", 2), ("b", 7), ("c", 9)])
@@ -160,13 +160,13 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     assert "HR090: --from: 'soon' is not a time" in capsys.readouterr().err
     with pytest.raises(HeadraceError, match=r"HR580.*source 'events' cannot be read from a time on"):
         hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc)).apply()
-    told: list[str] = []
-    done = hr.rebuild(project, "totals", spark=spark, accept_partial=True).apply(approve=False, notify=told.append)
+    notes: list[str] = []
+    done = hr.rebuild(project, "totals", spark=spark, accept_partial=True).apply(approve=False, notify=notes.append)
     assert (done.done, done.report and done.report.verdict) == ("compared", "equal")
-    assert ["will not have all" in told[0], "the query is what ran" in told[1]] == [True, True]
+    assert ["will not have all" in notes[0], "the query is what ran" in notes[1]] == [True, True]
     assert main(["change", "status", "totals", "--json", "-C", str(root)]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["changes"]
-    assert (found["phase"], found["batches"], found["report"]["differences"]["different"]) == ("building", 1, 1)
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert (change["phase"], change["batches"], change["report"]["differences"]["different"]) == ("building", 1, 1)
     # A full disk, and a query that is changed while it is rebuilt.
     land(root, 2, [{"name": "b", "amount": 3}])
 

@@ -52,9 +52,9 @@ def database(tmp_path: Path) -> Database:
 @pytest.fixture
 def project(tmp_path: Path, database: Database) -> Project:
     """A project whose query has run, and was rebuilt beside."""
-    found = project_of(tmp_path / "p", database)
-    scene(found)
-    return found
+    project = project_of(tmp_path / "p", database)
+    scene(project)
+    return project
 
 
 def phase(project: Project) -> str:
@@ -69,7 +69,7 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
     with pytest.raises(Killed):
         swap_in(project, killed_at(step))
     assert codes(project) == ["HR581"]
-    (finding,) = (each for each in hr.verify(project, "totals").findings if each.code != "HR701")
+    (finding,) = (finding for finding in hr.verify(project, "totals").findings if finding.code != "HR701")
     assert (finding.code, "headrace change resume totals" in finding.fix) == ("HR581", True)
     with pytest.raises(HeadraceError, match="HR581"):
         hr.reset(project, "totals", result="drop").apply()
@@ -231,7 +231,7 @@ held: list[Any] = []
 
 
 @pytest.mark.parametrize(
-    ("before", "command", "code", "said"),
+    ("before", "command", "code", "words"),
     [
         (None, "rebuild unknown --yes", "HR091", "no query 'unknown'"),
         (None, "rebuild printed --yes", "HR580", "headrace reset printed --keep-result"),
@@ -253,7 +253,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     before: Callable[[Project], None] | None,
     command: str,
     code: str,
-    said: str,
+    words: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -268,21 +268,21 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
             held.pop().close()
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["code"] == code
-    assert said in finding["what"] + finding["fix"]
+    assert words in finding["what"] + finding["fix"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["rebuild", "totals"], "give --yes or --no-swap"),
         (["change", "discard", "totals"], "give --yes"),
     ],
 )
 def test_nothing_is_done_without_a_word(
-    project: Project, database: Database, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    project: Project, database: Database, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "-C", str(project.root)]) == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert state(project, database) == BUILT
 
 
@@ -381,7 +381,7 @@ def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureF
     with pytest.raises(Killed):
         swap_in(project, killed_at("sink"))
     assert main(["status", "--json", "-C", str(project.root)]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["rebuilds"]
-    assert (found["query"], found["phase"]) == ("totals", "swapping")
+    (rebuild,) = json.loads(capsys.readouterr().out)["rebuilds"]
+    assert (rebuild["query"], rebuild["phase"]) == ("totals", "swapping")
     assert main(["status", "-C", str(project.root)]) == 0
     assert "end it: headrace change resume totals" in capsys.readouterr().out
