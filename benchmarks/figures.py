@@ -144,7 +144,7 @@ def cores() -> int:
 
 
 def write(name: str, title: str, figures: Sequence[Figure], *, quick: bool) -> Path:
-    """Write the figures of a benchmark; a quick run goes beside the real one, and is not kept in the repository."""
+    """Write the figures of a benchmark; a quick run goes next to the real one, and is not kept in the repository."""
     path = RESULTS / (f"{name}.quick.json" if quick else f"{name}.json")
     path.parent.mkdir(exist_ok=True)
     content = {

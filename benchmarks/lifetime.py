@@ -1,4 +1,4 @@
-"""The driver's memory over many batches: one query at full pace beside one with state, sampled every so often."""
+"""The driver's memory over many batches: one query at full pace next to one with state, sampled every so often."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.figures import RESULTS, Figure, Side
 from benchmarks.memory import Memory, classes_of
-from benchmarks.processes import HEADRACE, lines_until_told
+from benchmarks.processes import HEADRACE, pass_lines
 
 TITLE = "the driver's memory over 100,000 batches into a sink that does nothing"
 RUNS = 400
@@ -104,7 +104,7 @@ def _curve(samples: int, stride: int, seconds: float) -> tuple[list[dict[str, An
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         (Path(scratch) / "headrace.yml").write_text(_YAML, encoding="utf-8")
         (Path(scratch) / "pipeline.py").write_text(_PYTHON, encoding="utf-8")
-        lines_until_told([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
+        pass_lines([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
     return curve, grown
 
 

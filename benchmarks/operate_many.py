@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Side
 from benchmarks.memory import Memory, cpu_seconds
-from benchmarks.processes import HEADRACE, lines_until_told
+from benchmarks.processes import HEADRACE, pass_lines
 
 COUNTS = (1, 10, 50)
 STRETCHES = 3
@@ -106,5 +106,5 @@ def _application(queries: int, seconds: float) -> Stretches:
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         text = _HEAD + "".join(_QUERY.format(n=n) for n in range(queries))
         (Path(scratch) / "headrace.yml").write_text(text, encoding="utf-8")
-        lines_until_told([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
+        pass_lines([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
     return stretches

@@ -16,7 +16,7 @@ HEADRACE = (str(Path(sys.executable).parent / "headrace"),)
 
 
 def environment() -> dict[str, str]:
-    """The user's environment, with the same clock on both sides and nothing that tells PySpark otherwise."""
+    """The user's environment, with the same clock on both sides and no other setting of PySpark."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     return {**kept, "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
 
@@ -64,13 +64,11 @@ def lines_until(command: Sequence[str | Path], enough: Callable[[str], bool], *,
         lines.append(line)
         return enough(line)
 
-    lines_until_told(command, noted, cwd=cwd)
+    pass_lines(command, noted, cwd=cwd)
     return lines
 
 
-def lines_until_told(
-    command: Sequence[str | Path], enough: Callable[[str, int], bool], *, cwd: Path | None = None
-) -> None:
+def pass_lines(command: Sequence[str | Path], enough: Callable[[str, int], bool], *, cwd: Path | None = None) -> None:
     """Hand each line that `command` prints, and its process, to `enough` up to the one that is; then end it.
 
     Nothing of what it prints is kept.

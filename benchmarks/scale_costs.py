@@ -188,17 +188,19 @@ def _size(files: Iterable[Path]) -> int:
 
 
 def asynchronous(spark: SparkSession, stores: Mapping[str, Store], *, runs: int, quick: bool) -> list[Figure]:
-    """A tiny batch without state on each store, with Spark's progress written beside it and with each batch."""
+    """A tiny batch without state on each store, with Spark's progress written asynchronously and with each batch."""
     last = FEW_ASYNC if quick else ASYNC_LAST
     took: dict[tuple[str, bool], list[float]] = {}
     for turn in range(runs):
         for name, store in stores.items():
             if store.manager is None:
                 continue
-            for beside in (True, False):
-                place = store.place(f"progress-{turn}-{'beside' if beside else 'with'}")
+            for asynchronous in (True, False):
+                place = store.place(f"progress-{turn}-{'asynchronous' if asynchronous else 'with'}")
                 spark.conf.set(FILE_MANAGER, store.manager)
-                took.setdefault((name, beside), []).append(_stateless(spark, place, last, beside=beside))
+                took.setdefault((name, asynchronous), []).append(
+                    _stateless(spark, place, last, asynchronous=asynchronous)
+                )
     spark.conf.set(FILE_MANAGER, LOCAL_FILE_MANAGER)
     return [
         Figure(
@@ -215,10 +217,10 @@ def asynchronous(spark: SparkSession, stores: Mapping[str, Store], *, runs: int,
     ]
 
 
-def _stateless(spark: SparkSession, place: str, last: int, *, beside: bool) -> float:
+def _stateless(spark: SparkSession, place: str, last: int, *, asynchronous: bool) -> float:
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TINY_ROWS).load()
     writer = rate.select("value").writeStream.format("noop").option("checkpointLocation", place)
-    query = writer.option("asyncProgressTrackingEnabled", str(beside).lower()).start()
+    query = writer.option("asyncProgressTrackingEnabled", str(asynchronous).lower()).start()
     try:
         while query.isActive and (query.lastProgress is None or query.lastProgress["batchId"] < last):
             time.sleep(0.1)

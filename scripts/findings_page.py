@@ -40,7 +40,7 @@ def _renamed(part: str) -> str:
     if code is None:
         return part
     if code not in CATALOGUE:
-        raise SystemExit(f"{PAGE.name} tells of {code}, which is not in src/headrace/findings.py")
+        raise SystemExit(f"{PAGE.name} describes {code}, which is not in src/headrace/findings.py")
     return f"### {heading(CATALOGUE[code])}\n{part.partition(chr(10))[2]}"
 
 

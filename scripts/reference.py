@@ -263,7 +263,7 @@ def _with_defaults(cls: type[Any]) -> Any:
 
 
 def example_list() -> str:
-    """A link to each example, with the section of the guide, the form and the first sentence that its README tells."""
+    """A link to each example, with the section of the guide, the form and the first sentence of its README."""
     lines = ["| example | section of the guide | written in | what it shows |", "|---|---|---|---|"]
     for file in sorted(EXAMPLES.glob("*/README.md")):
         if (file.parent / "pyproject.toml").exists():  # A distribution and no project.

@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let the report tell which rows its test claims."""
+    """Add to the report which rows its test claims."""
     report = yield
     if claimed := item.config.stash.get(CLAIMS, {}).get(item.nodeid):
         report.capabilities = list(claimed)  # type: ignore[attr-defined]

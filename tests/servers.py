@@ -151,7 +151,7 @@ class Servers:
         return False
 
     def _made(self, name: str) -> Server:
-        """A new server; after two failures the tests are told at once what the last one was."""
+        """A new server; after two failures the tests fail at once with the last one."""
         failed = self.failed.setdefault(name, [])
         if len(failed) >= 2:
             raise failed[-1]
@@ -178,7 +178,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show beside a failure the last faults in the logs of its servers: a lost connection has its cause there."""
+    """Show with a failure the last faults in the logs of its servers: a lost connection has its cause there."""
     report = yield
     if report.failed:
         given = getattr(item, "funcargs", {}).values()

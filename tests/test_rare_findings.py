@@ -184,9 +184,9 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
         "versions that go before they are read",
     ),
     "a disk that fails": ("HR421", no_disk, "Input/output error"),
-    "a full disk beside the stream": ("HR544", no_archive, "No space left on device"),
+    "a full disk next to the stream": ("HR544", no_archive, "No space left on device"),
     "a source that gives its rows once": ("HR433", no_second_read, "Fleeting"),
-    "a sink that nobody reads": ("HR402", no_reading_back, "'console'"),
+    "a sink without a reader": ("HR402", no_reading_back, "'console'"),
 }
 
 
@@ -219,7 +219,7 @@ def no_memory(spark: SparkSession, root: Path) -> Seen:
     from headrace.connectors.memory.sink import Memory
     from headrace.contract import SinkContext
 
-    context = SinkContext(query="nobody", generation=1, mode="append", checkpoint=root, fingerprint="")
+    context = SinkContext(query="other", generation=1, mode="append", checkpoint=root, fingerprint="")
     return raised(lambda: Memory().read_back(spark, context))
 
 
@@ -242,7 +242,7 @@ SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
     "what has no condition": ("HR220", lambda spark, _: refused(otherwise_alone), "otherwise"),
     "no stream": ("HR252", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
     "no file to infer from": ("HR332", no_files, "no schema can be inferred"),
-    "a session that another one has filled": ("HR402", no_memory, "no table 'nobody'"),
+    "a session that another one has filled": ("HR402", no_memory, "no table 'other'"),
     "a session without Delta": ("HR125", no_delta, "spark.sql.extensions"),
 }
 

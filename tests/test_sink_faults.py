@@ -121,7 +121,7 @@ def test_a_sink_that_needs_a_server_says_so(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.crash
 def test_a_sink_that_fails_without_any_fault_is_not_blamed(capsys: pytest.CaptureFixture[str]) -> None:
-    # Nobody listens there.
+    # No server listens there.
     asked = ["--sink", "jdbc-upsert", "--url", "postgresql://me@127.0.0.1:1/test", "--fault", "kill at each log write"]
     assert main(asked) == 2
     printed = capsys.readouterr()
@@ -148,7 +148,7 @@ def test_a_sink_that_fails_without_any_fault_is_not_blamed(capsys: pytest.Captur
         (["--sink", "files", "--minutes", "0"], "argument --minutes: invalid"),
     ],
 )
-def test_what_was_asked_wrongly_is_told_before_any_trial(
+def test_what_was_asked_wrongly_is_reported_before_any_trial(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -188,5 +188,5 @@ def test_a_script_over_derby_needs_no_jar() -> None:
         ("", "RuntimeError"),
     ],
 )
-def test_an_error_is_told_by_its_code(text: str, expected: str) -> None:
+def test_an_error_is_named_by_its_code(text: str, expected: str) -> None:
     assert sentence(RuntimeError(text)) == expected

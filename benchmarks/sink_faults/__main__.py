@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", default=sys.executable, help="of an environment with another PySpark")
     parser.add_argument("--version", help="of the connector; or group:artifact:version")
     parser.add_argument("--url", default="", help="postgresql://... of a database, or HOST:PORT of a Kafka broker")
-    parser.add_argument("--json", type=Path, help="put the record there, beside those of other sinks")
+    parser.add_argument("--json", type=Path, help="put the record there, next to those of other sinks")
     parser.add_argument("--keep", type=Path, help="keep the directories of the trials there")
     options = parser.parse_args(arguments)
     name = str(Path(options.sink).absolute()) if options.sink.endswith(".py") else options.sink
@@ -138,7 +138,7 @@ def _minutes(text: str) -> float:
 
 
 def _mark(outcome: FaultOutcome, promises: str) -> str:
-    """What an outcome is, beside what the documentation promises."""
+    """Compare an outcome with what the documentation promises."""
     if outcome.breaks(promises):
         return "BREAKS ITS WORD"
     if outcome.breaks(EXACTLY):

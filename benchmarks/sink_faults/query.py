@@ -88,7 +88,7 @@ def value(number: int) -> str:
     It closes over nothing, so that it is the same code in each life.
     """
     if number % ROWS == 0:
-        time.sleep(0.15)  # Whoever kills at a log entry comes before the batch is written.
+        time.sleep(0.15)  # A kill at a log entry comes before the batch is written.
     fault: dict[str, Any] = json.loads(os.environ["SINKS_FAULT"])
     if not fault or number != fault["id"]:
         return f"v{number}"

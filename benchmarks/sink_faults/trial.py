@@ -109,7 +109,7 @@ class Bench:
     fed: int = 0
     # Of a life that came to the end of its input and read the result.
     answer: dict[str, Any] | None = None
-    # What was seen of the fault, beside its result.
+    # What was seen of the fault, other than its result.
     seen: str = ""
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ def test_the_table_is_long_and_whole():
 
 @pytest.mark.plain
 @pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
-def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
+def test_a_bad_input_is_reported(row: Row, tmp_path, monkeypatch, capsys):
     root = tmp_path / "p"
     root.mkdir()
     command, variables = make(row, root)
@@ -49,7 +49,7 @@ def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
     duration = time.process_time() - began
     printed = capsys.readouterr()
     text = printed.out + printed.err
-    # What is told as a warning stops nothing.
+    # A warning stops nothing.
     assert code in ((0,) if re.search(r" HR\d{3} \(warning\): ", text) else (1, 2, 78)), text
     assert "HR999" not in text
     assert "Traceback" not in text

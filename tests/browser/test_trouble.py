@@ -1,4 +1,4 @@
-"""One application in trouble, told of in the same words by its terminal, `status`, its pages and its metrics."""
+"""One application in trouble, described in the same words by its terminal, `status`, its pages and its metrics."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Places:
         """Everything that the terminal has shown, as one line."""
         return " ".join(_CONTROL.sub("", self._read).split())
 
-    def told(self, pattern: str) -> str:
+    def await_text(self, pattern: str) -> str:
         """What the first group of the pattern is, as soon as the terminal shows it."""
 
         def shown() -> re.Match[str] | None:
@@ -125,9 +125,9 @@ class Places:
         return str(eventually(shown)[1])
 
     def open(self) -> None:
-        """Take the addresses that the terminal tells, and open the page."""
-        self.page, _, self.token = self.told(r"the dashboard is at (\S+) until").partition("?open=")
-        self.served = self.told(r"metrics are served at (\S+)/metrics")
+        """Take the addresses that the terminal shows, and open the page."""
+        self.page, _, self.token = self.await_text(r"the dashboard is at (\S+) until").partition("?open=")
+        self.served = self.await_text(r"metrics are served at (\S+)/metrics")
         self.project = load(self.root)
         self.browser.get(f"{self.page}?open={self.token}")
         look(self.browser, self.page)
@@ -205,16 +205,16 @@ def write_in_trouble(root: Path) -> None:
         (root / "times" / f"{number:02d}.json").write_text('{"at": "2026-01-01T00:00:00Z", "n": 1}\n')
 
 
-def test_one_application_in_trouble_is_told_of_in_one_voice(
+def test_one_application_in_trouble_is_described_in_the_same_words_everywhere(
     tmp_path: Path, browser: webdriver.Chrome, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "p"
     write_in_trouble(root)
     with places(root, browser, capsys) as scene:
-        assert scene.told(r"(slow\.py:\d+) HR114 .* still being loaded after 5 seconds") == "slow.py:10"
+        assert scene.await_text(r"(slow\.py:\d+) HR114 .* still being loaded after 5 seconds") == "slow.py:10"
         scene.open()
-        scene.told(r"(starting Spark) \(")
-        scene.told(r"starting \w+: (making its plan)")
+        scene.await_text(r"(starting Spark) \(")
+        scene.await_text(r"starting \w+: (making its plan)")
         fails_again_and_again(scene)
         rows_are_counted_once(scene)
         a_sink_tries_again_and_a_watermark_stands(scene)
@@ -255,7 +255,7 @@ def fails_again_and_again(scene: Places) -> None:
     assert pauses[-1] == 12
     numbers = sorted({int(number) for number in NEXT.findall(scene.terminal)})
     assert numbers[:3] == [1, 2, 3]
-    # Each is told once.
+    # Each is reported once.
     log = (scene.root / ".headrace" / "logs" / "headrace.log").read_text()
     restarts = [int(match[1]) for line in log.splitlines() if "HR861" in line and (match := NEXT.search(line))]
     assert restarts == list(range(1, len(restarts) + 1))
@@ -274,7 +274,7 @@ def rows_are_counted_once(scene: Places) -> None:
     eventually(lambda: scene.status("copied")["rows_total"] == 4)
     assert scene.status("copied")["rows_quarantined"] == 1
     assert (scene.metric("input_rows_total", "copied"), scene.metric("quarantined_rows_total", "copied")) == (4, 1)
-    scene.told(r"(4 \(1 quarantined\))")
+    scene.await_text(r"(4 \(1 quarantined\))")
     click(scene.browser, "a[href='/queries/copied']")
     wait(scene.browser, lambda _: scene.tile("Rows in")[-1:] == ["4 in all, 1 of them quarantined"])
 
@@ -286,14 +286,14 @@ def a_sink_tries_again_and_a_watermark_stands(scene: Places) -> None:
         eventually(lambda: scene.metric("sink_retrying", "copied") == 1)
         look(scene.browser, scene.page, until=".events b")
         wait(scene.browser, lambda page: "HR411" in words(page, "Events"))
-        assert scene.told(r"(HR411) .* batch \d+ is tried again in") == "HR411"
+        assert scene.await_text(r"(HR411) .* batch \d+ is tried again in") == "HR411"
         other.execute("ROLLBACK")
     other.close()
     eventually(lambda: scene.metric("sink_retrying", "copied") == 0)
     assert scene.metric("sink_retries_total", "copied") > 0
     eventually(lambda: scene.status("copied")["rows_total"] == 5)
     eventually(lambda: scene.metric("watermark_standing_seconds", "stands") > 0)
-    assert scene.told(r"(HR883) .* watermark stands at 2025-12-31 23:59:59 UTC although rows come") == "HR883"
+    assert scene.await_text(r"(HR883) .* watermark stands at 2025-12-31 23:59:59 UTC although rows come") == "HR883"
     look(scene.browser, f"{scene.page}queries/stands")
     wait(scene.browser, lambda page: "its watermark stands at" in words(page, "What needs attention"))
 

@@ -187,7 +187,7 @@ def test_a_query_whose_adoption_was_cut_off_does_not_start(project: Project, old
         ([], "--yes or --dry-run"),
     ],
 )
-def test_the_command_tells_what_it_lacks(
+def test_the_command_says_what_it_lacks(
     project: Project, old: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     command = ["adopt", "totals", "--checkpoint", str(old), "-C", str(project.root), *arguments]
@@ -363,7 +363,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_which_source_is_which_is_told_by_what_it_read(project: Project, tmp_path: Path, case: Case) -> None:
+def test_sources_are_matched_by_what_they_read(project: Project, tmp_path: Path, case: Case) -> None:
     files = {name: [project.root / path for path in paths] for name, paths in case.files.items()}
     former = checkpoint(tmp_path / "c", case.offsets, files, case.version)
     query = project.queries[case.query]
@@ -467,7 +467,9 @@ def test_a_table_that_does_not_fit_is_refused(
         ("string", "x", b"x"),
     ],
 )
-def test_values_in_another_form_are_told(tmp_path: Path, old: Path, type_name: str, good: object, bad: object) -> None:
+def test_values_in_another_form_are_reported(
+    tmp_path: Path, old: Path, type_name: str, good: object, bad: object
+) -> None:
     from pyspark.sql import types as T
 
     kinds: dict[str, T.DataType] = {

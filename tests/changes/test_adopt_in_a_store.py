@@ -34,7 +34,7 @@ STEPS = ("recorded", "copied", "sink", "entered")
 
 @pytest.fixture
 def root(spark: SparkSession, tmp_path: Path) -> Path:
-    """A project, and beside it the checkpoint and the table of a job that has run without Headrace."""
+    """A project, and next to it the checkpoint and the table of a job that has run without Headrace."""
     root = tmp_path / "p"
     begin(root)
     JOBS["totals"].run(spark, root)

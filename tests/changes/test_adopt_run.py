@@ -103,7 +103,7 @@ def other_form(events):
 
 @pytest.fixture(scope="module")
 def root(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project, and beside it the checkpoints and tables of six jobs that have run without Headrace."""
+    """A project, and next to it the checkpoints and tables of six jobs that have run without Headrace."""
     root = tmp_path_factory.mktemp("former") / "p"
     begin(root)
     for job in JOBS.values():
@@ -277,7 +277,7 @@ def test_a_job_of_a_native_sink_continues(spark: SparkSession, tmp_path: Path) -
         writer = stream(spark, root, "events").select("name", "amount").writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(root / "tables"))
         writer.format("json").toTable("adopted_copies").awaitTermination()
-    # Spark's log of its files tells by itself whether a batch is in, and a sink without a record gets it again.
+    # Spark's log of its files says by itself whether a batch is in, and a sink without a record gets it again.
     forget_commit(checkpoint)
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="plain' holds no batch"):

@@ -193,7 +193,7 @@ def test_of_two_commands_at_once_the_second_sees_what_the_first_has_done(
 
 def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(dialect: SqliteDialect, connection: Any, table: str, name: str) -> None:
-        connection.cursor().execute("ALTER TABLE of_nobody RENAME TO nothing")
+        connection.cursor().execute("ALTER TABLE missing RENAME TO nothing")
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)

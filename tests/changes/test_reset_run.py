@@ -42,7 +42,7 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
         return sorted(map(tuple, spark.read.json(str(root / "out")).select("name", "amount").collect()))
 
     project = run_again()
-    # The table's columns change, and a file sink's directory is written anew.
+    # The table's columns change, and a file sink's directory is written again.
     (root / "pipeline.py").write_text((root / "pipeline.py").read_text().replace(BODY, CHANGED))
     project = hr.load(root)
     for query in ("totals", "copies"):
@@ -53,7 +53,7 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
     assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"equal"}
     with pytest.raises(HeadraceError, match="it has run since"):
         hr.reset(project, "copies").undo()
-    # The rows stay and are replaced; what does not come again stays, and verify tells.
+    # The rows stay and are replaced; what does not come again stays, and verify reports it.
     assert hr.reset(project, "totals", result="keep").apply().generation == 3
     assert held("totals") == [("a", 5), ("b", 2)]
     project = run_again()

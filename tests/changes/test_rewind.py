@@ -384,7 +384,7 @@ def test_what_cannot_be_rewound_is_said_in_a_sentence(
 
 
 @pytest.mark.parametrize(("sink", "words"), [("printed", "stays there"), ("plain", "rewindable: 7 days")])
-def test_a_sink_that_cannot_go_back_is_told_with_another_way(project: Project, sink: str, words: str) -> None:
+def test_a_sink_that_cannot_go_back_is_reported_with_another_way(project: Project, sink: str, words: str) -> None:
     shutil.copytree(layout_in(project.storage, "totals").home, layout_in(project.storage, sink).home)
     with pytest.raises(HeadraceError, match="HR580") as error:
         assert hr.rewind(project, sink, to_batch=1).plan
@@ -395,7 +395,7 @@ def test_a_sink_that_cannot_go_back_is_told_with_another_way(project: Project, s
 
 def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> str:
-        return "INSERT INTO of_nobody VALUES (1)"
+        return "INSERT INTO missing VALUES (1)"
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "insert_from", refused)

@@ -79,7 +79,7 @@ def test_the_files_of_schemas_are_named_where_they_will_lie(old: Checkpoint, tmp
     }
 
 
-def test_offsets_that_were_written_beside_the_batches_are_completed(tmp_path: Path) -> None:
+def test_offsets_that_were_written_asynchronously_are_completed(tmp_path: Path) -> None:
     old = numbered(tmp_path)
     for log in ("offsets", "commits"):
         for name in ("1", "2", "3"):
@@ -237,7 +237,7 @@ def test_the_column_that_differs_is_named(old: Checkpoint, key: str, value: str,
     ("content", "code"),
     [(utf("v4") + b"...", "HR507"), (second_form(KEY, VALUE)[:40], "HR503"), (utf("v2"), "HR503"), (b"", "HR503")],
 )
-def test_a_schema_that_cannot_be_read_is_told(old: Checkpoint, content: bytes, code: str) -> None:
+def test_a_schema_that_cannot_be_read_is_reported(old: Checkpoint, content: bytes, code: str) -> None:
     (old.root / "state" / "0" / "0" / "_metadata" / "schema").write_bytes(content)
     with pytest.raises(CheckpointError, match=code):
         state_schema(old)

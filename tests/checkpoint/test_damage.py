@@ -20,8 +20,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 DAMAGES = ("missing", "empty", "cut", "garbage")
 FINE = (None,) * 4
 
-# What is told of a damaged file: missing, empty, cut, garbage; None: the start continues, and needs no word.
-TOLD: dict[str, tuple[str | None, ...]] = {
+# What is reported of a damaged file: missing, empty, cut, garbage; None: the start continues, and needs no word.
+CODES: dict[str, tuple[str | None, ...]] = {
     "metadata": ("HR503",) * 4,
     "newest commit": (None, "HR503", "HR503", "HR503"),
     "older commit": (None, "HR503", "HR503", "HR503"),
@@ -115,7 +115,7 @@ def damaged(file: Path) -> Iterator[str]:
     file.write_bytes(whole)
 
 
-def told(root: Path) -> list[Finding]:
+def damages_of(root: Path) -> list[Finding]:
     """The errors that refuse a start, but for an archive that would help."""
     return [finding for finding in list_problems(Checkpoint(root), written_async=False) if finding.severity == "error"]
 
@@ -124,18 +124,18 @@ def told(root: Path) -> list[Finding]:
 @pytest.mark.parametrize(
     "name", ["rocksdb_few", "rocksdb_many", "rocksdb2_few", "rocksdb2_many", "hdfs_few", "hdfs_many"]
 )
-def test_each_damaged_file_is_told_once_or_not_needed(tmp_path: Path, name: str, planned: bool) -> None:
+def test_each_damaged_file_is_reported_once_or_not_needed(tmp_path: Path, name: str, planned: bool) -> None:
     root = unpacked(name, tmp_path / "checkpoint", planned=planned)
-    assert told(root) == []
+    assert damages_of(root) == []
     wrong, seen = [], set()
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         kind = kind_of(root, file, planned=planned)
         seen.add(kind)
         for damage in damaged(file):
-            expected = TOLD[kind][DAMAGES.index(damage)]
+            expected = CODES[kind][DAMAGES.index(damage)]
             if (name[:8], kind, damage, planned) == ("rocksdb2", "newest commit", "missing", True):
                 expected = "HR516"  # It says which files of the state count.
-            findings = told(root)
+            findings = damages_of(root)
             codes = {finding.code for finding in findings}
             right = codes <= {"HR503", "HR516"} if expected == "any" else codes == {expected} - {None}
             # One finding a damage; a part that several snapshots share is reported by each.
@@ -162,12 +162,12 @@ def test_the_newest_state_is_made_again_by_the_batch_that_made_it(
     kind = "changelog" if store.startswith("rocksdb") else "delta"
     (file,) = (file for file in state_in_use(root, 3) if file.match(f"0/1/{version}[._]*{kind}"))
     file.write_bytes(b"")
-    (finding,) = told(root)
+    (finding,) = damages_of(root)
     assert finding.fix.startswith(says)
     if says.startswith("delete"):
         for name in ("2", ".2.crc"):
             (root / "commits" / name).unlink()
-        assert told(root) == []
+        assert damages_of(root) == []
 
 
 def test_a_damaged_snapshot_is_left_out_where_the_changes_reach_back_to_the_one_before(tmp_path: Path) -> None:
@@ -175,25 +175,25 @@ def test_a_damaged_snapshot_is_left_out_where_the_changes_reach_back_to_the_one_
     store = root / "state" / "0" / "0"
     newest = max(store.glob("*.snapshot"), key=lambda file: int(file.stem))
     newest.write_bytes(newest.read_bytes()[:10])
-    (finding,) = told(root)
+    (finding,) = damages_of(root)
     assert finding.fix.startswith("delete it and")
     newest.unlink()
     checksum_of(newest).unlink()
-    assert told(root) == []
+    assert damages_of(root) == []
 
 
 @pytest.mark.parametrize("lost", ["state/0/1", "state/0/0/SSTs", "sources"])
-def test_a_lost_directory_is_told(tmp_path: Path, lost: str) -> None:
+def test_a_lost_directory_is_reported(tmp_path: Path, lost: str) -> None:
     root = unpacked("rocksdb_many", tmp_path / "checkpoint", planned=False)
     shutil.rmtree(root / lost)
-    assert {finding.code for finding in told(root)} == {"HR509" if lost == "sources" else "HR516"}
+    assert {finding.code for finding in damages_of(root)} == {"HR509" if lost == "sources" else "HR516"}
 
 
-def test_checksums_that_are_lost_leave_the_form_of_a_file_to_tell_that_it_was_cut(tmp_path: Path) -> None:
+def test_a_cut_file_without_its_checksum_is_found_by_its_form(tmp_path: Path) -> None:
     for store, file in (("rocksdb_few", "3.changelog"), ("hdfs_few", "3.delta")):
         root = unpacked(store, tmp_path / store, planned=False)
         state = root / "state" / "0" / "0" / file
         checksum_of(state).unlink()
-        assert told(root) == []
+        assert damages_of(root) == []
         state.write_bytes(state.read_bytes()[:-9])
-        assert [finding.code for finding in told(root)] == ["HR516"]
+        assert [finding.code for finding in damages_of(root)] == ["HR516"]

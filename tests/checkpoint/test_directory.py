@@ -28,7 +28,7 @@ def codes(root: Path) -> list[tuple[str, str]]:
 
 
 def problems(root: Path) -> list[Finding]:
-    """What is told of a fixture but for its state, which it does not hold."""
+    """What is reported of a fixture but for its state, which it does not hold."""
     return [finding for finding in list_problems(Checkpoint(root)) if finding.code != "HR516"]
 
 
@@ -48,7 +48,7 @@ def test_named_sources_are_read_by_name() -> None:
     assert newest.conf["spark.sql.streaming.multipleWatermarkPolicy"] == "min"
 
 
-def test_a_commit_tells_the_next_watermark() -> None:
+def test_a_commit_has_the_next_watermark() -> None:
     assert NAMED.commits()[25].next_watermark_ms == NAMED.offsets()[26].watermark_ms
 
 
@@ -71,7 +71,7 @@ def test_a_compacted_source_log_unfolds_to_all_its_entries() -> None:
     assert paths == [f"file:///data/in/{number:03d}.json" for number in range(26)]
 
 
-def test_entries_that_are_kept_beside_the_compacted_file_count_once(named: Path) -> None:
+def test_entries_that_are_also_in_the_compacted_file_count_once(named: Path) -> None:
     folder = named / "sources" / "events"
     lines = (folder / "19.compact").read_text().split("\n")[1:]
     for number, line in enumerate(lines):
@@ -86,10 +86,10 @@ def test_the_log_of_a_rate_source_holds_its_creation_time() -> None:
 
 
 def test_an_unknown_source_has_an_empty_log() -> None:
-    assert NAMED.source_log("nobody") == {}
+    assert NAMED.source_log("unknown") == {}
 
 
-def test_state_metadata_tells_partitions_and_operators() -> None:
+def test_state_metadata_has_partitions_and_operators() -> None:
     assert NAMED.state_partitions() == 2
     assert [operator.name for operator in NAMED.state_operators()] == ["stateStoreSave"]
     assert NUMBERED.state_partitions() is None
@@ -157,7 +157,7 @@ def cut(name: str, characters: int) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_each_damage_is_told_with_a_way_out(
+def test_each_damage_is_reported_with_a_way_out(
     named: Path, damage: Callable[[Path], None], expected: list[tuple[str, str]]
 ) -> None:
     damage(named)
@@ -168,7 +168,7 @@ def test_each_damage_is_told_with_a_way_out(
     )
 
 
-def test_many_damages_are_told_at_once(named: Path) -> None:
+def test_many_damages_are_reported_at_once(named: Path) -> None:
     (named / "metadata").unlink()
     (named / "offsets" / "25").write_text("")
     (named / "commits" / "26").unlink()

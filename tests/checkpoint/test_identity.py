@@ -1,4 +1,4 @@
-"""A batch is told from another by its content, at a cost that does not grow with the log."""
+"""A batch differs from another by its content, at a cost that does not grow with the log."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_one_entry_of_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatc
     assert list(first.lines) == lines[:3], "also a line that lies across two blocks"
 
 
-def test_the_chain_tells_of_all_batches_before() -> None:
+def test_the_chain_covers_all_batches_before() -> None:
     assert chain_digest(None, "a") == chain_digest(None, "a")
     assert (
         len(

@@ -67,7 +67,7 @@ def test_a_change_that_is_planned_and_not_committed_was_cut_off(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("text", ["{", '{"batch": 1}', "[]", "\udcff"], ids=["cut", "short", "list", "bytes"])
-def test_a_damaged_record_is_told_and_not_passed_over(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_is_reported_and_not_passed_over(tmp_path: Path, text: str) -> None:
     file = tmp_path / "repartitions.jsonl"
     file.write_bytes(text.encode("utf-8", "surrogateescape") + b"\n")
     with pytest.raises(CheckpointError) as caught:

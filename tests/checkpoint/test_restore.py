@@ -53,7 +53,7 @@ def empty(root: Path, log: str, first: int) -> None:
 
 
 def orphan(written: Written) -> None:
-    """Another history: entries that were planned by nobody, one of which was compacted meanwhile."""
+    """Another history: entries without a plan, one of which was compacted meanwhile."""
     root = written.checkpoint.root
     take(root, "offsets", 4)
     take(root, "commits", 4)
@@ -112,7 +112,7 @@ def test_what_the_ledger_does_not_keep_is_not_restored(written: Written) -> None
     assert restorable(written.checkpoint, 5, kept.get) is None
 
 
-def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_anew(written: Written) -> None:
+def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_again(written: Written) -> None:
     kept = {batch: written.batch(batch) for batch in range(BATCHES)}
     empty(written.checkpoint.root, "offsets", 5)
     span = restorable(written.checkpoint, 4, kept.get)

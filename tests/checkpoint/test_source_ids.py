@@ -37,7 +37,7 @@ def test_a_prefix_has_the_ids_of_its_source_and_of_a_further_use_of_it(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", '{"clicks": {"web"', '{"clicks": 7}', "[1]"])
-def test_a_damaged_record_is_told_and_not_taken_for_none(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_is_reported_and_not_taken_for_none(tmp_path: Path, text: str) -> None:
     record = SourceIds(tmp_path)
     record.file.write_text(text)
     with pytest.raises(CheckpointError, match="the record of which topics and tables the query reads cannot be read"):

@@ -1,4 +1,4 @@
-"""Many small files, and state that fills the memory, are told by what can be known."""
+"""Many small files, and state that fills the memory, are reported by what can be known."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ WRITTEN: dict[str, tuple[Sink, Trigger, int, str | None]] = {
 
 
 @pytest.mark.parametrize(("sink", "trigger", "tasks", "words"), WRITTEN.values(), ids=WRITTEN)
-def test_a_sink_that_gets_very_many_files_is_told(sink: Sink, trigger: Trigger, tasks: int, words: str | None) -> None:
+def test_a_sink_that_gets_very_many_files_is_reported(
+    sink: Sink, trigger: Trigger, tasks: int, words: str | None
+) -> None:
     findings = list(check_small_files(query(sink, trigger), tasks=tasks))
     assert [(finding.code, str(words) in finding.what) for finding in findings] == (
         [] if words is None else [("HR646", True)]
@@ -83,7 +85,7 @@ MEMORY: dict[str, tuple[HeldState | None, dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize(("held", "memory", "reported"), MEMORY.values(), ids=MEMORY)
-def test_state_that_takes_most_of_the_memory_is_told(
+def test_state_that_takes_most_of_the_memory_is_reported(
     held: HeldState | None, memory: dict[str, Any], reported: bool
 ) -> None:
     findings = list(check_memory(query(FILES, Default()), held, **memory))
@@ -97,7 +99,7 @@ def test_state_that_takes_most_of_the_memory_is_told(
 @pytest.mark.parametrize(
     ("count", "text"), [(12, "12 bytes"), (2048, "2 KiB"), (5 * 1024**2, "5 MiB"), (3 * GIB // 2, "1.5 GiB")]
 )
-def test_a_size_is_told_in_the_unit_that_fits(count: int, text: str) -> None:
+def test_a_size_is_shown_in_the_unit_that_fits(count: int, text: str) -> None:
     assert size_text(count) == text
 
 

@@ -1,4 +1,4 @@
-"""What a result depends on beside its rows is told, with what it does to exactly once and to verify."""
+"""What a result depends on, other than its rows, is reported with its effect on exactly once and on verify."""
 
 from __future__ import annotations
 

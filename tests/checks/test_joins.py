@@ -43,7 +43,7 @@ def side(name: str, delay: int | None, behind: int | None, *, direct: bool = Tru
         (51 * HOUR, "51 hours"),
     ],
 )
-def test_a_length_is_told_in_the_largest_unit_that_fits(ms: int, text: str) -> None:
+def test_a_length_is_shown_in_the_largest_unit_that_fits(ms: int, text: str) -> None:
     assert length_text(ms) == text
 
 

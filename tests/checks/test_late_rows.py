@@ -50,7 +50,7 @@ def write(root: Path, **changes: str) -> Path:
     return root
 
 
-def test_a_query_with_a_sink_for_late_rows_has_a_second_one_beside_it(tmp_path: Path) -> None:
+def test_a_query_with_a_sink_for_late_rows_has_a_second_query_for_them(tmp_path: Path) -> None:
     project = load(write(tmp_path))
     assert [*project.queries] == ["distinct", "distinct_late"]
     late = project.queries["distinct_late"]

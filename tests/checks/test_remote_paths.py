@@ -59,7 +59,7 @@ def found_in(root: Path) -> list[Finding]:
     ],
     ids=["source-silent", "sink-silent", "s3", "gs-sink", "by-spark-alone", "no-host", "source-no-host", "iceberg"],
 )
-def test_a_path_that_cannot_be_used_is_told_before_spark_starts(
+def test_a_path_that_cannot_be_used_is_reported_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, sink: str, code: str | None, words: str
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())

@@ -47,7 +47,7 @@ def project_at(root: Path, storage: str, web: str = "127.0.0.1:9") -> Path:
         ("file:///tmp/lake", None, ""),
     ],
 )
-def test_storage_that_cannot_be_used_is_told_before_spark_starts(
+def test_storage_that_cannot_be_used_is_reported_before_spark_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -141,7 +141,7 @@ def project_in(root: Path, endpoint: str, **settings: str) -> Path:
     return root
 
 
-def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
+def test_a_bucket_that_cannot_be_used_is_reported_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(s3, "ATTEMPTS", 1)

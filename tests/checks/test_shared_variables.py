@@ -69,7 +69,7 @@ def test_a_counter_that_cannot_add_is_refused(tmp_path: Path, declared: str) -> 
     assert [finding.code for finding in caught.value.findings] == ["HR801"]
 
 
-def test_what_nobody_counts_is_refused(tmp_path: Path) -> None:
+def test_a_counter_without_a_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(f"{BASE}\n\ncount.add(1)\n")
     with pytest.raises(ProjectError, match="HR802"):
         load(tmp_path, environ={})

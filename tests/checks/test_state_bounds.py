@@ -1,4 +1,4 @@
-"""For each operator of a query, check tells what it keeps, by what, how long, and by how much results come later."""
+"""For each operator of a query, check shows what it keeps, by what, how long, and by how much results come later."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ QUERIES = {
 
 @pytest.mark.spark
 @pytest.mark.capability("OP-WM-03")
-def test_each_operator_is_told_with_its_key_its_bound_and_its_time(tmp_path: Path, spark: SparkSession) -> None:
+def test_each_operator_is_shown_with_its_key_its_bound_and_its_time(tmp_path: Path, spark: SparkSession) -> None:
     text = INPUTS
     for name, (inputs, mode, body, _, _) in QUERIES.items():
         text += f"@hr.query(sink=hr.sink.console(), mode='{mode}')\ndef {name}({inputs}):\n    return {body}\n\n"

@@ -99,7 +99,7 @@ def test_a_misspelt_input_gets_the_nearest_name(tmp_path):
     assert (finding.code, finding.where.line, finding.fix) == ("HR204", 4, "did you mean 'events'?")
 
 
-def test_a_cycle_is_told_as_a_way_round(tmp_path):
+def test_a_cycle_is_shown_as_a_way_round(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE + "views: {a: TABLE b, b: TABLE c, c: TABLE a}\n")
     (cycle,) = [finding for finding in check_structure(load(tmp_path, environ={})) if finding.code == "HR251"]
     assert "a -> b -> c -> a" in cycle.what
@@ -128,7 +128,7 @@ def test_no_jvm_and_no_pyspark_is_needed(tmp_path):
     assert done.stdout.strip() == "[] set()"
 
 
-def test_views_that_read_each_other_are_told_once(tmp_path):
+def test_views_that_read_each_other_are_reported_once(tmp_path):
     text = """\
 sources: {events: {rate: {}}}
 views: {a: SELECT * FROM b, b: SELECT * FROM a}

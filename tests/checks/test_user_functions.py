@@ -131,7 +131,9 @@ def test_what_runs_later_and_what_changes_nothing_is_no_side_effect(tmp_path: Pa
     assert built(tmp_path, "def f(x): return [*seen, count]") == []
 
 
-def test_a_setting_that_the_function_changed_is_told_and_none_that_the_session_set_for_itself(tmp_path: Path) -> None:
+def test_a_setting_that_the_function_changed_is_reported_and_none_that_the_session_set_for_itself(
+    tmp_path: Path,
+) -> None:
     before = {"a": "1", "b": "2", "gone": "3"}
     states = iter([before, {**before, "by delta": "6"}, {"a": "1", "b": "4", "new": "5", "by delta": "6"}])
     effects = built(tmp_path, "def f(x): pass", lambda: next(states))

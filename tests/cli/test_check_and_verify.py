@@ -30,7 +30,7 @@ def test_with_json_findings_and_guarantees_are_data(phones: Path, capsys: pytest
     assert document["guarantees"]["action_counts"]["level"] == "exactly once"
 
 
-def test_every_fault_of_a_project_is_told_with_its_line(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_fault_of_a_project_is_reported_with_its_line(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = phones / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("format=", "fromat=").replace("key=", "keys="))
     assert main(["check", "-C", str(phones), "--no-spark"]) == 1
@@ -84,7 +84,7 @@ def test_check_is_narrowed_to_queries_and_codes(
     assert f"{queries} quer" in capsys.readouterr().out
 
 
-def test_a_selection_that_names_nothing_is_told(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_selection_that_names_nothing_is_reported(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-C", str(phones), "--no-spark", "--select", "action_count"]) == 2
     assert "HR091: there is no query 'action_count'" in capsys.readouterr().err
 

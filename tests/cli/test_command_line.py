@@ -194,7 +194,7 @@ def test_every_end_has_its_code_and_none_a_stack_trace(
         assert printed.err == "headrace HR100: [red]wrong[/red]\n"
 
 
-def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
+def test_an_unforeseen_error_leaves_a_crash_log_next_to_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from headrace.cli.entry import headrace
@@ -213,7 +213,7 @@ def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
 
 
 @pytest.mark.parametrize(("fenced", "exit_code"), [(True, 1), (False, 0)], ids=["fenced", "failed before"])
-def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
+def test_status_shows_a_driver_that_a_newer_one_has_fenced_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fenced: bool, exit_code: int
 ) -> None:
     write_project(tmp_path / "p")

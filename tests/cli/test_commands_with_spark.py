@@ -67,7 +67,7 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(
     (status,) = json.loads(capsys.readouterr().out)["queries"]
     assert (status["state"], status["rows_total"], status["verdict"]["state"]) == ("finished", ROWS, "equal")
 
-    # What a change of the query means is told before it runs.
+    # What a change of the query means is shown before it runs.
     file = next((tmp_path / "sql").rglob("*.sql"))
     text = file.read_text()
     changes = {"-- counts\n" + text: ("same", 0), text.replace("count(*)", "count(action)"): ("rebuild", 1)}

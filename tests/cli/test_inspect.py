@@ -57,7 +57,7 @@ def project(tmp_path: Path) -> Path:
     ],
     ids=["whole", "state", "source log", "offsets", "manifest", "archive", "repartitions"],
 )
-def test_what_is_bad_is_told_once_with_what_to_do(
+def test_what_is_bad_is_reported_once_with_what_to_do(
     project: Path,
     damage: Callable[[Path], object],
     code: str | None,
@@ -144,7 +144,7 @@ def two_sources(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_checkpoint_is_told_with_its_batches_sizes_and_settings(
+def test_a_checkpoint_is_shown_with_its_batches_sizes_and_settings(
     two_sources: Path, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", "checkpoint", "counts", "-C", str(two_sources), "--json"]) == 0
@@ -165,7 +165,7 @@ def test_a_checkpoint_is_told_with_its_batches_sizes_and_settings(
     assert "setting     spark.sql.streaming.stateStore.providerClass = " in shown
 
 
-def test_the_offsets_of_a_batch_are_told_by_file_and_by_partition(
+def test_the_offsets_of_a_batch_are_shown_by_file_and_by_partition(
     two_sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", "offsets", "counts", "--batch", "1", "-C", str(two_sources), "--json"]) == 0
@@ -181,7 +181,7 @@ def test_the_offsets_of_a_batch_are_told_by_file_and_by_partition(
     assert "part    clicks-1 from 9 to 9: 0" in shown
 
 
-def test_the_watermark_is_told_with_what_holds_it_back_and_what_closes_a_window(
+def test_the_watermark_is_shown_with_what_holds_it_back_and_what_closes_a_window(
     two_sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", "watermark", "counts", "-C", str(two_sources), "--json"]) == 0

@@ -149,7 +149,7 @@ def test_rows_that_came_late_are_counted_without_the_sinks_password(
     assert main(["late", "updated", "-C", str(root), "--count"]) == 0
     output = capsys.readouterr().out
     assert "2 rows" in output or "2 late rows" in output
-    assert "the variable 'RESULT' is not set" in output  # so that nobody knows what was brought back
+    assert "the variable 'RESULT' is not set" in output  # so that it is unknown what was brought back
     assert main(["late", "updated", "-C", str(root), "--replay"]) == 1
     assert "the variable 'RESULT' is not set" in "".join(capsys.readouterr())
 

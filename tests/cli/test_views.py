@@ -236,7 +236,7 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     assert "running batch:" not in shown()
 
 
-def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_show_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     with Lines(clock) as lines:
         lines.preparing("waiting for the executors of spark://m:7077", None)
@@ -438,7 +438,7 @@ def test_the_panel_of_the_demo_shows_every_figure() -> None:
 
 
 @pytest.mark.parametrize("show", [PlainShow, LiveShow], ids=["lines", "panel"])
-def test_the_demo_tells_the_same_with_and_without_a_terminal(
+def test_the_demo_prints_the_same_with_and_without_a_terminal(
     show: type[PlainShow], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with show() as audience:

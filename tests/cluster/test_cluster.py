@@ -109,7 +109,7 @@ def test_what_is_not_there_is_said(
     assert main(["cluster", "stop", "--home", str(tmp_path)]) == 0
 
 
-def test_a_log_of_another_name_is_told_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_another_name_is_reported_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = daemons.log_file(tmp_path, "worker-1")
     file.parent.mkdir(parents=True)
     file.write_text("started\n")
@@ -249,7 +249,7 @@ def test_all_executors_are_waited_for_so_that_each_has_state(
         assert len(asked) == rounds
 
 
-def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[int] = [1, 1]
 
     def executors(_: object) -> int:
@@ -343,7 +343,7 @@ def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_tha
     assert (tmp_path / "log").read_text() == "xxx"
 
 
-def test_cores_without_a_part_of_the_state_are_told(tmp_path: Path) -> None:
+def test_cores_without_a_part_of_the_state_are_reported(tmp_path: Path) -> None:
     query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
 
     def codes(**given: Any) -> list[str]:

@@ -129,7 +129,7 @@ def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
         ("workers.tar", [], "empty.txt", "names no version of .*pyarrow"),
     ],
 )
-def test_what_cannot_be_packed_is_told(
+def test_what_cannot_be_packed_is_reported(
     tmp_path: Path, out: str, names: list[str], lock: str | None, words: str
 ) -> None:
     (tmp_path / "empty.txt").write_text("")

@@ -1,4 +1,4 @@
-"""What a worker's Python lacks is told before a query starts."""
+"""What a worker's Python lacks is reported before a query starts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
         ('java.io.IOException: Cannot run program "python3.99": error=2', "no program 'python3.99'"),
     ],
 )
-def test_a_python_that_does_not_start_is_told(output: str, words: str) -> None:
+def test_a_python_that_does_not_start_is_reported(output: str, words: str) -> None:
     from headrace.cluster.connection import _worker_refusal
 
     finding = _worker_refusal(output, "3.11")
@@ -58,7 +58,7 @@ def test_another_failure_is_no_matter_of_the_workers_python() -> None:
 
 
 @pytest.mark.spark
-def test_a_storage_that_workers_do_not_see_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_storage_that_workers_do_not_see_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     storage = tmp_path / "a, [b]" / "storage"
     require_storage(spark, storage)
     assert list(storage.iterdir()) == []

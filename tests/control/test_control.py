@@ -166,7 +166,7 @@ def drip(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("silent", ["idle", "slow", "follows and reads nothing"])
-def test_connections_that_ask_nothing_keep_nobody_out(
+def test_connections_that_ask_nothing_keep_no_other_out(
     tmp_path: Path, board: Board, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.control.server.REQUEST_SECONDS", 0.5)
@@ -273,7 +273,7 @@ def silent(storage: Path, pid: int) -> Iterator[None]:
         yield
 
 
-def test_a_process_that_does_not_answer_is_told_and_not_passed_over(
+def test_a_process_that_does_not_answer_is_reported_and_not_passed_over(
     tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.control.client.HELLO_SECONDS", 0.3)
@@ -369,7 +369,7 @@ HOLDER = {"pid": os.getpid(), "birth": birth(os.getpid()), "host": socket.gethos
         ({**HOLDER, "birth": "another"}, "no application runs out of"),
         ({**HOLDER, "host": "far-away"}, "on far-away runs query 'totals', and orders do not reach another machine"),
     ],
-    ids=["nothing", "without a socket", "a number given anew", "another machine"],
+    ids=["nothing", "without a socket", "a number given again", "another machine"],
 )
 def test_commands_say_in_a_sentence_what_runs_and_what_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, holder: dict[str, object] | None, words: str

@@ -74,5 +74,5 @@ def _expected(text: str) -> Iterator[tuple[int, str]]:
             yield number, code[1]
 
 
-def test_the_stub_tells_what_the_connectors_take() -> None:
+def test_the_stub_says_what_the_connectors_take() -> None:
     assert signatures.STUB.read_text(encoding="utf-8") == signatures.stub()

@@ -62,7 +62,7 @@ def test_two_generators_one_after_the_other_write_what_one_would_have_written(tm
     assert landed(tmp_path) == [event.as_json() for event in events(7, 6 * BLOCK)]
 
 
-def test_as_a_process_it_tells_what_has_landed(tmp_path: Path) -> None:
+def test_as_a_process_it_prints_what_has_landed(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,

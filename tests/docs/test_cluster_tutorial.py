@@ -60,7 +60,7 @@ class Shell(ClusterScene):
         return done.stdout + done.stderr
 
     def expected(self, command: str) -> int:
-        """The exit code of a command of the cluster, a look at which tells that something has died."""
+        """The exit code of a command of the cluster, a look at which shows that something has died."""
         return int(command == "headrace cluster status" and not control.status(self.home).is_whole)
 
     def bash(self, command: str) -> list[str]:

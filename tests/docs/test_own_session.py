@@ -29,7 +29,7 @@ SETTINGS = {
 }
 
 
-def test_a_query_starts_in_a_session_of_ones_own_and_is_a_function_beside(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_starts_in_a_session_of_ones_own_and_is_also_a_function(spark: SparkSession, tmp_path: Path) -> None:
     program, test = (block for block in of_language("python") if block.page == PAGE)
     landing = tmp_path / "landing" / "events"
     landing.mkdir(parents=True)

@@ -72,7 +72,7 @@ def test_a_new_code_gets_its_heading_in_its_place_and_the_others_keep_their_text
         )
 
 
-def test_every_finding_tells_its_fix() -> None:
+def test_every_finding_names_its_fix() -> None:
     parts = re.split(r"^### ", findings_page.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert [part[:5] for part in parts if not re.search(r"^Fix: \S", part, re.MULTILINE)] == []
 

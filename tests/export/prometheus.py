@@ -51,7 +51,7 @@ class Prometheus:
         return series
 
     def alerts(self) -> dict[str, set[str]]:
-        """The alerts that fire, each with its queries; one that is pending may be over before anybody is told."""
+        """The alerts that fire, each with its queries; one that is pending may be over before anybody sees it."""
         alerts: dict[str, set[str]] = {}
         for alert in self.get("alerts")["alerts"]:
             if alert["state"] == "firing":

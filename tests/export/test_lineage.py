@@ -1,4 +1,4 @@
-"""OpenLineage is told which datasets each query reads and writes, and how each of its starts ended."""
+"""OpenLineage receives which datasets each query reads and writes, and how each of its starts ended."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def load_event(text: str) -> Any:
 
 
 @pytest.mark.spark
-def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_told(
+def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_sent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_project(tmp_path / "p", QUERIES, batches=FRUIT)
@@ -189,7 +189,7 @@ def test_each_facet_is_what_the_schema_that_it_names_says(monkeypatch: pytest.Mo
 
 
 @pytest.mark.plain
-def test_a_receiver_that_hangs_keeps_nobody_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_receiver_that_hangs_keeps_no_query_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     findings: list[Finding] = []
     monkeypatch.setattr(lineage, "CLOSE_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -206,7 +206,7 @@ def test_a_receiver_that_hangs_keeps_nobody_waiting_and_is_reported_once(monkeyp
 
 
 @pytest.mark.plain
-def test_a_wrong_configuration_and_a_missing_package_are_told_before_the_start(
+def test_a_wrong_configuration_and_a_missing_package_are_reported_before_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "pigeon")

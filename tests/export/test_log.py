@@ -1,4 +1,4 @@
-"""The log of a run has one line an event, whoever it comes from, and does not grow without end."""
+"""The log of a run has one line an event, from every writer, and does not grow without end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_the_users_code_prints_and_logs_is_there_with_its_query_and_batch(
 ) -> None:
     log = RunLog(tmp_path, Log(format="json"))
     with log.capture_user_output():
-        print("of nobody")
+        print("of no query")
         with serving("totals", 3):
             print("one", "two")
             print("half", end="")
@@ -59,7 +59,7 @@ def test_what_the_users_code_prints_and_logs_is_there_with_its_query_and_batch(
         line("info", "while the query is built", "others"),
         line("error", "mine: later"),
     ]
-    assert capsys.readouterr().out.splitlines()[:2] == ["of nobody", "one two"], "it is still printed"
+    assert capsys.readouterr().out.splitlines()[:2] == ["of no query", "one two"], "it is still printed"
 
 
 THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
@@ -68,7 +68,7 @@ THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
 @pytest.mark.parametrize(
     ("line_of_spark", "expected"),
     [
-        (Said(message="printed by nobody knows whom"), line("info", "printed by nobody knows whom")),
+        (Said(message="printed by an unknown writer"), line("info", "printed by an unknown writer")),
         (Said(message="mine", query="totals", batch=3), line("info", "mine", "totals", 3)),
         (
             Said(message="it is slow", level="warning", logger="Executor", query="totals"),

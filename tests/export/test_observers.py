@@ -98,8 +98,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     registry._entries.cache_clear()
 
 
-class Told(Observer):
-    """What the user is told."""
+class Recorder(Observer):
+    """What the user sees."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -119,7 +119,7 @@ def project(root: Path) -> Path:
 
 
 def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(installed: None, tmp_path: Path) -> None:
-    root, recorder = project(tmp_path), Told()
+    root, recorder = project(tmp_path), Recorder()
     with control_run(load(root), Board(), Orders(), StopRequest(), recorder, owns_process=False) as observers:
         observers.starting("q")
         observers.started(
@@ -158,7 +158,7 @@ def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(i
     assert "the observer fails did not get an event, and gets no more: RuntimeError: no room" in recorder.said[3]
 
 
-def test_a_verdict_is_told_too(installed: None, tmp_path: Path) -> None:
+def test_observers_receive_a_verdict_too(installed: None, tmp_path: Path) -> None:
     root, observers = project(tmp_path), Observers()
     observers.install(load(root))
     observers.verdict("q", {"verdict": "equal"})
@@ -193,7 +193,7 @@ def test_an_observer_that_ends_the_process_swallows_no_event(error: BaseExceptio
             raise error
 
     events, observers = [], Observers()
-    observers._installed = {"ends": Ends(), "told": SimpleNamespace(verdict=lambda *event: events.append(event))}  # type: ignore[dict-item]
+    observers._installed = {"ends": Ends(), "receives": SimpleNamespace(verdict=lambda *event: events.append(event))}  # type: ignore[dict-item]
     observers.verdict("q", {"verdict": "equal"})
     assert events == [("q", {"verdict": "equal"})]
     (finding,) = observers.take_undelivered()

@@ -62,7 +62,7 @@ class Collector:
         ]
 
     def points(self) -> dict[tuple[str, str, str], Any]:
-        """The newest point of each metric, by its name, its unit and what is beside app and query."""
+        """The newest point of each metric, by its name, its unit and its labels other than app and query."""
         points = {}
         for metric in self.metrics:
             for point in getattr(metric, metric.WhichOneof("data")).data_points:
@@ -140,7 +140,7 @@ def test_names_and_units_are_those_that_a_collector_turns_into_those_of_promethe
 
 
 @pytest.mark.plain
-def test_a_collector_that_is_away_keeps_nobody_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_is_away_keeps_no_query_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     place = f"http://me:swordfish@127.0.0.1:{free_port()}"
     monkeypatch.setenv(ENDPOINT, place)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
@@ -169,7 +169,7 @@ def test_a_collector_that_is_away_keeps_nobody_waiting_and_is_reported_once(monk
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "OTLP is not configured correctly: max_queue_size"),
     ],
 )
-def test_variables_that_ask_for_what_is_not_there_are_told_before_the_start(
+def test_variables_that_ask_for_what_is_not_there_are_reported_before_the_start(
     variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():

@@ -90,7 +90,7 @@ def rule_tests(alerts: Collection[str]) -> dict[str, Any]:
 
 
 def gone(*series: str, labels: dict[str, str] | None = None, where: str = "") -> dict[str, Any]:
-    """A test of what is told where no metrics come in."""
+    """A test of the alerts where no metrics come in."""
     alert = {
         "exp_labels": {"severity": "critical", **(labels or {})},
         "exp_annotations": {
@@ -361,7 +361,7 @@ def test_what_makes_no_service_is_refused(
     ],
     ids=["not declared", "one address", "every address", "every address of IPv6", "an address of IPv6"],
 )
-def test_prometheus_is_told_an_address_that_it_can_reach(
+def test_prometheus_gets_an_address_that_it_can_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: str, target: str
 ) -> None:
     root, out = project(tmp_path / "p"), tmp_path / "monitoring"
@@ -373,7 +373,7 @@ def test_prometheus_is_told_an_address_that_it_can_reach(
     assert job["static_configs"] == [{"targets": [target]}]
 
 
-def test_prometheus_is_told_no_port_that_each_start_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prometheus_gets_no_port_that_each_start_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, out = project(tmp_path / "p"), tmp_path / "monitoring"
     with (root / "headrace.yml").open("a") as settings:
         settings.write("metrics: {port: 0}")

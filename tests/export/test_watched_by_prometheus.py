@@ -155,7 +155,7 @@ def test_alerts_fire_for_what_is_ill_and_every_panel_has_its_figures(tmp_path: P
 
 
 def watch(prometheus: Prometheus, root: Path, running: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for what must be told, with nothing else told at that moment, and for the figures of every panel."""
+    """Wait for the expected alerts, with no other at that moment, and for the figures of every panel."""
 
     def alive(series: Any) -> Any:
         assert running.poll() is None, log.read_text()
@@ -174,14 +174,14 @@ def watch(prometheus: Prometheus, root: Path, running: subprocess.Popen[bytes], 
     # While they start, and for the short times of this test, others are overdue as well.
     seen: list[dict[str, set[str]]] = []
 
-    def told() -> bool:
+    def is_expected() -> bool:
         seen.append(alive(prometheus.alerts()))
         return seen[-1] == expected
 
     try:
-        eventually(told, 180)
+        eventually(is_expected, 180)
     except AssertionError:
-        pytest.fail(f"in place of {expected} Prometheus told {seen[-1]}; {log.read_text()[-3000:]}")
+        pytest.fail(f"in place of {expected} Prometheus shows {seen[-1]}; {log.read_text()[-3000:]}")
     # Rows wait for a source that counts rows alone, as Kafka's.
     shown = [
         expression

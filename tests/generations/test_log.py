@@ -16,7 +16,7 @@ from headrace.generations.log import Directory, LogRecord, append, as_facts, beg
 pytestmark = pytest.mark.plain
 
 
-def test_a_log_begins_with_the_first_generation_whoever_begins_it(tmp_path: Path) -> None:
+def test_a_log_begins_with_the_first_generation_by_any_writer(tmp_path: Path) -> None:
     assert read_log(tmp_path) is None
     with ThreadPoolExecutor(8) as pool:
         records = set(pool.map(lambda _: begin(tmp_path).token, range(40)))

@@ -1,4 +1,4 @@
-"""A query has one id and one directory for life; a storage that does not tell which is which is refused."""
+"""A query has one id and one directory for life; a storage that does not identify them is refused."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize("doubt", DOUBTS.values(), ids=DOUBTS)
-def test_a_storage_that_does_not_tell_which_query_is_which_is_refused_by_one_finding_and_left_as_it_is(
+def test_a_storage_that_does_not_identify_its_queries_is_refused_by_one_finding_and_left_as_it_is(
     tmp_path: Path, doubt: Callable[[Path], None]
 ) -> None:
     project = called(tmp_path / "p", "totals")
@@ -265,7 +265,7 @@ def test_a_lost_register_is_made_from_the_directories_of_the_queries(tmp_path: P
 
 
 @pytest.mark.parametrize("doubt", [copied_register, form_of_0_1_0])
-def test_what_does_not_tell_makes_no_register(tmp_path: Path, doubt: Callable[[Path], None]) -> None:
+def test_an_unclear_storage_makes_no_register(tmp_path: Path, doubt: Callable[[Path], None]) -> None:
     project = called(tmp_path / "p", "totals")
     has_run(project, "totals")
     doubt(project.storage)

@@ -118,7 +118,7 @@ def test_no_commit_for_many_triggers_is_called_out(silent: float, trigger: float
 
 
 @pytest.mark.parametrize("records", [[], batches(4), [*batches(5), *batches(1, duration_ms=95_000)]])
-def test_nobody_is_told_that_a_batch_is_slow_before_it_is_known_what_is_usual(records: list[BatchRecord]) -> None:
+def test_no_batch_is_called_slow_before_it_is_known_what_is_usual(records: list[BatchRecord]) -> None:
     assert not list(find_stall("q", records, silent_seconds=899, trigger_seconds=1))
     (finding,) = find_stall("q", records, silent_seconds=951, trigger_seconds=1)
     assert finding.what.startswith("no batch was committed and no task moved for 0:15:51")
@@ -178,7 +178,7 @@ def test_a_query_that_works_off_less_than_arrives_is_called_out() -> None:
         pytest.param(jittery(1, 3), [], id="a loaded machine, each second batch slow"),
         pytest.param(jittery(1, 1, 1, 9), [], id="a loaded machine, now and then a slow batch"),
         pytest.param(waiting(2, 3, 5, 6, 6, 12, 20, 15, 16, 18), ["HR680"], id="growing lag"),
-        pytest.param(waiting(2, 3, 5, 5, 9), [], id="too few to tell from noise"),
+        pytest.param(waiting(2, 3, 5, 5, 9), [], id="too few to differ from noise"),
         pytest.param(waiting(1, 2, 3, 4, 5, 4, 5, 6, 7, 8), [], id="steady lag"),
         pytest.param(waiting(2, 3, 5, 6, 6, 12, 20, 15, 16, 18, age=3), [], id="the next batch takes it"),
         pytest.param(waiting(2, 3, 5, 6, 6, 12, 20, 15, 16, 18, age=30), ["HR680"], id="it waits for many batches"),

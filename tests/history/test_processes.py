@@ -1,4 +1,4 @@
-"""A run whose process is gone is told from one that lives, also when its number was given away again."""
+"""A run whose process is gone differs from one that lives, also when its number was given away again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_restart_after_a_kill_is_counted(driver: subprocess.Popen[str], path: 
 
 
 @pytest.mark.parametrize("finds", ["a look", "the next start"])
-def test_a_killed_process_is_one_event_for_whoever_finds_it_first(
+def test_a_killed_process_is_one_event_for_the_first_that_sees_it(
     driver: subprocess.Popen[str], path: Path, finds: str
 ) -> None:
     with History.open(path) as history:

@@ -1,4 +1,4 @@
-"""A report of Spark becomes a record, whoever wrote it down."""
+"""A report of Spark becomes a record, of whatever version of Spark."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ HDFS = {"loadedMapCacheHitCount": 4, "loadedMapCacheMissCount": 2}
     ],
     ids=["no state", "kept", "loaded", "aggregation in RocksDB", "HDFS", "another store"],
 )
-def test_stores_that_were_kept_and_loaded_are_counted_where_spark_tells(
+def test_stores_that_were_kept_and_loaded_are_counted_where_spark_reports_them(
     operators: list[tuple[str, int, dict[str, int]]], hits: int | None, misses: int | None
 ) -> None:
     facts = json.loads(text("aggregate"))

@@ -100,7 +100,7 @@ def test_a_load_of_yaml_does_not_import_pyspark(write):
 
 
 @pytest.mark.plain
-def test_an_unknown_type_of_a_function_is_told_at_its_line(faults, no_session):
+def test_an_unknown_type_of_a_function_is_reported_at_its_line(faults, no_session):
     text = "import headrace\nfrom pyspark.sql import functions as F\n\n@F.udf('itn')\ndef plus(x):\n    return x\n"
     (finding,) = faults({"app.py": text})
     assert (finding.code, finding.where.line) == ("HR114", 4)

@@ -78,7 +78,7 @@ def test_both_forms_live_in_one_namespace(loaded):
     assert project.sources_of(project.queries["all_late"]) == (project.sources["events"],)
 
 
-def test_one_name_in_both_forms_is_told_with_both_places(faults):
+def test_one_name_in_both_forms_is_reported_with_both_places(faults):
     (finding,) = faults({"headrace.yml": "views: {events: SELECT 1}\n", "pipeline.py": PIPELINE})
     assert (finding.code, str(finding.where)) == ("HR109", "pipeline.py:3")
     assert "headrace.yml:1" in finding.what
@@ -154,7 +154,7 @@ def test_an_exception_is_a_finding_at_the_users_line(faults, last, line, words):
     assert "\n" not in finding.what
 
 
-def test_a_fault_within_an_imported_file_is_told_there(faults):
+def test_a_fault_within_an_imported_file_is_reported_there(faults):
     findings = faults({"p.py": "import headrace\nfrom lib.tools import x\n", "lib/tools.py": "\n\nx = missing\n"})
     assert [(str(finding.where), finding.code) for finding in findings] == [("lib/tools.py:3", "HR114")]
 
@@ -181,24 +181,24 @@ def test_a_directory_without_a_project_says_what_was_looked_for(write, files, wo
     assert "headrace.yml" in finding.what
 
 
-def test_a_path_that_does_not_exist_is_told(tmp_path):
+def test_a_path_that_does_not_exist_is_reported(tmp_path):
     with pytest.raises(ProjectError, match="does not exist"):
         load(tmp_path / "nowhere")
 
 
 NOT_LOADED = "raise SystemExit('this file was run')\n"
-BESIDE = {
+UNRELATED = {
     "the word in a comment": "# what headrace reads\n",
     "the word in a text": "print('headrace run')\n",
     "an import inside a function": "def later():\n    import headrace\n",
     "an import when it is run as a script": "if __name__ == '__main__':\n    import headrace\n",
     "an import for type checkers": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import headrace\n",
     "another package": "import headrace_generator\n",
-    "a module beside it": "from .headrace import source\n",
+    "a module next to it": "from .headrace import source\n",
 }
 
 
-@pytest.mark.parametrize("text", BESIDE.values(), ids=BESIDE)
+@pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
 def test_a_file_that_declares_nothing_is_not_run(loaded, text):
     assert loaded({"pipeline.py": PIPELINE, "generate.py": text + NOT_LOADED}).queries.keys() == {"action_counts"}
 

@@ -48,7 +48,7 @@ def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):
 
 
 @pytest.mark.parametrize(("target", "environ"), [("prd", {}), (None, {"HEADRACE_TARGET": "prd"})])
-def test_an_unknown_target_is_told_with_the_nearest(faults, target, environ):
+def test_an_unknown_target_is_reported_with_the_nearest(faults, target, environ):
     by_code = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
     assert "'prod'" in by_code["HR091"].fix
 
@@ -98,7 +98,7 @@ def test_a_line_of_the_env_file_is_read_as_other_tools_read_it(text, value, pass
     assert (values["A"], lines) == (value, passed_over)
 
 
-def test_an_unset_variable_is_told_with_every_place_searched(faults):
+def test_an_unset_variable_is_reported_with_every_place_searched(faults):
     (finding,) = faults(BASE, "prod", environ={"PRD_OUT": "x"})[:1]
     assert (finding.code, str(finding.where)) == ("HR105", "headrace.yml:9")
     (finding,) = [finding for finding in faults(BASE, "prod", environ={"PRD_OUT": "x"}) if "PROD_OUT" in finding.what]
@@ -122,7 +122,7 @@ def test_a_secret_comes_from_a_file(loaded, tmp_path):
     assert "hunter22" not in repr(project.secrets.values())
 
 
-def test_a_secret_file_that_is_not_there_is_told(faults):
+def test_a_secret_file_that_is_not_there_is_reported(faults):
     (finding,) = faults(BASE.replace("${DATA:-in}", "${file:/no/secret}"), environ={"LETTER": "x"})
     assert finding.code == "HR115"
     assert "/no/secret" in finding.what

@@ -95,7 +95,7 @@ def test_views_and_tables_are_selects_too(loaded):
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10 minutes", 600), ("{every: 90 seconds}", 90)])
-def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
+def test_a_table_says_how_often_it_is_computed_again(loaded, text, seconds):
     project = loaded(BASE + f"tables: {{names: {{select: SELECT 1 AS one, refresh: {text}}}, more: SELECT 2 AS two}}\n")
     assert project.tables["names"].refresh.seconds == seconds
     assert project.tables["more"].refresh is None
@@ -105,7 +105,7 @@ def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
     ("section", "text", "code"),
     [("tables", "soon", "HR104"), ("tables", "{each: 5 s}", "HR103"), ("views", "5 minutes", "HR103")],
 )
-def test_a_refresh_that_cannot_be_read_is_told_with_its_line(faults, section, text, code):
+def test_a_refresh_that_cannot_be_read_is_reported_with_its_line(faults, section, text, code):
     findings = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
     assert [(finding.code, str(finding.where)) for finding in findings] == [(code, "headrace.yml:11")]
 
@@ -148,13 +148,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "line", "code", "fix"), FAULTS.values(), ids=FAULTS)
-def test_each_fault_tells_its_line_its_code_and_a_way_out(faults, text, line, code, fix):
+def test_each_fault_has_its_line_its_code_and_a_way_out(faults, text, line, code, fix):
     findings = faults(text)
     assert [(str(finding.where), finding.code) for finding in findings] == [(f"headrace.yml:{line}", code)]
     assert fix in findings[0].fix
 
 
-def test_text_that_is_no_yaml_is_told_with_its_line(faults):
+def test_text_that_is_no_yaml_is_reported_with_its_line(faults):
     findings = faults("name: a\nsources: [\n")
     assert findings[0].code == "HR101"
     assert findings[0].where.line in (2, 3)
@@ -197,7 +197,7 @@ targets: {dev: {master: localhost}}
 """
 
 
-def test_all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it(faults):
+def test_all_that_is_wrong_is_reported_at_once_and_nothing_that_only_follows_from_it(faults):
     reported = [(finding.where.line, finding.code) for finding in faults(NINE)]
     assert reported == [
         *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR103"), (8, "HR104"), (8, "HR204")),

@@ -211,7 +211,7 @@ class FileSystem(Store):
         return path.strip("/")
 
     def _answer(self) -> None:
-        """What was changed is told, unless the answer is lost."""
+        """Answer with what was changed, unless the answer is lost."""
         scheduler = self.scheduler
         if self.lost and scheduler.current is not None and scheduler.random.random() < 0.2 * self.lost:
             scheduler.step("the answer is lost")

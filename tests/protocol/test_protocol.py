@@ -222,7 +222,7 @@ def test_a_defect_that_is_put_back_is_found(defect: Defect) -> None:
     assert world_of(defect), "no world shows it"
 
 
-def test_the_world_that_shows_a_defect_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_world_that_shows_a_defect_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--defect", "the epoch is not compared"]) == 1
     *steps, broken = capsys.readouterr().out.splitlines()
     assert any(line.endswith("sql COMMIT") for line in steps)
@@ -262,7 +262,7 @@ def start_without_its_entry(world: World, change: Callable[[World], None]) -> No
     world.run(story)
 
 
-def test_threads_that_wait_for_each_other_are_told() -> None:
+def test_threads_that_wait_for_each_other_are_reported() -> None:
     scheduler = Scheduler(0)
     scheduler.spawn(Process("one", 1), "main", lambda: scheduler.wait(lambda: False, None))
     with pytest.raises(Stuck, match=r"all wait for each other: one\.main"):

@@ -1,7 +1,7 @@
 """A Kafka broker in memory: topics of one partition, producers with transactions, and who of them is fenced off.
 
 Each question to it is a step. The answer to a commit may be lost, and the commit come through at once, later or never.
-A transaction that nobody ends stays open, and holds readers back, until the next producer of its id begins.
+A transaction without an end stays open, and holds readers back, until the next producer of its id begins.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ class World:
         # The names that the query has had over each storage.
         self.names = {"main": ["q"]}
         self.refusals: list[str] = []
-        self.told: Finding | None = None
+        self.refusal: Finding | None = None
         self.drivers: list[tuple[Process, str]] = []
         # The drivers that run, and under which name.
         self._running: dict[Process, str] = {}
@@ -240,8 +240,8 @@ class World:
         if self.about == "starts":
             return self._story_of_starts()
         if self.about == "stops":
-            stopped, beside = random.choice(STOPS)
-            return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
+            stopped, others = random.choice(STOPS)
+            return self.story_of_a_stop(stopped, others, random.randint(1, _STEPS[stopped]))
         if self.about == "scenes":
             return self.story_of_a_scene(self.scene or random.choice(SCENES))
         if self.about == "adoptions":
@@ -251,8 +251,8 @@ class World:
         if self.about == "topics" and random.random() < 0.7:
             if random.random() < 0.3:
                 return self._story_of_a_copy()
-            stopped, beside = random.choice(TOPIC_STOPS)
-            return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
+            stopped, others = random.choice(TOPIC_STOPS)
+            return self.story_of_a_stop(stopped, others, random.randint(1, _STEPS[stopped]))
         if may.cut_short:
             return self._short_story()
         is_changing = "change" in may.events
@@ -328,7 +328,7 @@ class World:
         self.end()
 
     def _story_of_starts(self) -> None:
-        """Drivers begin together, which no lock keeps apart: the first of all, and others beside one that runs."""
+        """Drivers begin together, which no lock keeps apart: the first of all, and others while one runs."""
         random = self.random
         for _ in range(random.randint(1, 3)):
             self._more_files(1)
@@ -340,7 +340,7 @@ class World:
         self.scheduler.sleep(2_000.0)
         self.end()
 
-    def story_of_a_stop(self, stopped: str, beside: str, step: int) -> None:
+    def story_of_a_stop(self, stopped: str, others: str, step: int) -> None:
         """Who does one of `STOPS` is stopped at a step for longer than its lease, while somebody else does another."""
         self.input.count = self.may.files - 1
         for following in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
@@ -353,7 +353,7 @@ class World:
         self.scheduler.wait(partial(self._is_out, late), 100.0)
         self.scheduler.sleep(LEASE_SECONDS + 1.0)
         self.input.count = self.may.files
-        for work in beside.split(", "):
+        for work in others.split(", "):
             if work == "restore":
                 self.lose_newest_batch("main")
             self.wait_for(self.begin("main", self._work(work), calm=True), 100.0)
@@ -563,9 +563,9 @@ class World:
             is_alone = self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far
             with self.scheduler.aside():
                 newest = log_of(layout_of(project, query))
-                is_told = newest is not None and newest.change == "adopt"
-            if is_alone and not is_told:
-                self._require_told(process, bucket, change, before, "" if status is None else at)
+                is_recorded = newest is not None and newest.change == "adopt"
+            if is_alone and not is_recorded:
+                self._require_reported(process, bucket, change, before, "" if status is None else at)
             raise
         self.scheduler.trace.append(f"{process.name}: the former job is taken over")
 
@@ -634,9 +634,9 @@ class World:
         adopts = self.about == "adoptions"
         while True:
             self.wait_for(self.begin(bucket, self.end_changes, undisturbed=True))
-            self.told = None
+            self.refusal = None
             self.wait_for(self.begin(bucket, self.drive, undisturbed=True))
-            code, names = "" if self.told is None else self.told.code, self.names[bucket]
+            code, names = "" if self.refusal is None else self.refusal.code, self.names[bucket]
             if adopts and code == "HR407":
                 # An adoption was reset before it took the table over, which is still the former job's.
                 adopts = False
@@ -644,9 +644,9 @@ class World:
                 continue
             if code not in ("HR407", "HR547", "HR549") or len(names) == 1:
                 return code
-            if self.told is not None and "have both run" in self.told.what:
+            if self.refusal is not None and "have both run" in self.refusal.what:
                 # A driver that was stopped for long has gone on under the former name.
-                del names[: -1 if "itself" in self.told.what else 1]
+                del names[: -1 if "itself" in self.refusal.what else 1]
             else:
                 names.pop()
 
@@ -729,7 +729,7 @@ class World:
     def lose_power(self) -> None:
         """The machine of a storage stops, and what was written last into the checkpoint is lost, or most of it.
 
-        Not where the ledger is deleted: nothing would tell of a batch whose files are lost too.
+        Not where the ledger is deleted: nothing would show a batch whose files are lost too.
         """
         if self._gone:
             return
@@ -781,7 +781,7 @@ class World:
     def lose_topic(self) -> None:
         """Somebody deletes the topic of the ledger, or that of the result, which is made again.
 
-        Not where power was lost: nothing would tell of a batch whose files are gone as well.
+        Not where power was lost: nothing would show a batch whose files are gone as well.
         """
         if self._has_lost_power:
             return
@@ -865,9 +865,9 @@ class World:
 
     def _refused(self, process: Process, finding: Finding) -> None:
         self.refusals.append(finding.code)
-        self.told = finding
+        self.refusal = finding
         self.scheduler.trace.append(f"{process.name} is refused: {finding.code} {finding.what}")
-        # Those come where answers are lost, or locks; a rebuild writes beside the result, and a change may have begun.
+        # Those come where answers are lost, or locks; a rebuild writes next to the result, and a change may have begun.
         is_late = "longer than its lease" in finding.what
         is_exempt = finding.code in ("HR405", "HR434", "HR540", "HR587", "HR831") or is_late
         if not is_exempt and process not in self._rebuilding:
@@ -980,7 +980,7 @@ class World:
         except BaseException:
             if self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far:
                 if verb == "apply":
-                    self._require_told(process, bucket, change, before, continued or at)
+                    self._require_reported(process, bucket, change, before, continued or at)
                 if verb == "resume" and is_done:  # Nothing was cut off, so that it does nothing.
                     if self._kept(bucket) != before:
                         self._broken(f"{process.name} had nothing to resume, and has changed the result or checkpoint")
@@ -1139,11 +1139,11 @@ class World:
         if not self._gone:
             return False
         if self._batches > self._gone[0]:
-            self._broken("a batch came in beside what is gone")
+            self._broken("a batch came in after the topic was gone")
         return True
 
     def _require_alone(self, process: Process, bucket: str) -> None:
-        """Where there are locks, no driver runs beside another one or over half a change, but after a long stop."""
+        """Where there are locks, a driver runs alone and not over half a change, but after a long stop."""
         if process.paused_until > process.locked_at or self.may.unlocked:
             return  # It was that one itself, and is fenced off.
         for other, where in self.drivers:
@@ -1151,9 +1151,9 @@ class World:
             # Its lease ended while it was stopped, and others had it since: the sink alone refuses it.
             after = [third.locked_at for third, place in self.drivers if place == bucket and third is not process]
             is_over = max(after, default=0.0) > other.locked_at and other.paused_until > other.locked_at
-            beside = where == bucket and self._running.get(other) in self.names[bucket]
-            if other is not process and beside and not (other.dead or silent or is_over):
-                self._broken(f"{process.name} has begun beside {other.name}")
+            is_same = where == bucket and self._running.get(other) in self.names[bucket]
+            if other is not process and is_same and not (other.dead or silent or is_over):
+                self._broken(f"{process.name} has begun while {other.name} runs")
         with self.scheduler.aside():
             project, query = self.declared(bucket)
             for change in pending.changes(project, query.name):
@@ -1197,7 +1197,7 @@ class World:
         if expected is not None and rows != expected:
             self._broken(f"{process.name}: after {verb} of a {change.name} the result is {rows}, not {expected}")
 
-    def _require_told(
+    def _require_reported(
         self,
         process: Process,
         bucket: str,
@@ -1205,13 +1205,13 @@ class World:
         before: tuple[set[tuple[str, int]], dict[str, bytes]],
         at: str,
     ) -> None:
-        """A change that did not come to its end has changed nothing, or is told as begun; `at`: at the earliest."""
+        """A change that did not come to its end has changed nothing, or is recorded as begun; `at`: at the earliest."""
         with self.scheduler.aside():
             status = change.status
-        # What it has continued was begun earlier; another that was ended before tells nothing of it.
-        is_told = status is not None and (status.phase not in ("done", "swapped") or status.begun[:19] >= at[:19])
-        if not is_told and self._kept(bucket) != before:
-            self._broken(f"{process.name} was cut off in a {change.name}, and nothing tells of it")
+        # What it has continued was begun earlier; another that was ended before says nothing of it.
+        is_recorded = status is not None and (status.phase not in ("done", "swapped") or status.begun[:19] >= at[:19])
+        if not is_recorded and self._kept(bucket) != before:
+            self._broken(f"{process.name} was cut off in a {change.name}, and nothing records it")
 
     def _require_archived(self, bucket: str, layout: QueryLayout) -> None:
         """What is committed is archived, with the offsets that the ledger has."""
@@ -1346,10 +1346,10 @@ class World:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.scheduler.now, timezone.utc)
 
-    def _catch_up(self, beside: Project, query: Query, session: Session, reporter: object) -> bool:
+    def _catch_up(self, rebuilt: Project, query: Query, session: Session, reporter: object) -> bool:
         """In place of a supervised run of the query that a rebuild makes."""
         spark = cast("SparkSession", replace(session, most=100, polls=0, interval=0.0))
-        running = starting.start_query(Request(project=beside, query=beside.query(query.name), spark=spark))
+        running = starting.start_query(Request(project=rebuilt, query=rebuilt.query(query.name), spark=spark))
         try:
             running.handle.awaitTermination()
         except (AnotherDriver, FileNotFoundError) as error:
@@ -1409,7 +1409,7 @@ class NoHistory:
         raise HeadraceError(code="HR601", what="there is none")
 
 
-# What a rebuild asks of Spark beside the run of its query.
+# What a rebuild asks of Spark in addition to the run of its query.
 REBUILDING: tuple[tuple[Any, str, Any], ...] = (
     (rebuild, "plan", lambda *_, **__: [Judgement(query="q", verdict="same", from_batch=0)]),
     (shadow, "gone", lambda *_: iter(())),

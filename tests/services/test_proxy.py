@@ -111,7 +111,7 @@ while words := sys.stdin.readline().split():
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux tells whose connection it is")
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux shows whose connection it is")
 @pytest.mark.parametrize(("fault", "seen"), [("stall", "silence"), ("hold", "silence"), ("cut", "gone")])
 def test_a_fault_is_one_of_one_process(proxy: Proxy, fault: str, seen: str) -> None:
     def say(words: str) -> str:
@@ -133,8 +133,8 @@ def test_a_fault_is_one_of_one_process(proxy: Proxy, fault: str, seen: str) -> N
         assert say(f"connect {proxy.port}") == "<hello>"
 
 
-def test_it_listens_where_it_is_told() -> None:
-    # Only Linux has all of 127.0.0.0/8 without being told.
+def test_it_listens_at_the_address_that_it_is_given() -> None:
+    # Only Linux has all of 127.0.0.0/8 without a setting.
     address = "127.0.0.9" if sys.platform == "linux" else "127.0.0.1"
     place = (address, free_port())
     with Proxy(1, listen=place):

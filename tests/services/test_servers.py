@@ -250,7 +250,7 @@ def test_a_shared_server_that_a_test_has_killed_is_there_for_the_next(servers: S
 
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_server_that_starts_leaves_the_temporary_tables_of_another_alone(server: Server, mariadb_url: str) -> None:
-    """MariaDB deletes what others have in its directory for temporary tables, which is /tmp unless it is told one."""
+    """MariaDB deletes what others have in its directory for temporary tables, which is /tmp unless another is set."""
     with closing(Database("mariadb", mariadb_url).connect()) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE mine (word VARCHAR(5)) ENGINE = Aria")
         server.stop()

@@ -194,7 +194,7 @@ def test_a_second_maker_waits_for_the_first_and_takes_its_archive(java: Java) ->
 
 
 @pytest.mark.plain
-def test_executors_are_told_of_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
+def test_executors_get_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
     assert cds.executor_settings(java, {}) == {}
     options = f"-XX:SharedArchiveFile={given_archive(java)} -Xshare:auto"
     settings = cds.executor_settings(java, {cds.EXECUTOR_OPTIONS: "-XX:+UseSerialGC"})

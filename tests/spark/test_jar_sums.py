@@ -130,7 +130,7 @@ def test_the_sums_name_what_the_connectors_are_made_of() -> None:
     assert read_sums("# a comment\n\nabc  x.jar\n") == {"x.jar": "abc"}
 
 
-def test_a_users_own_coordinates_are_told_to_be_unchecked(tmp_path: Path) -> None:
+def test_a_users_own_coordinates_are_reported_as_unchecked(tmp_path: Path) -> None:
     (tmp_path / "headrace.yml").write_text("name: p\ntargets:\n  dev: {spark: {spark.jars.packages: 'g:a:1'}}\n")
     severities = {finding.code: finding.severity for finding in check_structure(load(tmp_path, environ={}))}
     assert severities.get("HR484") == "note"

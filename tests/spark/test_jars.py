@@ -90,7 +90,7 @@ def test_the_first_session_has_what_was_compiled_for_it_too() -> None:
 
 
 @pytest.mark.plain
-def test_a_session_gets_the_jars_and_settings_beside_the_projects_own(tmp_path: Path) -> None:
+def test_a_session_gets_the_jars_and_settings_as_well_as_the_projects_own(tmp_path: Path) -> None:
     jar = put(tmp_path / "cache" / "connectors", TINY)
     given = {"spark.jars": "mine.jar", "a": "2", "b": "3"}
     assert connectors.settings([TINY], given) == {"spark.jars": f"{jar},mine.jar", "a": "2", "b": "3"}
@@ -150,7 +150,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     ],
     ids=["Kafka", "Avro, by Spark 4.3", "Delta"],
 )
-def test_in_a_session_without_the_jars_the_way_to_them_is_told(words: str) -> None:
+def test_in_a_session_without_the_jars_the_way_to_them_is_shown(words: str) -> None:
     from pyspark.errors import AnalysisException
 
     finding = finding_of(AnalysisException(words))

@@ -15,7 +15,7 @@ from headrace.spark.jvm.session import jvm_options
 from headrace.spark.jvm.settings import Purpose
 
 pytestmark = pytest.mark.plain
-# Nobody has so large pages, so that each JVM warns.
+# No machine has so large pages, so that each JVM warns.
 WARNED = "-XX:+UseLargePages", "-XX:LargePageSizeInBytes=1g"
 
 

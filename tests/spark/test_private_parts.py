@@ -117,7 +117,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
 
 
 @canary("spark/stream/listener", "contract/batch_record")
-def progress_is_told_in_known_names(scene: Scene) -> None:
+def progress_has_known_names(scene: Scene) -> None:
     from headrace.contract import BatchRecord
 
     record = BatchRecord.parse(json.dumps(scene.progress), source_names=["events"])
@@ -131,7 +131,7 @@ def progress_is_told_in_known_names(scene: Scene) -> None:
 
 
 @canary("spark/stream/work")
-def running_jobs_tell_their_tasks(scene: Scene) -> None:
+def running_jobs_show_their_tasks(scene: Scene) -> None:
     from headrace.spark.stream.work import task_skew
 
     assert scene.progress["batchId"] == 0
@@ -213,7 +213,7 @@ def a_call_that_is_cut_off_does_not_keep_the_next_one_waiting(scene: Scene) -> N
 
 
 @canary("spark/stream/state")
-def the_state_is_read_where_the_offsets_tell_no_partitions(scene: Scene) -> None:
+def the_state_is_read_where_the_offsets_have_no_partitions(scene: Scene) -> None:
     from headrace.spark.jvm.session_conf import apply_settings
     from headrace.spark.stream.state import PARTITIONS, read_state
 
@@ -376,7 +376,7 @@ def what_the_order_of_rows_decides_is_seen(scene: Scene) -> None:
 
 
 @canary("spark/plans/kept_state", "spark/plans/determinism", "spark/jvm/session_conf")
-def what_is_kept_and_what_answers_anew_is_seen(scene: Scene) -> None:
+def what_is_kept_and_what_answers_differently_each_time_is_seen(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.jvm.session_conf import all_settings, executor_memory
@@ -648,12 +648,12 @@ def values_are_shared_with_the_workers(scene: Scene) -> None:
     counting.counter("count", 0, None)
     count = counting.handles["count"]
     tenfold = F.udf(lambda amount: count.add(1) or shared.value[amount], "int")
-    tell = scene.spark.sparkContext.setLocalProperty
-    tell("streaming.sql.batchId", "7")
+    set_property = scene.spark.sparkContext.setLocalProperty
+    set_property("streaming.sql.batchId", "7")
     try:
         assert sorted(row[0] for row in scene.batch.select(tenfold("amount")).collect()) == [10, 20]
     finally:
-        tell("streaming.sql.batchId", None)
+        set_property("streaming.sql.batchId", None)
     assert counting.of_batch(7) == {"count": 2}
     (stage,) = {key.stage for key in counting._accumulators["count"].value}
     assert counting._rdds(stage)
@@ -818,7 +818,7 @@ def the_file_sinks_log_takes_empty_batches(scene: Scene) -> None:
 
 
 @canary("spark/jvm/hadoop_files")
-def a_format_tells_which_columns_it_takes(scene: Scene) -> None:
+def a_format_says_which_columns_it_takes(scene: Scene) -> None:
     from headrace.connectors.spark_files.formats import result_findings
 
     interval = scene.spark.sql("SELECT INTERVAL 1 DAY AS a, 1 AS b")
@@ -847,7 +847,7 @@ def the_thread_that_reads_a_socket_is_known_by_name(scene: Scene) -> None:
 
 
 @canary("spark/plans/plan_text")
-def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
+def a_plan_shows_by_what_its_rows_are_clustered(scene: Scene) -> None:
     from headrace.spark.plans.plan_text import is_clustered
 
     assert is_clustered(scene.batch.repartition(2, "name"), ["name", "amount"])
@@ -855,7 +855,7 @@ def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
 
 
 @canary("connectors/sql/staging")
-def a_plan_tells_how_large_its_rows_are(scene: Scene) -> None:
+def a_plan_shows_how_large_its_rows_are(scene: Scene) -> None:
     from headrace.connectors.sql.staging import TINY_BYTES, estimated_bytes
 
     sizes: list[int] = []

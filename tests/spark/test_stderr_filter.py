@@ -1,4 +1,4 @@
-"""What a child writes to standard error arrives, but for the lines that begin as told."""
+"""What a child writes to standard error arrives, but for the lines that begin with a given text."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ def test_queries_resume_in_the_middle_of_a_batch_unchanged_and_are_right(
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("version", "by_name"), [("4.2.0", "false"), ("4.3.0", "true")])
-def test_the_keys_of_a_state_have_the_order_that_its_checkpoint_tells(
-    version: str, by_name: str, tmp_path: Path
-) -> None:
+def test_the_keys_of_a_state_have_the_order_of_its_checkpoint(version: str, by_name: str, tmp_path: Path) -> None:
     with tarfile.open(archive_of(version)) as archive:
         archive.extractall(tmp_path, filter="data")
     checkpoints = {query: Checkpoint(layout_in(tmp_path / ".headrace", query, 1).checkpoint) for query in QUERIES}

@@ -165,8 +165,8 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     output = capsys.readouterr().out
     assert "kept: counted cents 0.67, bad 4, tally apple=2 fig=3 kiwi=1 pear=1 start=1" in output
     main(["status", "-C", str(root), "--json"])
-    told_of = {query["query"]: query["counters"] for query in json.loads(capsys.readouterr().out)["queries"]}
-    assert told_of["written"] == {"taken": 6}
+    counters_by_query = {query["query"]: query["counters"] for query in json.loads(capsys.readouterr().out)["queries"]}
+    assert counters_by_query["written"] == {"taken": 6}
 
 
 def added(*, calls: int, value: int, **key: Any) -> tuple[Added, Sum]:
@@ -238,7 +238,7 @@ def test_counters_continue_from_the_last_committed_batch(kept: Any) -> None:
 
 
 @pytest.mark.plain
-def test_a_batch_that_nobody_has_kept_is_told(kept: Any) -> None:
+def test_a_batch_without_kept_counters_is_reported(kept: Any) -> None:
     kept({0: {"n": 2}}).add_committed(0)
     assert [kept({}, committed=batch).notes for batch in (None, 0)] == [(), ()]
     assert [finding.code for finding in kept({}, committed=3).notes] == ["HR806"]

@@ -63,7 +63,7 @@ class Anything:
     sparkContext = type("Context", (), {"master": "spark://h:7077"})  # noqa: N815
 
     def report(self, *_: object) -> None:
-        """Tell nobody."""
+        """Ignore the report."""
 
 
 def looked(watch: Vitals, times: int = 3) -> None:
@@ -107,7 +107,7 @@ def test_a_master_is_asked_once_all_executors_have_been_away_for_long(monkeypatc
 
 
 @pytest.mark.plain
-def test_a_session_that_never_had_an_executor_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_never_had_an_executor_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Any = Anything()
     cluster = Cluster(monkeypatch, patience=0.0)
     cluster.there = frozenset()

@@ -49,7 +49,7 @@ def called(root: Path, name: str, former: object = ()) -> Project:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project whose query `old` has run: three batches, their lines in the ledger, and what lies beside them."""
+    """A project whose query `old` has run: three batches, their lines in the ledger, and its files."""
     root = tmp_path / "p"
     has_run(called(root, "old"), "old")
     return root
@@ -399,7 +399,7 @@ def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_res
         ('iceberg("db.t", renamed_from="db.t")', "cannot be renamed from 'db.t'"),
     ],
 )
-def test_a_wrong_former_table_is_told_without_spark(tmp_path: Path, sink: str, words: str) -> None:
+def test_a_wrong_former_table_is_reported_without_spark(tmp_path: Path, sink: str, words: str) -> None:
     body = f"@hr.query(sink=hr.sink.{sink})\ndef q(events):\n    return events\n"
     findings = hr.check(hr.load(write_project(tmp_path / "p", body)), spark=False).findings
     assert [words in finding.what for finding in findings if finding.code == "HR113"] == [True], findings

@@ -190,7 +190,7 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
     assert before.source_names() == ("clicks", "more")
     [judgement] = hr.plan(load(root, renamed), spark=spark)
     assert (judgement.verdict, len(judgement.notes)) == ("same", 3), judgement
-    # Whoever reads finds what was read by the former names.
+    # A reader finds what was read by the former names.
     sources_alone = renamed.replace(', renamed_from="totals"', "").replace("def sums", "def totals")
     assert hr.verify(load(root, sources_alone), "totals", spark=spark).state == "equal"
     for number in (1, 2):

@@ -96,7 +96,7 @@ def test_queries_that_do_not_depend_on_each_other_are_planned_at_the_same_time(
     plans = [query for query, step in heard.steps if step == "making its plan"]
     assert sorted(plans) == ["one", "two"]
     assert heard.steps.index((plans[1], "making its plan")) < heard.steps.index((plans[0], "started"))
-    assert all_settings(spark) == before, "the session has what it had, whoever was the last to leave"
+    assert all_settings(spark) == before, "the session has what it had, with either as the last to leave"
 
 
 @pytest.mark.spark

@@ -91,7 +91,7 @@ class MemoryStore(Store):
 
 
 class MemoryBucket(S3):
-    """The bucket of Headrace itself, whose requests are answered from memory. asked: is told each, and may raise."""
+    """The bucket of Headrace, whose requests are answered from memory. `asked` gets each request and may raise."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)

@@ -132,7 +132,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("number", "code", "fix"), FAULTS.values(), ids=FAULTS)
-def test_what_cannot_be_written_is_told_with_what_helps(tmp_path: Path, number: int, code: str, fix: str) -> None:
+def test_what_cannot_be_written_is_reported_with_what_helps(tmp_path: Path, number: int, code: str, fix: str) -> None:
     with pytest.raises(PlatformError) as raised, writing_to(tmp_path):
         raise OSError(number, os.strerror(number))
     (finding,) = raised.value.findings

@@ -113,7 +113,7 @@ def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkey
         questions.clear()
         assert (checkpoint / "state" / "1.zip").read_bytes() == b"x" * 100
         assert questions["read state/1.zip"] == 1
-        # Beside the directory everything is asked.
+        # Outside of the directory each read asks the store.
         replace_file(checkpoint.parent / "archive", "a")
         assert (checkpoint.parent / "archive").read_text() == "a"
     replace_file(checkpoint / "offsets" / "7", "after")

@@ -296,7 +296,7 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
 def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
     memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once its record is there: the lease before it is removed with the next one, and nobody waits for one in vain."""
+    """Once its record is there: the lease before it is removed with the next one, and no reader waits in vain."""
     made, root = memory
     folder = root / "lease"
 
@@ -346,7 +346,7 @@ def test_a_lease_is_renewed_while_its_process_lives(
 def test_a_record_that_comes_too_late_is_taken_back(
     memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow starter has seen record 1 alone; meanwhile 2 was taken, and cleaned up by whoever has 3."""
+    """A slow starter has seen record 1 alone; meanwhile 2 was taken, and removed by the holder of 3."""
     _, root = memory
     folder = root / "lease"
     driver_lock.take_lease(folder, "1").release()

@@ -83,7 +83,7 @@ def look(
 
 
 def texts(browser: webdriver.Chrome, selector: str) -> list[str]:
-    """What each element of the selector shows, asked for at once: a page that lives draws its parts anew."""
+    """What each element of the selector shows, asked for at once: a live page draws its parts again."""
     script = "return [...document.querySelectorAll(arguments[0])].map(element => element.innerText)"
     return list(browser.execute_script(script, selector))
 
@@ -99,13 +99,13 @@ def words(browser: webdriver.Chrome, label: str) -> str:
 def wait(
     browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Found], seconds: float = PATIENCE_SECONDS
 ) -> Found:
-    """What `found` gives as soon as that is something; what it looks at may be drawn anew meanwhile, or lack."""
+    """What `condition` gives as soon as that is something; its elements may be drawn again meanwhile, or lack."""
     waiting = WebDriverWait(browser, seconds, 0.1, ignored_exceptions=[StaleElementReferenceException])
     return waiting.until(condition)
 
 
 def click(browser: webdriver.Chrome, selector: str) -> None:
-    """Click what the selector finds, also where the page draws it anew at that moment."""
+    """Click what the selector finds, also where the page draws it again at that moment."""
 
     def clicked(page: webdriver.Chrome) -> bool:
         page.find_element(By.CSS_SELECTOR, selector).click()

@@ -57,7 +57,7 @@ def ask(project: Project) -> TestClient:
     return with_token(project)
 
 
-def test_the_project_is_told_with_its_graph_and_how_each_query_stands(ask: TestClient) -> None:
+def test_the_project_is_shown_with_its_graph_and_the_state_of_each_query(ask: TestClient) -> None:
     answer = ask.get("/api/project").json()
     assert {node["id"] for node in answer["graph"]["nodes"]} == {
         *("source:events", "view:taps", "query:counts", "query:copied", "sink:counts", "sink:copied")
@@ -79,7 +79,7 @@ def test_the_node_of_a_kafka_sink_shows_its_topic(tmp_path: Path) -> None:
     assert (nodes["sink:copied"]["about"], nodes["sink:copied"]["more"]) == ("kafka", "alerts")
 
 
-def test_a_query_is_told_with_its_guarantee_its_text_its_runs_and_its_verdicts(ask: TestClient) -> None:
+def test_a_query_is_shown_with_its_guarantee_its_text_its_runs_and_its_verdicts(ask: TestClient) -> None:
     answer = ask.get("/api/queries/counts").json()
     assert answer["definition"]["guarantee"]["level"] == "exactly once"
     assert answer["definition"]["code"]["text"].startswith("SELECT action, count(*)")
@@ -152,7 +152,7 @@ def test_a_search_looks_so_far_and_says_where_it_stopped(ask: TestClient) -> Non
         ("/static/%2e%2e/app.py", 404, "nothing at this address"),
     ],
 )
-def test_a_wrong_request_is_told_what_is_wrong(ask: TestClient, path: str, status: int, words: str) -> None:
+def test_the_answer_to_a_wrong_request_says_what_is_wrong(ask: TestClient, path: str, status: int, words: str) -> None:
     answer = ask.get(path)
     assert (answer.status_code, words in answer.json()["error"]) == (status, True)
 
@@ -171,7 +171,7 @@ def test_a_series_of_the_last_minutes_is_exact(ask: TestClient) -> None:
     assert (len(series["at"]), series["step"], series["per_point"]) == (151, 1, 1)
     assert (series["batch"][0], series["late"][-10:]) == (MANY - 151, [3, *[0] * 9])
     assert series["phases"]["other"][-1] == 5_000 - 350
-    # Of `addBatch`, what the sink took by itself is told apart.
+    # Of `addBatch`, the sink's own time is shown apart.
     assert (series["phases"]["addBatch"][-1], series["phases"]["write"][-1]) == (180, 120)
     assert series["watermark"][-1] == series["at"][-1] - 7_200
 
@@ -285,7 +285,7 @@ def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
     assert raised.value.findings[0].code == "HR892"
 
 
-def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
+def test_within_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
     with server.serve_in_background(project, ServedAddress(port=0, token=TOKEN)) as url:
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{url}api/project", timeout=10)
@@ -322,7 +322,7 @@ def test_without_its_packages_the_command_says_what_to_install(
     assert "pip install 'headrace[ui]'" in errors
 
 
-def test_open_pages_are_told_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_pages_receive_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.ui.live.LOOK_SECONDS", 0.02)
     project = made.project(tmp_path)
     made.fill(project, 3)

@@ -1,4 +1,4 @@
-"""What the dashboard shows beside the history: rows, answers, ledger, late rows, plan; and who may ask and verify."""
+"""What the dashboard shows besides history: rows, answers, ledger, late rows, plan; and who may ask and verify."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_newest_rows_of_the_result_come_from_its_database(ask: TestClient) -
 
 
 @pytest.mark.parametrize("last", [5, 2**53])
-def test_the_ledger_tells_which_batches_are_in(ask: TestClient, last: int) -> None:
+def test_the_ledger_shows_which_batches_are_in(ask: TestClient, last: int) -> None:
     answer = ask.get(f"/api/queries/totals/ledger?first=0&last={last}").json()
     assert answer == {
         "lines": {"0": {"rows": 5, "committed_at": "then"}, "1": {"rows": 6, "committed_at": "then"}},
@@ -107,7 +107,7 @@ def test_the_plan_that_was_noted_is_shown(ask: TestClient) -> None:
     assert ask.get("/api/queries/totals").json()["plan"] == "== Physical Plan =="
 
 
-def test_late_rows_are_told_by_how_late_and_by_window(ask: TestClient) -> None:
+def test_late_rows_are_shown_by_how_late_and_by_window(ask: TestClient) -> None:
     answer = ask.get("/api/queries/totals/late").json()
     assert (answer["rows"], answer["batches"], answer["of_unknown_lateness"]) == (12, 2, 0)
     assert {part["up_to_seconds"]: part["rows"] for part in answer["histogram"] if part["rows"]} == {10: 5, 21600: 7}
@@ -121,7 +121,7 @@ def version(batch: int, text: str, plan: str) -> str:
     return json.dumps({"at": f"2026-01-0{batch + 1}T00:00:00+00:00", "from_batch": batch, **facts}) + "\n"
 
 
-def test_what_changed_is_told_from_when_to_when_with_the_difference(ask: TestClient, project: Project) -> None:
+def test_what_changed_is_shown_from_when_to_when_with_the_difference(ask: TestClient, project: Project) -> None:
     file = layout_in(project.storage, "totals").versions
     file.write_text(version(0, "SELECT 1\nFROM a", "sum(n)") + version(4, "SELECT 2\nFROM a", "max(n)") + '{"cut')
     new, old = ask.get("/api/queries/totals/versions").json()["versions"]
@@ -247,7 +247,7 @@ def test_wrong_tokens_make_their_address_wait_longer_and_longer_but_not_the_righ
         assert attempt(TOKEN).status_code in (200, 303), f"{way}: the right token of the same address is taken"
     assert other.get("/api/project", headers=BEARER).status_code == 200
     assert kept.get("/api/project").status_code == 200, "who has shown the token before is not asked again"
-    assert tries["form"]("wrong").status_code == 401, "a right one begins anew"
+    assert tries["form"]("wrong").status_code == 401, "a right one begins again"
 
 
 def test_pages_of_other_sites_use_up_no_tries(project: Project) -> None:
@@ -286,7 +286,7 @@ print(said) if said.startswith("{") else sys.exit(said)
 """
 
 
-def test_one_verify_runs_at_low_priority_and_its_end_is_told(
+def test_one_verify_runs_at_low_priority_and_its_end_is_shown(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_UI_TOKEN", TOKEN)

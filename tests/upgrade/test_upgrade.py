@@ -74,7 +74,7 @@ def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_n
     connectors.use()
     loaded = load(project)
     for query in loaded.queries:
-        # As after a kill between the sink's transaction and Spark's commit: the ledger alone tells that it is in.
+        # As after a kill between the sink's transaction and Spark's commit: the ledger alone shows that it is in.
         forget_commit(layout_in(loaded.storage, query).checkpoint)
     land(project, FILES)
 

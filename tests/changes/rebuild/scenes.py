@@ -62,7 +62,7 @@ def project_of(root: Path, database: Database, *, options: str = "", storage: st
 
 
 def scene(project: Project) -> LogRecord:
-    """Generation 1 has run and generation 2 was rebuilt beside it, three batches each."""
+    """Generation 1 has run and generation 2 was rebuilt next to it, three batches each."""
     query, live = project.queries["totals"], layout_in(project.storage, "totals", 1)
     _write(project, query, live, rebuilds=False)
     made = Directory(generation=2, made=2)
@@ -81,8 +81,8 @@ def scene(project: Project) -> LogRecord:
             facts={"former": "g1.1", "made": str(made), "since": "", "notes": []},
         ),
     )
-    beside = replace(query, sink=query.sink.swap.shadow)
-    _write(project, beside, layout_in(project.storage, "totals", 2), rebuilds=True)
+    rebuilt = replace(query, sink=query.sink.swap.shadow)
+    _write(project, rebuilt, layout_in(project.storage, "totals", 2), rebuilds=True)
     return record
 
 
@@ -141,7 +141,7 @@ def state(project: Project, database: Database) -> dict[str, Any]:
         "schema is in its place": json.loads(described.read_text())["schema"] == _described(layout),
         "sink": (json.loads(layout.sink.read_text())["name"].lower(), *(place.lower() for place in forms_of)),
         "rows": rows_of("Totals"),
-        "beside": rows_of("Totals__rebuild"),
+        "rebuilt": rows_of("Totals__rebuild"),
         "owners": sorted(
             (name.lower(), generation)
             for name, generation in database.query(
@@ -170,11 +170,11 @@ def tables(database: Database) -> list[str]:
 
 T, B = "totals", "totals__rebuild"
 _ONE = {"generation": 1, "checkpoint": "checkpoint-1", "schema is in its place": True, "sink": (T, T), "rows": ROWS[1]}
-BUILT = {**_ONE, "beside": ROWS[2], "owners": [(T, 1), (B, 2)], "lines": [(T, 1, 3), (B, 2, 3)]}
-OLD = {**_ONE, "beside": None, "owners": [(T, 1)], "lines": [(T, 1, 3)]}
+BUILT = {**_ONE, "rebuilt": ROWS[2], "owners": [(T, 1), (B, 2)], "lines": [(T, 1, 3), (B, 2, 3)]}
+OLD = {**_ONE, "rebuilt": None, "owners": [(T, 1)], "lines": [(T, 1, 3)]}
 NEW = {
     **{**_ONE, "generation": 2, "checkpoint": "checkpoint-2", "rows": ROWS[2]},
-    **{"beside": None, "owners": [(T, 2)], "lines": [(T, 1, 3), (T, 2, 3)]},
+    **{"rebuilt": None, "owners": [(T, 2)], "lines": [(T, 1, 3), (T, 2, 3)]},
 }
 FINAL = {**NEW, "lines": [(T, 2, 3)]}
 

@@ -49,7 +49,7 @@ def database(tmp_path: Path) -> Database:
 
 @pytest.fixture(params=["hdfs", "s3a"])
 def project(request: pytest.FixtureRequest, tmp_path: Path, database: Database) -> Iterator[Project]:
-    """A project whose query has run, and was rebuilt beside, in a store that renames and in one that does not."""
+    """A project whose query has run, and was rebuilt, in a store that renames and in one that does not."""
     made = memory_store if request.param == "hdfs" else memory_bucket
     with made("rebuilt") as (_, root):
         project = project_of(tmp_path / "p", database, storage=f"{root}/with space")
@@ -190,7 +190,7 @@ def run(project: Project, spark: SparkSession) -> None:
 
 
 def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, resumed: Rows, former: Rows) -> None:
-    """Built beside the query that runs on, cut off, swapped, run on, rolled back, and swapped again."""
+    """Built while the query runs on, cut off, swapped, run on, rolled back, and swapped again."""
     root, local = now.root, now.root / ".headrace" / "targets" / "dev"
 
     def totals() -> Rows:

@@ -1,4 +1,4 @@
-"""A query that was changed is rebuilt beside the one that goes on, and both end in the batch answer."""
+"""A query that was changed is rebuilt while the old one runs on, and both end in the batch answer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ copied = hr.source.files("out", format="json", schema="name STRING, amount INT")
 def reader(copied):
     return copied
 """
-BESIDE = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%totals%'"
+REBUILT = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%totals%'"
 CHANGED = BODY.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")').replace(
     "> 0", "> 1"
 )
@@ -263,7 +263,7 @@ def test_what_comes_in_the_last_short_round_is_verified_as_well(
     def wrongly(*given: Any) -> bool:
         """The last round, whose result somebody else changes."""
         done = catch_up(*given)
-        (table,) = [name for (name,) in rows(root / "out.db", BESIDE) if "rebuild" in name]
+        (table,) = [name for (name,) in rows(root / "out.db", REBUILT) if "rebuild" in name]
         with sqlite3.connect(root / "out.db") as connection:
             connection.execute(f'UPDATE "{table}" SET total = 70 WHERE name = ?', ("b",))
         return done

@@ -51,7 +51,7 @@ def database(tmp_path: Path) -> Database:
 
 @pytest.fixture
 def project(tmp_path: Path, database: Database) -> Project:
-    """A project whose query has run, and was rebuilt beside."""
+    """A project whose query has run, and was rebuilt."""
     project = project_of(tmp_path / "p", database)
     scene(project)
     return project
@@ -173,7 +173,7 @@ def test_a_database_that_refuses_leaves_both_as_they_were(
     project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(dialect: SqliteDialect, connection: Any, table: str, name: str) -> None:
-        connection.cursor().execute("ALTER TABLE of_nobody RENAME TO nothing")
+        connection.cursor().execute("ALTER TABLE missing RENAME TO nothing")
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)
