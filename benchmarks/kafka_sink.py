@@ -96,14 +96,14 @@ def _run(kafka: Broker, delivery: Delivery, messages: int, size: int) -> tuple[f
         text = _PROJECT.format(url=kafka.url, source=source, sink=sink, each=size, delivery=delivery)
         (Path(scratch) / "headrace.yml").write_text(text, encoding="utf-8")
         lines_until([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
-    if (count := _committed(kafka, sink)) != read:
+    if (count := _count_committed(kafka, sink)) != read:
         raise RuntimeError(f"{count} messages came out of {read}, {delivery}")
     for topic in (source, sink):
         kafka.server.delete_topic(topic)
     return statistics.median(large[1:]), statistics.median(small[1:])
 
 
-def _committed(kafka: Broker, topic: str) -> int:
+def _count_committed(kafka: Broker, topic: str) -> int:
     """How many messages a reader of committed messages finds."""
     settings = {"bootstrap.servers": kafka.url, "group.id": "count", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True})

@@ -27,7 +27,7 @@ def seconds(command: Sequence[str | Path], *, cwd: Path | None = None) -> float:
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True)
     took = time.perf_counter() - begun
     if done.returncode != 0:
-        raise _failed(command, done.stdout, done.stderr)
+        raise _failure(command, done.stdout, done.stderr)
     return took
 
 
@@ -44,7 +44,7 @@ def seconds_to_line(command: Sequence[str | Path], line: str, *, cwd: Path | Non
         ended = time.perf_counter() - begun
         if met is None or process.returncode != 0:
             log.seek(0)
-            raise _failed(command, "", log.read())
+            raise _failure(command, "", log.read())
     return met, ended
 
 
@@ -52,7 +52,7 @@ def lines_of(command: Sequence[str | Path], *, cwd: Path | None = None) -> list[
     """The lines that `command` prints; raises RuntimeError, with its log, when it fails."""
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True)
     if done.returncode != 0:
-        raise _failed(command, done.stdout, done.stderr)
+        raise _failure(command, done.stdout, done.stderr)
     return done.stdout.splitlines()
 
 
@@ -90,8 +90,8 @@ def pass_lines(command: Sequence[str | Path], enough: Callable[[str, int], bool]
         process.wait()
         if not asked:
             log.seek(0)
-            raise _failed(command, "", log.read())
+            raise _failure(command, "", log.read())
 
 
-def _failed(command: Sequence[str | Path], output: str, log: str) -> RuntimeError:
+def _failure(command: Sequence[str | Path], output: str, log: str) -> RuntimeError:
     return RuntimeError(f"{' '.join(map(str, command))} failed:\n{output[-2000:]}\n{log[-4000:]}")

@@ -233,7 +233,7 @@ STORES = {"local disk": local, "HDFS": hdfs, "S3": s3}
 
 
 @contextmanager
-def opened(scratch: Path) -> Iterator[dict[str, Store]]:
+def open_stores(scratch: Path) -> Iterator[dict[str, Store]]:
     """All stores, up."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(store(scratch)) for name, store in STORES.items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.sink_faults.query import AT_LEAST, EXACTLY, SINKS, TestedSink, sink_of
 from benchmarks.sink_faults.settings import of_the_jvm, settings_of
-from benchmarks.sink_faults.trial import FAULTS, FaultOutcome, finding, try_sink, undisturbed
+from benchmarks.sink_faults.trial import FAULTS, FaultOutcome, finding, try_sink, verdict_without_fault
 from headrace.errors import HeadraceError, reason
 from headrace.storage.durable import replace_file
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = {"python": options.python, "url": options.url, "settings": {**of_the_jvm(spark), **settings}}
     with tempfile.TemporaryDirectory(prefix="headrace-sinks-") as scratch:
         home, faults = (options.keep or Path(scratch)).absolute(), options.fault or FAULTS
-        if (alone := undisturbed(name, home, seed=options.seed, **more)) != "exact":
+        if (alone := verdict_without_fault(name, home, seed=options.seed, **more)) != "exact":
             fix = f"see {home / 'undisturbed' / 'log'}" if options.keep else "read the log that --keep DIR keeps"
             sentence = f"without any fault the result is not exact: {alone}"
             print(f"'{options.sink}': {sentence}, so that no fault was tried; fix: {fix}", file=sys.stderr)

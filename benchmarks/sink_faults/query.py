@@ -190,11 +190,11 @@ def upsert(batch: DataFrame, number: int, scene: Scene) -> None:
         with psycopg.connect(url, sslmode="disable") as connection:
             connection.cursor().executemany(insert, [tuple(row) for row in rows])
 
-    asked(url, f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT PRIMARY KEY, value TEXT)")
+    ask(url, f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT PRIMARY KEY, value TEXT)")
     batch.foreachPartition(write)
 
 
-def asked(url: str, statement: Any) -> list[tuple[Any, ...]]:
+def ask(url: str, statement: Any) -> list[tuple[Any, ...]]:
     import psycopg
 
     with psycopg.connect(url, sslmode="disable") as connection:
@@ -203,7 +203,7 @@ def asked(url: str, statement: Any) -> list[tuple[Any, ...]]:
 
 
 def from_postgres(spark: SparkSession, scene: Scene) -> Rows:
-    return asked(scene.url, f"SELECT id, value FROM {scene.name}")
+    return ask(scene.url, f"SELECT id, value FROM {scene.name}")
 
 
 def to_delta(batch: DataFrame, number: int, scene: Scene) -> None:

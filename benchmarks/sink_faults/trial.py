@@ -215,7 +215,7 @@ def attempts_at(mark: Path) -> int:
     return max(Counter(task[:-1] for task in seen).values(), default=0)
 
 
-def replayed(bench: Bench) -> list[str]:
+def replay(bench: Bench) -> list[str]:
     """The newest entry of the commit log is deleted, as if it had been killed just before it."""
     bench.feed()
     errors, entry = bench.live(), bench.entry(Part.COMMITS, BATCHES - 1)
@@ -251,7 +251,7 @@ def two_drivers(bench: Bench) -> list[str]:
     return errors
 
 
-def copied(bench: Bench) -> list[str]:
+def resume_copy(bench: Bench) -> list[str]:
     """A copy of the storage, of after its first batch, is resumed when the original is further and input is new.
 
     It takes all that is new in one batch, as after a change of maxFilesPerTrigger.
@@ -269,14 +269,14 @@ def copied(bench: Bench) -> list[str]:
 Happening = Callable[[Bench], "list[str]"]
 # What Spark's fault tolerance is about.
 WITHIN: dict[str, Happening] = {
-    "replayed batch": replayed,
+    "replayed batch": replay,
     "kill in the write": in_a_task("kill", {}),
     "task tried again": in_a_task("fail", {}, 2),
     "answer lost": answer_lost,
     "kill at each log write": kills,
     "speculation": speculation,
 }
-BEYOND: dict[str, Happening] = {"two drivers": two_drivers, "older copy": copied}
+BEYOND: dict[str, Happening] = {"two drivers": two_drivers, "older copy": resume_copy}
 # Those that cost most are last, if the time is short.
 FAULTS = dict(
     sorted({**WITHIN, **BEYOND}.items(), key=lambda item: item[0] in ("kill at each log write", "speculation"))
@@ -318,7 +318,7 @@ class LostAnswer:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def undisturbed(name: str, home: Path, *, seed: int = 1, **more: Any) -> str:
+def verdict_without_fault(name: str, home: Path, *, seed: int = 1, **more: Any) -> str:
     """The verdict on a query that no fault befalls. Unless it is "exact", no fault says anything of the sink."""
     bench = Bench(name=name, home=home / "undisturbed", seed=seed, **more)
     bench.feed()

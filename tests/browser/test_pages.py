@@ -123,7 +123,7 @@ def test_each_page_fits_every_width_without_a_fault(
         look(browser, address + path, width=width, theme=theme, until=until)
         # The database of this project is away.
         assert [fault for fault in faults(browser) if "/rows?" not in fault] == []
-        assert misplaced(browser) == [], width
+        assert find_misplaced(browser) == [], width
         assert browser.execute_script("return document.documentElement.dataset.theme") == theme
         browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
         report: dict[str, Any] = browser.execute_async_script(AXE)
@@ -171,7 +171,7 @@ def texts_of_nodes(browser: webdriver.Chrome) -> list[str]:
     return list(browser.execute_script(script))
 
 
-def misplaced(browser: webdriver.Chrome) -> list[str]:
+def find_misplaced(browser: webdriver.Chrome) -> list[str]:
     """What is misplaced once the page stands still: on a loaded machine charts follow the width of the window late."""
     ends = time.monotonic() + 20
     while (elements := browser.execute_async_script(STILL)) and time.monotonic() < ends:
@@ -341,7 +341,7 @@ def test_a_newcomer_finds_what_is_wrong_with_three_queries_and_asks_for_rows(
         for width in WIDTHS:
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-            assert misplaced(browser) == [], width
+            assert find_misplaced(browser) == [], width
         assert browser.find_element(By.XPATH, "//button[text()='Verify now']").is_enabled()
         assert faults(browser) == []
         browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})

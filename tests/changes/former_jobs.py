@@ -188,7 +188,7 @@ def _both(spark: SparkSession, root: Path) -> DataFrame:
     return united.groupBy("name").agg(F.max("amount").alias("most"))
 
 
-def _joined(spark: SparkSession, root: Path) -> DataFrame:
+def _join(spark: SparkSession, root: Path) -> DataFrame:
     from pyspark.sql import functions as F
 
     events, dated = (stream(spark, root, folder).withWatermark("at", "1 hour") for folder in ("events", "others"))
@@ -232,7 +232,7 @@ JOBS = {
         table="joined",
         create="CREATE TABLE joined (name TEXT, price INTEGER)",
         settings=PLAIN,
-        frame=_joined,
+        frame=_join,
         mode="append",
     ),
     "visits": Job(
@@ -249,7 +249,7 @@ OLDER = ("copies", "totals", "both")
 _MADE_IN = Path("/tmp/former-jobs/p")
 
 
-def unpacked(root: Path) -> None:
+def unpack(root: Path) -> None:
     """The project of the archive in `root`, as if the jobs had run there."""
     root.mkdir(parents=True)
     with tarfile.open(ARCHIVE) as archive:

@@ -81,7 +81,7 @@ def old(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------------------- refused
 
 
-def uncommitted(project: Project, old: Path) -> None:
+def remove_commit(project: Project, old: Path) -> None:
     (old / "commits" / "2").unlink()
 
 
@@ -106,7 +106,7 @@ def cut_off_of_another(project: Project, old: Path) -> None:
 
 def continued_since(project: Project, old: Path) -> None:
     cut_off(project, old)
-    uncommitted(project, old)
+    remove_commit(project, old)
 
 
 def damaged_record(project: Project, old: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
         (None, "unknown", "HR091", "unknown"),
         (None, "shown", "HR596", "it keeps nothing"),
         (empty, "totals", "HR590", "it is not a checkpoint"),
-        (uncommitted, "totals", "HR591", "--planned written"),
+        (remove_commit, "totals", "HR591", "--planned written"),
         (has_run, "totals", "HR580", "has run already"),
         (has_lost_its_offsets, "totals", "HR580", "has run already"),
         (cut_off_of_another, "totals", "HR580", "the adoption of another checkpoint"),
@@ -388,7 +388,7 @@ def adopting(dialect: SqliteDialect, schema: Any, key: tuple[str, ...]) -> tuple
     return SimpleNamespace(schema=schema), adoption
 
 
-def filled(file: Path, *statements: str) -> SqliteDialect:
+def fill_database(file: Path, *statements: str) -> SqliteDialect:
     with closing(sqlite3.connect(file)) as database, database:
         for statement in statements:
             database.execute(statement)
@@ -399,7 +399,7 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
     from pyspark.sql.types import LongType, StringType, StructType
 
     schema = StructType().add("name", StringType()).add("total", LongType())
-    dialect = filled(
+    dialect = fill_database(
         tmp_path / "out.db",
         "CREATE TABLE Totals (name TEXT PRIMARY KEY, total BIGINT)",
         "INSERT INTO Totals VALUES ('a', 1), ('b', 2)",
@@ -445,7 +445,7 @@ def test_a_table_that_does_not_fit_is_refused(
     from pyspark.sql.types import LongType, StringType, StructType
 
     schema = StructType().add("name", StringType()).add("total", LongType())
-    dialect = filled(tmp_path / "out.db", *statements)
+    dialect = fill_database(tmp_path / "out.db", *statements)
     frame, adoption = adopting(dialect, schema, ("name",))
     with pytest.raises(HeadraceError, match=code) as caught:
         adoption.take_over(frame, context(old), 2)
@@ -485,7 +485,7 @@ def test_values_in_another_form_are_reported(
         "string": T.StringType(),
     }
     schema = T.StructType().add("value", kinds[type_name])
-    dialect = filled(tmp_path / "out.db", "CREATE TABLE totals (value BLOB)")
+    dialect = fill_database(tmp_path / "out.db", "CREATE TABLE totals (value BLOB)")
     frame, adoption = adopting(dialect, schema, ())
     # A column declared BLOB keeps what it is given.
     for value in (None, good, bad):

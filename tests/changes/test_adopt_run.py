@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.changes.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpacked
+from tests.changes.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpack
 from tests.registered import latest_generation, layout_in
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def test_six_jobs_of_plain_pyspark_continue(
 
 def test_jobs_of_spark_4_1_continue(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"
-    unpacked(root)
+    unpack(root)
     project = hr.load(root)
     with unchanged(root / "former"):
         for name in OLDER:
@@ -297,7 +297,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def killed_at(wanted: str) -> Callable[[str], None]:
+def kill_at(wanted: str) -> Callable[[str], None]:
     def reached(step: str) -> None:
         if step == wanted:
             raise Killed(step)
@@ -329,7 +329,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
                 if step == "copying":
                     patch.setattr(shutil, "copyfile", cut_off)
                 with pytest.raises(Killed):
-                    hr.adopt(project, "totals", checkpoint, spark=spark).apply(reached=killed_at(step))
+                    hr.adopt(project, "totals", checkpoint, spark=spark).apply(reached=kill_at(step))
             errors = [finding for finding in inspect_checkpoint(project, query).findings if finding.severity == "error"]
             assert [finding.code for finding in errors] == ([] if step == "done" else ["HR581"]), step
             if step == "done":

@@ -64,7 +64,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def killed_at(wanted: str) -> Callable[[str], None]:
+def kill_at(wanted: str) -> Callable[[str], None]:
     def reached(step: str) -> None:
         if step == wanted:
             raise Killed(step)
@@ -139,7 +139,7 @@ def test_a_reset_that_is_killed_is_ended_or_taken_back(
     assert state(project) == OLD
     for ends in ("undo", "again"):
         with pytest.raises(Killed):
-            hr.reset(project, "totals", result=result).apply(reached=killed_at(step))
+            hr.reset(project, "totals", result=result).apply(reached=kill_at(step))
         assert codes(project) == ([] if step == "done" else ["HR581"])
         if step != "done":
             verdict = hr.verify(project, "totals")
@@ -163,7 +163,7 @@ def test_taking_a_reset_back_is_ended_after_a_kill(
     hr.reset(project, "totals", result=result).apply()
     assert state(project) == new
     with pytest.raises(Killed):
-        hr.reset(project, "totals").undo(reached=killed_at(step))
+        hr.reset(project, "totals").undo(reached=kill_at(step))
     assert codes(project) == ([] if step == "done" else ["HR581"])
     if step != "done":
         with pytest.raises(HeadraceError, match="HR580"):
@@ -244,7 +244,7 @@ def rows_since(project: Project) -> None:
 
 def another_choice(project: Project) -> None:
     with pytest.raises(Killed):
-        hr.reset(project, "totals", result="keep").apply(reached=killed_at("recorded"))
+        hr.reset(project, "totals", result="keep").apply(reached=kill_at("recorded"))
 
 
 def damaged_record(project: Project) -> None:
@@ -435,12 +435,12 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(pr
     line += "spark_schema FROM _headrace_tables WHERE table_name = '{}'"
     hr.reset(project, "totals").undo()
     with pytest.raises(Killed):
-        hr.reset(project, "totals", result="drop").apply(reached=killed_at("recorded"))
+        hr.reset(project, "totals", result="drop").apply(reached=kill_at("recorded"))
     done(line.format(aside, "Totals"), f"ALTER TABLE Totals RENAME TO {aside}")
     hr.reset(project, "totals", result="drop").apply()
     assert state(project) == DROPPED
     with pytest.raises(Killed):
-        hr.reset(project, "totals").undo(reached=killed_at("recorded"))
+        hr.reset(project, "totals").undo(reached=kill_at("recorded"))
     done(f"ALTER TABLE {aside} RENAME TO Totals")
     hr.reset(project, "totals").undo()
     assert state(project) == OLD

@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from tests.changes.rebuild.scenes import Killed, killed_at
+from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_start_refuses_a_reset_that_was_cut_off(spark: SparkSession, tmp_path:
     project = hr.load(root)
     assert hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).exit_code == 0
     with pytest.raises(Killed):
-        hr.reset(project, "totals", result="drop").apply(reached=killed_at("recorded"))
+        hr.reset(project, "totals", result="drop").apply(reached=kill_at("recorded"))
     (outcome,) = hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).outcomes
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace change resume totals" in outcome.finding.fix) == ("HR581", True)

@@ -42,7 +42,7 @@ from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.generations.log import log_of
 from headrace.model import Project
 from headrace.storage import json_lines
-from tests.changes.test_reset import Killed, held, killed_at, running
+from tests.changes.test_reset import Killed, held, kill_at, running
 from tests.registered import layout_in
 from tests.runner.projects import rows, write_project
 
@@ -79,7 +79,7 @@ def no_session() -> Any:
     raise AssertionError("a database needs no session")
 
 
-def written(mode: OutputMode, batch: int) -> dict[str, int]:
+def batch_rows(mode: OutputMode, batch: int) -> dict[str, int]:
     """The rows that a batch gives to the sink."""
     return {"abc"[batch]: batch + 1} if mode == "append" else UPDATES[batch]
 
@@ -136,7 +136,7 @@ class Driver:
         self.store.commit(content, batch, admit)
 
 
-def made(
+def make_project(
     root: Path,
     mode: OutputMode = "update",
     place: dict[str, Any] | None = None,
@@ -155,7 +155,7 @@ def made(
                 (driver.layout.checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
                 (driver.layout.checkpoint / name).write_bytes(archive.read(name))
     for batch in range(3):
-        driver.write(batch, written(mode, batch), **how)
+        driver.write(batch, batch_rows(mode, batch), **how)
     Archive(driver.layout.archive).catch_up(Checkpoint(driver.layout.checkpoint))
     form = {"fingerprint": "f", "at": "", "headrace": "", "spark": ""}
     json_lines.append(driver.layout.manifest, [{**form, "from_batch": 0}, {**form, "from_batch": 2}])
@@ -167,7 +167,7 @@ def made(
 
 @pytest.fixture(params=["rocksdb_few", "rocksdb2_few"])
 def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
-    return made(tmp_path / "p", checkpoint=request.param)
+    return make_project(tmp_path / "p", checkpoint=request.param)
 
 
 def state(project: Project) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def codes(project: Project) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["update", "complete", "append"])
 def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode) -> None:
-    project = made(tmp_path / "p", mode)
+    project = make_project(tmp_path / "p", mode)
     for batch in (1, 0):
         assert hr.rewind(project, "totals", to_batch=batch).apply().batch == batch
         assert (state(project), codes(project)) == (at(batch, mode), [])
@@ -250,7 +250,7 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
     assert state(project) == at(2)
     for ends in ("undo", "again"):
         with pytest.raises(Killed):
-            hr.rewind(project, "totals", to_batch=1).apply(reached=killed_at(step))
+            hr.rewind(project, "totals", to_batch=1).apply(reached=kill_at(step))
         assert codes(project) == ["HR581"]
         with pytest.raises(HeadraceError, match="HR580"):
             hr.rewind(project, "totals", to_batch=0).apply()
@@ -273,7 +273,7 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
 def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str) -> None:
     hr.rewind(project, "totals", to_batch=1).apply()
     with pytest.raises(Killed):
-        hr.rewind(project, "totals").undo(reached=killed_at(step))
+        hr.rewind(project, "totals").undo(reached=kill_at(step))
     assert codes(project) == ["HR581"]
     with pytest.raises(HeadraceError, match="HR580"):
         hr.rewind(project, "totals", to_batch=1).apply()
@@ -316,7 +316,7 @@ def without_images(project: Project) -> None:
 
 def cut_off(project: Project) -> None:
     with pytest.raises(Killed):
-        hr.rewind(project, "totals", to_batch=1).apply(reached=killed_at("recorded"))
+        hr.rewind(project, "totals", to_batch=1).apply(reached=kill_at("recorded"))
 
 
 def damaged_record(project: Project) -> None:
@@ -450,7 +450,7 @@ def test_what_is_older_than_declared_is_deleted(project: Project) -> None:
 def test_rows_that_tasks_have_staged_and_rows_that_were_quarantined_go_back_too(
     tmp_path: Path, mode: OutputMode
 ) -> None:
-    project = made(tmp_path / "p", mode, staged=True, bad=True)
+    project = make_project(tmp_path / "p", mode, staged=True, bad=True)
 
     def quarantined() -> list[int]:
         statement = "SELECT batch FROM _headrace_quarantine WHERE table_name = 'Totals' ORDER BY 1"
@@ -486,7 +486,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     tmp_path: Path, mode: OutputMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A correction that was made when batch 2 was the newest stays where a rewind goes to that batch alone."""
-    project = made(tmp_path / "p", mode)
+    project = make_project(tmp_path / "p", mode)
     driver = Driver(project, mode)
     dialect, table = driver.store.dialect, driver.store.table
     gone = pa.table({"name": ["b"]})
@@ -570,7 +570,7 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
 def test_the_ledger_as_the_page_asks_it_has_no_batch_that_was_taken_back(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "write-into-a-database.md"
     [statement] = re.findall(r"```sql\n(SELECT _headrace_ledger.*?)```", page.read_text(), re.DOTALL)
-    project = made(tmp_path / "p")
+    project = make_project(tmp_path / "p")
     seen = [sorted(line[1] for line in rows(project.root / "out.db", statement))]
     for change in (hr.rewind(project, "totals", to_batch=1), hr.reset(project, "totals", result="drop")):
         change.apply()

@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
-from tests.changes.test_rewind import at, codes, made, state
+from tests.changes.test_rewind import at, codes, make_project, state
 from tests.registered import layout_in
 from tests.runner.projects import rows
 
@@ -166,7 +166,7 @@ else:
 
 @pytest.mark.plain
 def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    project = made(tmp_path / "p")
+    project = make_project(tmp_path / "p")
 
     def killed(step: str, way: str) -> None:
         command = [sys.executable, "-c", KILLED, str(project.root), step, way]

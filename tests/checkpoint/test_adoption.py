@@ -31,14 +31,14 @@ def old(tmp_path: Path) -> Checkpoint:
     return Checkpoint(tmp_path / "old")
 
 
-def numbered(tmp_path: Path) -> Checkpoint:
+def unnamed_sources(tmp_path: Path) -> Checkpoint:
     """A checkpoint of two sources without names."""
     shutil.copytree(FIXTURES / "numbered", tmp_path / "numbered")
     return Checkpoint(tmp_path / "numbered")
 
 
 def test_sources_without_names_get_theirs_in_the_copy(tmp_path: Path) -> None:
-    old, place = numbered(tmp_path), tmp_path / "home" / "checkpoint"
+    old, place = unnamed_sources(tmp_path), tmp_path / "home" / "checkpoint"
     with unchanged(old.root):
         for _ in range(2):
             made = copy_checkpoint(old, tmp_path / "copy", place, {"0": ("clicks", "clicks__2"), "1": ("ticks",)})
@@ -80,7 +80,7 @@ def test_the_files_of_schemas_are_named_where_they_will_lie(old: Checkpoint, tmp
 
 
 def test_offsets_that_were_written_asynchronously_are_completed(tmp_path: Path) -> None:
-    old = numbered(tmp_path)
+    old = unnamed_sources(tmp_path)
     for log in ("offsets", "commits"):
         for name in ("1", "2", "3"):
             (old.root / log / name).unlink()
@@ -202,14 +202,14 @@ def numbered_form(key: str, value: str) -> bytes:
 KEY, VALUE = schema(("name", "string")), schema(("sum", "long"), ("at", {"type": "array", "elementType": "date"}))
 
 
-def written(old: Checkpoint, form: Callable[[str, str], bytes], key: str, value: str) -> Checkpoint:
+def write_schema(old: Checkpoint, form: Callable[[str, str], bytes], key: str, value: str) -> Checkpoint:
     (old.root / "state" / "0" / "0" / "_metadata" / "schema").write_bytes(form(key, value))
     return old
 
 
 @pytest.mark.parametrize("form", [first_form, second_form, third_form, numbered_form])
 def test_each_form_of_a_schema_is_read(old: Checkpoint, form: Callable[[str, str], bytes]) -> None:
-    (operator,) = state_schema(written(old, form, KEY, VALUE)).values()
+    (operator,) = state_schema(write_schema(old, form, KEY, VALUE)).values()
     (store,) = operator.stores.values()
     assert [(column.name, column.type) for column in store.key] == [("name", "string")]
     assert [(column.name, column.type) for column in store.value] == [("sum", "long"), ("at", "array<date>")]
@@ -227,8 +227,8 @@ def test_each_form_of_a_schema_is_read(old: Checkpoint, form: Callable[[str, str
     ],
 )
 def test_the_column_that_differs_is_named(old: Checkpoint, key: str, value: str, words: str | None) -> None:
-    before = state_schema(written(old, second_form, KEY, VALUE))
-    now = state_schema(written(old, second_form, key, value))
+    before = state_schema(write_schema(old, second_form, KEY, VALUE))
+    now = state_schema(write_schema(old, second_form, key, value))
     differences = list(schema_differences(before, now))
     assert (differences == []) if words is None else (words in differences[0])
 

@@ -42,7 +42,7 @@ CODES: dict[str, tuple[str | None, ...]] = {
 }
 
 
-def unpacked(name: str, place: Path, *, planned: bool) -> Path:
+def unpack(name: str, place: Path, *, planned: bool) -> Path:
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         archive.extractall(place)
     if planned:
@@ -102,7 +102,7 @@ def is_named(root: Path, partition: int, file: Path) -> bool:
     return not ids or any(id_ in file.name for id_ in ids)
 
 
-def damaged(file: Path) -> Iterator[str]:
+def damage_each_way(file: Path) -> Iterator[str]:
     """Damage `file` in each way, one after the other, and fix it at the end."""
     whole = file.read_bytes()
     for damage in DAMAGES:
@@ -125,13 +125,13 @@ def damages_of(root: Path) -> list[Finding]:
     "name", ["rocksdb_few", "rocksdb_many", "rocksdb2_few", "rocksdb2_many", "hdfs_few", "hdfs_many"]
 )
 def test_each_damaged_file_is_reported_once_or_not_needed(tmp_path: Path, name: str, planned: bool) -> None:
-    root = unpacked(name, tmp_path / "checkpoint", planned=planned)
+    root = unpack(name, tmp_path / "checkpoint", planned=planned)
     assert damages_of(root) == []
     wrong, seen = [], set()
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         kind = kind_of(root, file, planned=planned)
         seen.add(kind)
-        for damage in damaged(file):
+        for damage in damage_each_way(file):
             expected = CODES[kind][DAMAGES.index(damage)]
             if (name[:8], kind, damage, planned) == ("rocksdb2", "newest commit", "missing", True):
                 expected = "HR516"  # It says which files of the state count.
@@ -158,7 +158,7 @@ def test_each_damaged_file_is_reported_once_or_not_needed(tmp_path: Path, name: 
 def test_the_newest_state_is_made_again_by_the_batch_that_made_it(
     tmp_path: Path, store: str, version: int, says: str
 ) -> None:
-    root = unpacked(store, tmp_path / "checkpoint", planned=False)
+    root = unpack(store, tmp_path / "checkpoint", planned=False)
     kind = "changelog" if store.startswith("rocksdb") else "delta"
     (file,) = (file for file in state_in_use(root, 3) if file.match(f"0/1/{version}[._]*{kind}"))
     file.write_bytes(b"")
@@ -171,7 +171,7 @@ def test_the_newest_state_is_made_again_by_the_batch_that_made_it(
 
 
 def test_a_damaged_snapshot_is_left_out_where_the_changes_reach_back_to_the_one_before(tmp_path: Path) -> None:
-    root = unpacked("hdfs_many", tmp_path / "checkpoint", planned=False)
+    root = unpack("hdfs_many", tmp_path / "checkpoint", planned=False)
     store = root / "state" / "0" / "0"
     newest = max(store.glob("*.snapshot"), key=lambda file: int(file.stem))
     newest.write_bytes(newest.read_bytes()[:10])
@@ -184,14 +184,14 @@ def test_a_damaged_snapshot_is_left_out_where_the_changes_reach_back_to_the_one_
 
 @pytest.mark.parametrize("lost", ["state/0/1", "state/0/0/SSTs", "sources"])
 def test_a_lost_directory_is_reported(tmp_path: Path, lost: str) -> None:
-    root = unpacked("rocksdb_many", tmp_path / "checkpoint", planned=False)
+    root = unpack("rocksdb_many", tmp_path / "checkpoint", planned=False)
     shutil.rmtree(root / lost)
     assert {finding.code for finding in damages_of(root)} == {"HR509" if lost == "sources" else "HR516"}
 
 
 def test_a_cut_file_without_its_checksum_is_found_by_its_form(tmp_path: Path) -> None:
     for store, file in (("rocksdb_few", "3.changelog"), ("hdfs_few", "3.delta")):
-        root = unpacked(store, tmp_path / store, planned=False)
+        root = unpack(store, tmp_path / store, planned=False)
         state = root / "state" / "0" / "0" / file
         checksum_of(state).unlink()
         assert damages_of(root) == []

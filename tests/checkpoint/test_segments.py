@@ -41,7 +41,7 @@ def run(checkpoint: Checkpoint, archive: Archive, batches: range) -> None:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which closed files are read."""
     names: list[str] = []
     lines = Segment.lines
@@ -65,13 +65,13 @@ def test_all_batches_are_found_in_the_closed_files_and_the_open_one(checkpoint: 
     assert archive.size() == 27 + 1
 
 
-def test_a_start_reads_no_closed_file(checkpoint: Checkpoint, archive: Archive, opened: list[str]) -> None:
+def test_a_start_reads_no_closed_file(checkpoint: Checkpoint, archive: Archive, opened_files: list[str]) -> None:
     run(checkpoint, archive, range(26))
     put(checkpoint.root, 26)
     assert Archive(archive.path).catch_up(checkpoint) == 1
-    assert opened == []
+    assert opened_files == []
     assert list(archive.entries(19)) == list(range(19, 27))
-    assert len(opened) < 3 < len(segments(archive.folder))
+    assert len(opened_files) < 3 < len(segments(archive.folder))
 
 
 def test_a_rewind_behind_closed_files_makes_their_later_batches_void(checkpoint: Checkpoint, archive: Archive) -> None:

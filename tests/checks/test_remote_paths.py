@@ -38,7 +38,7 @@ def project_of(root: Path, source: str, sink: str, master: str = "local[1]", **s
     return root
 
 
-def found_in(root: Path) -> list[Finding]:
+def findings_of(root: Path) -> list[Finding]:
     for name in ("lake", "127.0.0.1:9"):
         forget("s3a", name)
         forget("hdfs", name)
@@ -64,7 +64,7 @@ def test_a_path_that_cannot_be_used_is_reported_before_spark_starts(
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
-    findings = found_in(project_of(tmp_path, source, sink))
+    findings = findings_of(project_of(tmp_path, source, sink))
     assert [finding.code for finding in findings] == ([] if code is None else [code])
     assert all(words in finding.what and finding.fix and finding.where.line for finding in findings), findings
     # What Headrace cannot reach, Spark may read all the same; a files sink needs both.
@@ -85,7 +85,7 @@ def test_a_bucket_is_asked_for_what_sources_and_sinks_need_of_it(
             (careless, "in", files, []),
             (careless, "in", delta, ["HR840"]),
         ):
-            findings = found_in(project_of(tmp_path, source, sink, endpoint=endpoint))
+            findings = findings_of(project_of(tmp_path, source, sink, endpoint=endpoint))
             assert [finding.code for finding in findings] == expected, (source, sink, findings)
     assert findings[0].severity == "note"
     forget("s3a", "lake")
@@ -93,7 +93,7 @@ def test_a_bucket_is_asked_for_what_sources_and_sinks_need_of_it(
 
 def test_a_package_for_a_path_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headrace.storage.hdfs", None)
-    (finding,) = found_in(project_of(tmp_path, SILENT, LOCAL))
+    (finding,) = findings_of(project_of(tmp_path, SILENT, LOCAL))
     assert (finding.code, "a path on hdfs:// needs the package" in finding.what) == ("HR011", True)
     assert finding.severity == "warning"
 
@@ -107,7 +107,9 @@ def test_only_local_paths_are_out_of_reach_of_a_master_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())
-    findings = found_in(project_of(tmp_path, SILENT, "files: 'file:///out'", master="spark://elsewhere.invalid:7077"))
+    findings = findings_of(
+        project_of(tmp_path, SILENT, "files: 'file:///out'", master="spark://elsewhere.invalid:7077")
+    )
     places = [finding.what.partition(",")[0] for finding in findings if finding.code == "HR829"]
     assert len(places) == 2
     assert places[0].startswith("the storage ")

@@ -35,7 +35,7 @@ FOUND = Lateness(
 )
 
 
-def shown(table: object) -> str:
+def render(table: object) -> str:
     console = Console(width=120, markup=False)
     with console.capture() as text:
         console.print(table)
@@ -44,8 +44,8 @@ def shown(table: object) -> str:
 
 @pytest.mark.plain
 def test_counts_and_rows_are_tables() -> None:
-    assert "3 Aggregate 2024-01-01 12:00:00 1,000" in shown(batch_table(FOUND))
-    rows = shown(row_table(FOUND))
+    assert "3 Aggregate 2024-01-01 12:00:00 1,000" in render(batch_table(FOUND))
+    rows = render(row_table(FOUND))
     assert "the first 1 of 1,000 late rows" in rows
     assert "3 2024-01-01 11:55:00 0:05:00 window=(11:50 to 12:00), who=[red]" in rows
     assert (

@@ -65,10 +65,10 @@ def test_sound_projects_have_no_error(mistakes_of: dict[str, set[tuple[int, str]
 
 
 def test_each_mistake_is_found_in_its_line(mistakes_of: dict[str, set[tuple[int, str]]]) -> None:
-    assert mistakes_of["bad"] == set(_expected((PROJECTS / "bad.py").read_text(encoding="utf-8")))
+    assert mistakes_of["bad"] == set(_expected_mistakes((PROJECTS / "bad.py").read_text(encoding="utf-8")))
 
 
-def _expected(text: str) -> Iterator[tuple[int, str]]:
+def _expected_mistakes(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if code := re.search(r"# error: ([\w-]+)$", line):
             yield number, code[1]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 PAGE = ROOT / "docs" / "tutorial" / "change-a-query.md"
 
 
-def shown(block: Block) -> list[list[str]]:
+def shown_lines(block: Block) -> list[list[str]]:
     """What the page shows below each command of a block."""
     groups: list[list[str]] = []
     for line in block.text.splitlines():
@@ -43,7 +43,7 @@ def test_the_tutorial_goes_as_it_is_written(
     for block in (candidate for candidate in blocks() if candidate.page == PAGE):
         if name := block.word("file"):
             (tmp_path / name).write_text(block.text)
-        for command, wanted in zip(block.commands(), shown(block), strict=True) if "run" in block.words else ():
+        for command, wanted in zip(block.commands(), shown_lines(block), strict=True) if "run" in block.words else ():
             capsys.readouterr()
             code, printed = main(shlex.split(command)[1:]), capsys.readouterr().out.splitlines()
             refused = any(line.startswith("!") or "(HR" in line for line in wanted)

@@ -111,7 +111,7 @@ def steps() -> Iterator[tuple[Block, str]]:
             yield block, ""
 
 
-def shown(block: Block, command: str) -> list[str]:
+def shown_lines(block: Block, command: str) -> list[str]:
     """What the page shows below a command."""
     below = block.text.split(f"$ {command}\n")[1].split("$ ")[0]
     return below.splitlines()
@@ -142,7 +142,7 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
             printed = "".join(capsys.readouterr())
         else:
             printed = shell.type(command)
-        missing = not_printed(map(alike, shown(block, command)), list(map(alike, printed.splitlines())))
+        missing = not_printed(map(alike, shown_lines(block, command)), list(map(alike, printed.splitlines())))
         assert missing is None, f"{missing} is not there:\n$ {command}\n{printed}"
         if command.startswith("kill"):
             # Without what was killed.

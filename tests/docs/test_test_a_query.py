@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.testing import timeline
 from tests.docs.blocks import ROOT, blocks, not_printed
-from tests.docs.test_change import shown
+from tests.docs.test_change import shown_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def test_the_tutorial_goes_as_it_is_written(
             names: dict[str, Any] = {}
             exec(compile(block.text, str(block), "exec"), names)
             functions |= {name: value for name, value in names.items() if name.startswith("test_")}
-        for command, wanted in zip(block.commands(), shown(block), strict=True) if "run" in block.words else ():
+        for command, wanted in zip(block.commands(), shown_lines(block), strict=True) if "run" in block.words else ():
             capsys.readouterr()
             code, printed = main(shlex.split(command)[1:]), capsys.readouterr().out.splitlines()
             rows = [" ".join(line.split()) for line in printed]

@@ -25,7 +25,7 @@ SCRAPE = "2s"
 RATE_INTERVAL = "8s"
 
 
-def required(name: str) -> str:
+def require_program(name: str) -> str:
     """The path of Prometheus' server or of promtool; a machine without skips the test, except in CI."""
     return program(name) or unavailable(INSTALL)
 
@@ -62,7 +62,7 @@ class Prometheus:
 @contextmanager
 def watching(directory: Path, *, seconds: int = 1) -> Iterator[Prometheus]:
     """Prometheus over what was written into `directory`; what its rules wait for takes `seconds`, or a few times so."""
-    server = required("prometheus")
+    server = require_program("prometheus")
     config, rules = directory / "prometheus.yml", directory / "alerts.yml"
     written = config.read_text()
     config.write_text(written.replace("15s", f"{SCRAPE}, scrape_timeout: {SCRAPE}, evaluation_interval: 1s"))

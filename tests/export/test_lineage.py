@@ -59,7 +59,7 @@ def failing(events):
 """
 
 
-def named(name: Any) -> Dataset:
+def dataset_of(name: Any) -> Dataset:
     return Dataset(name.get_namespace(), name.get_name())
 
 
@@ -83,7 +83,7 @@ def named(name: Any) -> Dataset:
     ids=lambda value: type(value).__name__,
 )
 def test_names_are_those_of_openlineages_own_rules(connector: Connector, dataset: Any) -> None:
-    wanted = () if dataset is None else (dataset if isinstance(dataset, Dataset) else named(dataset),)
+    wanted = () if dataset is None else (dataset if isinstance(dataset, Dataset) else dataset_of(dataset),)
     assert datasets(connector.identity()) == wanted
 
 

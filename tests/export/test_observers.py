@@ -83,7 +83,7 @@ BATCH = BatchRecord.parse(
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed_observers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     site = tmp_path / "site"
     (site / "kept_events-1.0.dist-info").mkdir(parents=True)
     (site / "kept_events.py").write_text(MODULE)
@@ -108,7 +108,7 @@ class Recorder(Observer):
         self.said.append(f"{finding.code} {finding.severity}: {finding.what}")
 
 
-def kept(root: Path) -> list[Any]:
+def kept_lines(root: Path) -> list[Any]:
     return [json.loads(line) for line in (root / ".headrace" / "p-dev.jsonl").read_text().splitlines()]
 
 
@@ -118,7 +118,9 @@ def project(root: Path) -> Path:
     return made
 
 
-def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(installed: None, tmp_path: Path) -> None:
+def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(
+    installed_observers: None, tmp_path: Path
+) -> None:
     root, recorder = project(tmp_path), Recorder()
     with control_run(load(root), Board(), Orders(), StopRequest(), recorder, owns_process=False) as observers:
         observers.starting("q")
@@ -132,7 +134,7 @@ def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(i
         observers.note(Finding(code="HR680", what="it falls behind", severity="warning"))
         observers.stopping(now=False)
         observers.ended(Outcome(query="q", state="stopped"))
-    events = [event for event in kept(root) if event != ["note", "HR875"]]
+    events = [event for event in kept_lines(root) if event != ["note", "HR875"]]
     assert events == [
         ["note", "HR011"],
         ["note", "HR432"],
@@ -158,12 +160,12 @@ def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(i
     assert "the observer fails did not get an event, and gets no more: RuntimeError: no room" in recorder.said[3]
 
 
-def test_observers_receive_a_verdict_too(installed: None, tmp_path: Path) -> None:
+def test_observers_receive_a_verdict_too(installed_observers: None, tmp_path: Path) -> None:
     root, observers = project(tmp_path), Observers()
     observers.install(load(root))
     observers.verdict("q", {"verdict": "equal"})
     observers.close()
-    assert kept(root) == [["verdict", "q", "equal"], ["close"]]
+    assert kept_lines(root) == [["verdict", "q", "equal"], ["close"]]
     assert [finding.code for finding in observers.take_undelivered()] == ["HR011", "HR875", "HR432"]
 
 

@@ -29,7 +29,7 @@ from headrace.errors import EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED, HeadraceErro
 from headrace.export import service
 from headrace.export.service import Notifier, systemd_version, unit, unit_name
 from tests.docs.blocks import ROOT
-from tests.export.prometheus import required
+from tests.export.prometheus import require_program
 from tests.servers import unavailable
 
 pytestmark = pytest.mark.plain
@@ -164,7 +164,7 @@ def test_systemd_finds_nothing_wrong_with_it(
     assert "kill mode" in done.stderr, "systemd-analyze does look at it"
 
 
-def dumped(file: Path, place: Path) -> dict[str, list[str]]:
+def dump(file: Path, place: Path) -> dict[str, list[str]]:
     """What systemd itself has read in the unit of a file, by the names of its own dump."""
     if (systemd := shutil.which("systemd", path="/lib/systemd:/usr/lib/systemd")) is None:
         unavailable("systemd is not installed: `sudo apt-get install systemd`")
@@ -201,7 +201,7 @@ def test_systemd_reads_each_value_as_it_was_given(
     loaded = replace(loaded, name=word, target=replace(loaded.target, name=word))
     file = open_to_all / "headrace-x.service"
     file.write_text(unit(loaded, user="games"))
-    read = dumped(file, open_to_all)
+    read = dump(file, open_to_all)
     assert read["Description"] == [f"Headrace project '{word}'"]
     assert read["WorkingDirectory"] == [str(root)]
     assert read["Environment"] == [f"HEADRACE_TARGET={word}", f"JAVA_HOME=/opt/{word}"]
@@ -394,7 +394,7 @@ def test_promtool_takes_the_rules_and_the_dashboard_asks_for_metrics_that_there_
     assert yaml.safe_load((out / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"] == [
         {"targets": ["127.0.0.1:9108"]}
     ]
-    promtool = required("promtool")
+    promtool = require_program("promtool")
     alerts = [rule["alert"] for rule in yaml.safe_load(texts[1])["groups"][0]["rules"]]
     (out / "fires.yml").write_text(yaml.safe_dump(rule_tests(alerts)))
     for arguments in (

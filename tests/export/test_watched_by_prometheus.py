@@ -18,7 +18,7 @@ from headrace.cli import main
 from headrace.generations.log import history_file
 from headrace.history import History
 from services.process import free_port
-from tests.export.prometheus import RATE_INTERVAL, Prometheus, required, watching
+from tests.export.prometheus import RATE_INTERVAL, Prometheus, require_program, watching
 from tests.runner.projects import write_project
 from tests.waiting import eventually
 
@@ -133,7 +133,7 @@ def wrong(root: Path, query: str) -> None:
 
 
 def test_alerts_fire_for_what_is_ill_and_every_panel_has_its_figures(tmp_path: Path) -> None:
-    required("prometheus")
+    require_program("prometheus")
     root, port = write_project(tmp_path / "p", QUERIES), free_port()
     (root / "headrace.yml").write_text(f"name: shop\nmetrics: {{port: {port}}}\n")
     for place in ("clicks", "standing", "quiet"):

@@ -47,7 +47,7 @@ def test_a_change_keeps_the_number_of_its_first_record_and_the_change_before_it(
     assert (discarded.settled, discarded.current) == (None, None)
 
 
-def damaged(folder: Path) -> None:
+def damage_log(folder: Path) -> None:
     (folder / "log" / "000002.json").write_text("{")
 
 
@@ -69,7 +69,7 @@ def gone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (damaged, "000002.json"),
+        (damage_log, "000002.json"),
         (of_a_later_version, "it has form 2, which a later version has written"),
         (with_a_strange_directory, "'g1' is not a directory of a generation"),
         (gone, "it is not there, and g1.1 is"),

@@ -232,7 +232,9 @@ def test_an_idle_input_is_named_when_the_watermark_stands(
     assert [words is not None and words in finding.what for finding in findings] == ([True] if words else [])
 
 
-def timed(nulls: int | None = 0, total: int | None = 0, leap: Leap | None = None, count: int = 1) -> list[BatchRecord]:
+def timed_records(
+    nulls: int | None = 0, total: int | None = 0, leap: Leap | None = None, count: int = 1
+) -> list[BatchRecord]:
     source = SourceProgress(name="clicks", rows=9, start=None, end=None, null_times=nulls, null_times_total=total)
     return batches(count, sources=(source,), leap=leap)
 
@@ -243,12 +245,14 @@ LEAPT = Leap(watermark_ms=4_922_899_200_000, source="clicks", batch=5, time_ms=4
 @pytest.mark.parametrize(
     ("records", "says"),
     [
-        pytest.param(timed(2, 1_002), ["rows have no event time (NULL): 1,002 of 'clicks'"], id="rows without a time"),
-        pytest.param([*timed(2, 2), *timed(0, 2)], ["2 of 'clicks'"], id="a batch ago"),
-        pytest.param(timed(0, 2), [], id="long ago"),
-        pytest.param(timed(None, None), [], id="not known"),
         pytest.param(
-            timed(leap=LEAPT),
+            timed_records(2, 1_002), ["rows have no event time (NULL): 1,002 of 'clicks'"], id="rows without a time"
+        ),
+        pytest.param([*timed_records(2, 2), *timed_records(0, 2)], ["2 of 'clicks'"], id="a batch ago"),
+        pytest.param(timed_records(0, 2), [], id="long ago"),
+        pytest.param(timed_records(None, None), [], id="not known"),
+        pytest.param(
+            timed_records(leap=LEAPT),
             [
                 "its watermark is in the future, at 2126-01-01 00:00:00 UTC, moved by a row of source 'clicks' in "
                 "batch 5 (clicks/0/17), of 2126-01-01 01:00:00 UTC"
@@ -256,7 +260,9 @@ LEAPT = Leap(watermark_ms=4_922_899_200_000, source="clicks", batch=5, time_ms=4
             id="a row of the future",
         ),
         pytest.param(
-            timed(leap=Leap(watermark_ms=9 * 10**15)), ["at 9999-12-31 23:59:59 UTC"], id="beyond Python's years"
+            timed_records(leap=Leap(watermark_ms=9 * 10**15)),
+            ["at 9999-12-31 23:59:59 UTC"],
+            id="beyond Python's years",
         ),
     ],
 )
@@ -276,5 +282,5 @@ def test_wrong_event_times_are_named(records: list[BatchRecord], says: list[str]
     ids=["rewind", "the first batch", "not known"],
 )
 def test_a_watermark_of_the_future_says_what_can_be_done(leap: Leap, fix: str) -> None:
-    (finding,) = health(timed(leap=leap))
+    (finding,) = health(timed_records(leap=leap))
     assert fix in finding.fix

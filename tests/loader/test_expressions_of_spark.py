@@ -80,12 +80,12 @@ def no_session(monkeypatch):
 
 
 @pytest.mark.plain
-def test_a_load_starts_no_spark_for_expressions_at_the_top_of_a_file(loaded, no_session):
+def test_a_load_starts_no_spark_for_expressions_at_the_top_of_a_file(load_texts, no_session):
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
     before = SparkSession.__dict__["getActiveSession"]
-    loaded({"app.py": APP})
+    load_texts({"app.py": APP})
     assert SparkContext._active_spark_context is None
     assert SparkSession.__dict__["getActiveSession"] is before
 

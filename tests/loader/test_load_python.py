@@ -49,10 +49,10 @@ SQL = "SELECT action, window.start AS hour, count(*) AS count FROM events GROUP 
 
 
 @pytest.mark.capability("MODEL-01")
-def test_both_forms_of_the_example_give_the_same_model(loaded, tmp_path):
-    written = loaded({"headrace.yml": YAML, "queries/action_counts.sql": SQL})
+def test_both_forms_of_the_example_give_the_same_model(load_texts, tmp_path):
+    written = load_texts({"headrace.yml": YAML, "queries/action_counts.sql": SQL})
     (tmp_path / "headrace.yml").unlink()
-    declared = loaded({"pipeline.py": PIPELINE})
+    declared = load_texts({"pipeline.py": PIPELINE})
 
     def bare(project):
         query = project.queries["action_counts"]
@@ -65,16 +65,16 @@ def test_both_forms_of_the_example_give_the_same_model(loaded, tmp_path):
     assert bare(declared) == bare(written)
 
 
-def test_everything_knows_its_file_and_line(loaded):
-    project = loaded({"pipeline.py": PIPELINE})
+def test_everything_knows_its_file_and_line(load_texts):
+    project = load_texts({"pipeline.py": PIPELINE})
     assert str(project.sources["events"].where) == "pipeline.py:3"
     assert str(project.queries["action_counts"].where) == "pipeline.py:7"
 
 
-def test_both_forms_live_in_one_namespace(loaded):
+def test_both_forms_live_in_one_namespace(load_texts):
     yaml = "views: {late: SELECT * FROM events WHERE action = 'late'}\n"
     python = PIPELINE + "\n@hr.query(sink=hr.sink.console())\ndef all_late(late): return late\n"
-    project = loaded({"headrace.yml": yaml, "pipeline.py": python})
+    project = load_texts({"headrace.yml": yaml, "pipeline.py": python})
     assert project.sources_of(project.queries["all_late"]) == (project.sources["events"],)
 
 
@@ -84,12 +84,12 @@ def test_one_name_in_both_forms_is_reported_with_both_places(faults):
     assert "headrace.yml:1" in finding.what
 
 
-def test_variables_in_options_are_filled_in_at_load(loaded):
+def test_variables_in_options_are_filled_in_at_load(load_texts):
     python = PIPELINE.replace('"landing/events"', '"${ROOT}/in"')
-    assert loaded({"p.py": python}, environ={"ROOT": "/data"}).sources["events"].connector.path == "/data/in"
+    assert load_texts({"p.py": python}, environ={"ROOT": "/data"}).sources["events"].connector.path == "/data/in"
 
 
-def test_a_file_imports_another_and_each_runs_once(loaded):
+def test_a_file_imports_another_and_each_runs_once(load_texts):
     files = {
         "a_uses.py": "import headrace as hr\nfrom common import events, runs\n"
         "@hr.view\ndef v(events, spark): return events\n",
@@ -97,7 +97,7 @@ def test_a_file_imports_another_and_each_runs_once(loaded):
         "import sys; sys.runs_of_common = getattr(sys, 'runs_of_common', 0) + 1\n",
     }
     sys.runs_of_common = 0
-    project = loaded(files)
+    project = load_texts(files)
     assert sys.runs_of_common == 1
     assert list(project.sources) == ["events"]
     assert str(project.sources["events"].where) == "common.py:2"
@@ -109,29 +109,29 @@ def test_a_file_imports_another_and_each_runs_once(loaded):
     }
 
 
-def test_a_second_load_sees_what_was_changed(loaded, monkeypatch):
+def test_a_second_load_sees_what_was_changed(load_texts, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     files = {"p.py": "import headrace as hr\nimport shared\nx = hr.source.rate(rows_per_second=shared.n)\n"}
-    assert loaded({**files, "shared.py": "n = 1\n"}).sources["x"].connector.rows_per_second == 1
-    assert loaded({**files, "shared.py": "n = 2\n"}).sources["x"].connector.rows_per_second == 2
+    assert load_texts({**files, "shared.py": "n = 1\n"}).sources["x"].connector.rows_per_second == 1
+    assert load_texts({**files, "shared.py": "n = 2\n"}).sources["x"].connector.rows_per_second == 2
 
 
-def test_dataclasses_of_a_project_work_after_the_load(loaded):
+def test_dataclasses_of_a_project_work_after_the_load(load_texts):
     python = PIPELINE + "\nfrom __future__ import annotations\n"
     python = "from __future__ import annotations\nimport dataclasses\n" + PIPELINE
     python += "\n@dataclasses.dataclass\nclass Row:\n    a: dataclasses.InitVar[int]\n"
-    module = sys.modules[loaded({"p.py": python}).queries["action_counts"].transform.function.__module__]
+    module = sys.modules[load_texts({"p.py": python}).queries["action_counts"].transform.function.__module__]
     assert module.Row(1)
 
 
-def test_names_of_tests_and_data_generators_are_not_run(loaded, tmp_path):
+def test_names_of_tests_and_data_generators_are_not_run(load_texts, tmp_path):
     files = dict.fromkeys(("test_p.py", "conftest.py", "_x.py", "setup.py"), "import headrace\nraise ValueError\n")
-    assert loaded({**files, "generator.py": "raise ValueError\n", "p.py": PIPELINE}).queries
+    assert load_texts({**files, "generator.py": "raise ValueError\n", "p.py": PIPELINE}).queries
 
 
-def test_only_the_modules_named_are_run(loaded):
+def test_only_the_modules_named_are_run(load_texts):
     files = {"headrace.yml": "modules: p.py\n", "p.py": PIPELINE, "other.py": "import headrace\nraise ValueError\n"}
-    assert list(loaded(files).queries) == ["action_counts"]
+    assert list(load_texts(files).queries) == ["action_counts"]
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ UNRELATED = {
 
 
 @pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
-def test_a_file_that_declares_nothing_is_not_run(loaded, text):
-    assert loaded({"pipeline.py": PIPELINE, "generate.py": text + NOT_LOADED}).queries.keys() == {"action_counts"}
+def test_a_file_that_declares_nothing_is_not_run(load_texts, text):
+    assert load_texts({"pipeline.py": PIPELINE, "generate.py": text + NOT_LOADED}).queries.keys() == {"action_counts"}
 
 
 DECLARING = {
@@ -215,9 +215,9 @@ DECLARING = {
 
 
 @pytest.mark.parametrize("text", DECLARING.values(), ids=DECLARING)
-def test_a_file_that_imports_headrace_as_it_is_loaded_is_run(loaded, text):
+def test_a_file_that_imports_headrace_as_it_is_loaded_is_run(load_texts, text):
     declared = PIPELINE.removeprefix("import headrace as hr\n")
-    assert loaded({"pipeline.py": text.format(declared)}).queries.keys() == {"action_counts"}
+    assert load_texts({"pipeline.py": text.format(declared)}).queries.keys() == {"action_counts"}
 
 
 WAITS = {

@@ -19,15 +19,15 @@ queries:
 """
 
 
-def test_a_query_reads_what_its_select_names(loaded):
-    query = loaded(BASE).queries["counts"]
+def test_a_query_reads_what_its_select_names(load_texts):
+    query = load_texts(BASE).queries["counts"]
     assert query.transform == SqlTransform(sql="SELECT * FROM events", inputs=("events",), where=query.transform.where)
     assert (str(query.where), query.sink_kind, query.mode) == ("headrace.yml:5", "console", "append")
 
 
-def test_a_select_may_stand_in_a_file(loaded):
+def test_a_select_may_stand_in_a_file(load_texts):
     text = BASE.replace("select: SELECT * FROM events", "sql: queries/counts.sql")
-    project = loaded({"headrace.yml": text, "queries/counts.sql": "-- all of them\nSELECT * FROM Events;\n"})
+    project = load_texts({"headrace.yml": text, "queries/counts.sql": "-- all of them\nSELECT * FROM Events;\n"})
     body = project.queries["counts"].transform
     assert (body.sql, body.inputs, str(body.where)) == (
         "-- all of them\nSELECT * FROM Events",
@@ -46,13 +46,13 @@ def test_a_select_may_stand_in_a_file(loaded):
         ("2 minutes", Every(Duration("2 minutes", 120.0))),
     ],
 )
-def test_a_trigger_is_a_word_or_an_interval(loaded, text, trigger):
-    assert loaded(BASE + f"    trigger: {text}\n").queries["counts"].trigger == trigger
+def test_a_trigger_is_a_word_or_an_interval(load_texts, text, trigger):
+    assert load_texts(BASE + f"    trigger: {text}\n").queries["counts"].trigger == trigger
 
 
 @pytest.mark.parametrize("text", ["{column: timestamp, delay: 2 hours}", "[timestamp, 2 hours]"])
-def test_a_watermark_is_a_column_and_a_delay(loaded, text):
-    project = loaded(BASE.replace("queries:", f"    watermark: {text}\nqueries:"))
+def test_a_watermark_is_a_column_and_a_delay(load_texts, text):
+    project = load_texts(BASE.replace("queries:", f"    watermark: {text}\nqueries:"))
     assert project.sources["events"].watermark.column == "timestamp"
     assert project.sources["events"].watermark.delay.seconds == 7200
 
@@ -66,37 +66,39 @@ def test_a_watermark_is_a_column_and_a_delay(loaded, text):
     ],
     ids=["a file", "the schema itself", "no Avro"],
 )
-def test_the_file_of_an_avro_schema_is_looked_for_in_the_project(loaded, tmp_path, value, schema, taken):
+def test_the_file_of_an_avro_schema_is_looked_for_in_the_project(load_texts, tmp_path, value, schema, taken):
     (tmp_path / "event.avsc").write_text('{"type": "record", "name": "e", "fields": []}')
     text = BASE.replace(
         "rate: {rows_per_second: 5}",
         f"kafka: {{bootstrap_servers: b:9092, subscribe: t, value: {value}, schema: '{schema}'}}",
     )
-    events = loaded(text).sources["events"].connector
+    events = load_texts(text).sources["events"].connector
     assert events.schema == taken.replace("{root}", str(tmp_path))
     assert list(events.problems()) == []
 
 
-def test_relative_paths_start_from_the_project_and_urls_stay(loaded, tmp_path):
+def test_relative_paths_start_from_the_project_and_urls_stay(load_texts, tmp_path):
     text = BASE.replace("rate: {rows_per_second: 5}", "files: {path: landing/../in, format: text}")
-    assert loaded(text).sources["events"].connector.path == str(tmp_path / "in")
+    assert load_texts(text).sources["events"].connector.path == str(tmp_path / "in")
     text = text.replace("landing/../in", "s3a://lake/in")
-    assert loaded(text).sources["events"].connector.path == "s3a://lake/in"
+    assert load_texts(text).sources["events"].connector.path == "s3a://lake/in"
 
 
-def test_one_value_in_place_of_the_options_is_the_first_option(loaded):
-    assert loaded(BASE.replace("{rows_per_second: 5}", "7")).sources["events"].connector.rows_per_second == 7
+def test_one_value_in_place_of_the_options_is_the_first_option(load_texts):
+    assert load_texts(BASE.replace("{rows_per_second: 5}", "7")).sources["events"].connector.rows_per_second == 7
 
 
-def test_views_and_tables_are_selects_too(loaded):
-    project = loaded(BASE + "views: {busy: {select: SELECT * FROM events}}\ntables: {names: SELECT 1 AS one}\n")
+def test_views_and_tables_are_selects_too(load_texts):
+    project = load_texts(BASE + "views: {busy: {select: SELECT * FROM events}}\ntables: {names: SELECT 1 AS one}\n")
     assert project.views["busy"].transform.inputs == ("events",)
     assert project.tables["names"].transform.sql == "SELECT 1 AS one"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10 minutes", 600), ("{every: 90 seconds}", 90)])
-def test_a_table_says_how_often_it_is_computed_again(loaded, text, seconds):
-    project = loaded(BASE + f"tables: {{names: {{select: SELECT 1 AS one, refresh: {text}}}, more: SELECT 2 AS two}}\n")
+def test_a_table_says_how_often_it_is_computed_again(load_texts, text, seconds):
+    project = load_texts(
+        BASE + f"tables: {{names: {{select: SELECT 1 AS one, refresh: {text}}}, more: SELECT 2 AS two}}\n"
+    )
     assert project.tables["names"].refresh.seconds == seconds
     assert project.tables["more"].refresh is None
 
@@ -110,11 +112,11 @@ def test_a_refresh_that_cannot_be_read_is_reported_with_its_line(faults, section
     assert [(finding.code, str(finding.where)) for finding in findings] == [(code, "headrace.yml:11")]
 
 
-def test_merged_mappings_are_one_mapping(loaded):
+def test_merged_mappings_are_one_mapping(load_texts):
     text = BASE.replace("{rows_per_second: 5}", "&r {rows_per_second: 5}").replace(
         "queries:", "  more:\n    rate:\n      <<: *r\n      num_partitions: 2\nqueries:"
     )
-    connector = loaded(text).sources["more"].connector
+    connector = load_texts(text).sources["more"].connector
     assert (connector.rows_per_second, connector.num_partitions) == (5, 2)
 
 
@@ -177,8 +179,8 @@ def test_all_faults_come_together_in_the_order_of_their_lines(faults):
     ]
 
 
-def test_an_empty_file_is_an_empty_project(loaded, tmp_path):
-    project = loaded("")
+def test_an_empty_file_is_an_empty_project(load_texts, tmp_path):
+    project = load_texts("")
     assert (project.name, project.queries) == (tmp_path.name, {})
 
 

@@ -226,7 +226,7 @@ class FileSystem(Store):
         key = self._step("look at", path)
         name = key.rpartition("/")[2]
         if (item := self.objects.get(key)) is not None:
-            return _stored(name, item)
+            return _entry_of(name, item)
         if self._is_directory(key):
             return _folder(name)
         raise _missing(path)
@@ -243,7 +243,7 @@ class FileSystem(Store):
             if is_folder:
                 entries.append(_folder(name[len(prefix) : -1]))
             elif name != prefix:
-                entries.append(_stored(name[len(prefix) :], self.objects[name]))
+                entries.append(_entry_of(name[len(prefix) :], self.objects[name]))
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
@@ -293,14 +293,14 @@ class FileSystem(Store):
         self.objects[key] = Object(key, data, self.scheduler.now, {})
 
 
-def copied(original: Bucket | FileSystem, name: str) -> Bucket | FileSystem:
+def copy_store(original: Bucket | FileSystem, name: str) -> Bucket | FileSystem:
     """A copy, as of a backup, under another name."""
     copy = type(original)(name, original.scheduler, lost=original.lost)
     copy.objects = Objects(original.objects)
     return copy
 
 
-def _stored(name: str, item: Object) -> StoreEntry:
+def _entry_of(name: str, item: Object) -> StoreEntry:
     return StoreEntry(name=name, size_bytes=len(item.data), modified_ms=int(item.at * 1000), is_directory=False)
 
 
@@ -328,7 +328,7 @@ def _kept_child(path: RemotePath, key: Any) -> Any:
     return children[key]
 
 
-def _kept(name: str, make: Callable[[RemotePath], Any]) -> Callable[[RemotePath], Any]:
+def _keep_on_path(name: str, make: Callable[[RemotePath], Any]) -> Callable[[RemotePath], Any]:
     def kept(path: RemotePath) -> Any:
         attributes = path.__dict__
         if name not in attributes:
@@ -338,8 +338,8 @@ def _kept(name: str, make: Callable[[RemotePath], Any]) -> Callable[[RemotePath]
     return kept
 
 
-_inside = _kept("inside", lambda path: "/" + "/".join(path.parts[2:]))
-_key = _kept("key", lambda path: f"{path.parts[0].rstrip(':')}://{path.parts[1]}")
+_inside = _keep_on_path("inside", lambda path: "/" + "/".join(path.parts[2:]))
+_key = _keep_on_path("key", lambda path: f"{path.parts[0].rstrip(':')}://{path.parts[1]}")
 
 
 def _store(path: RemotePath) -> Store:
@@ -358,8 +358,8 @@ def _kept_located(root: Path, place: str) -> Path:
 
 KEPT_PATHS: tuple[tuple[Any, str, Any], ...] = (
     (RemotePath, "__truediv__", _kept_child),
-    (RemotePath, "parent", property(_kept("above", _parent.fget))),
-    (RemotePath, "__str__", _kept("text", _text)),
+    (RemotePath, "parent", property(_keep_on_path("above", _parent.fget))),
+    (RemotePath, "__str__", _keep_on_path("text", _text)),
     (RemotePath, "_inside", property(_inside)),
     (RemotePath, "_store", property(_store)),
     (project, "locate", lambda root, place, settings: _kept_located(root, place)),

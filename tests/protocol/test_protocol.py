@@ -19,7 +19,7 @@ from headrace.storage import store
 from tests.rounds import as_long, rounds
 
 from .__main__ import first_fault, main, world_of
-from .bucket import Bucket, FileSystem, Object, copied
+from .bucket import Bucket, FileSystem, Object, copy_store
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
 from .world import ABOUT, SCENES, STOPS, Chances, Work, World
@@ -301,7 +301,7 @@ def test_a_copy_of_the_storage_from_before_a_reset_writes_nothing_more_into_a_to
     def story() -> None:
         world.wait_for(world.begin("main", world.drive, undisturbed=True))
         world.scheduler.sleep(61.0)
-        world.buckets["copy1"] = copied(world.buckets["main"], "copy1")
+        world.buckets["copy1"] = copy_store(world.buckets["main"], "copy1")
         world.names["copy1"] = list(world.names["main"])
         store.keep(world.scheme, "copy1", lambda: world.buckets["copy1"])
         world.wait_for(world.begin("main", reset_of_a_topic(world), undisturbed=True))

@@ -50,7 +50,7 @@ from headrace.storage import remembered, store
 from headrace.storage.numbered import file_of
 
 from . import topics
-from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copied
+from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copy_store
 from .database import Database, Faults, ModelSink, Written, known
 from .query import SOURCE, AnotherDriver, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
@@ -670,7 +670,7 @@ class World:
     def _copy(self, original: str) -> str:
         name = f"copy{len(self.buckets)}"
         self.scheduler.step(f"the storage {original} is copied to {name}")
-        self.buckets[name] = copied(self.buckets[original], name)
+        self.buckets[name] = copy_store(self.buckets[original], name)
         self.names[name] = list(self.names[original])
         store.keep(self.scheme, name, lambda: self.buckets[name])
         return name

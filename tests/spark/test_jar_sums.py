@@ -69,7 +69,7 @@ OWN = connectors.jar_name(FILE_MANAGER_SOURCE)
 
 
 @pytest.fixture
-def installed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def connector_folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a connector with a jar of a known sum, one of none, and one that was compiled here."""
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(connectors.DIRECTORIES_VARIABLE, raising=False)
@@ -92,27 +92,27 @@ def class_path() -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["known-1.jar", "more-1.jar", OWN])
-def test_no_session_starts_with_a_jar_that_was_changed(installed: Path, name: str) -> None:
+def test_no_session_starts_with_a_jar_that_was_changed(connector_folder: Path, name: str) -> None:
     assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
-    (installed / name).write_bytes(b"evil")
+    (connector_folder / name).write_bytes(b"evil")
     with pytest.raises(PlatformError, match="HR483") as refused:
         class_path()
     finding = refused.value.findings[0]
-    assert (name in finding.what, str(installed) in finding.what, bool(finding.fix)) == (True, True, True)
+    assert (name in finding.what, str(connector_folder) in finding.what, bool(finding.fix)) == (True, True, True)
 
 
 def test_a_jar_that_was_not_installed_is_left_out_with_a_warning(
-    installed: Path, capsys: pytest.CaptureFixture[str]
+    connector_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (installed / "evil-1.jar").write_bytes(b"evil")
+    (connector_folder / "evil-1.jar").write_bytes(b"evil")
     capsys.readouterr()
     assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
     assert "HR140 (warning)" in (errors := capsys.readouterr().err)
     assert "evil-1.jar" in errors
 
 
-def test_jars_without_their_sums_are_fetched_again(installed: Path) -> None:
-    (installed / connectors.SUMS).unlink()
+def test_jars_without_their_sums_are_fetched_again(connector_folder: Path) -> None:
+    (connector_folder / connectors.SUMS).unlink()
     assert connectors.find(COMPILED) is None
     assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
 

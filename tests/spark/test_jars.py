@@ -54,14 +54,14 @@ def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_tu
 
 
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def fetch_jar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for Maven: it brings one jar."""
     monkeypatch.setattr(maven, "_fetch_by_maven", lambda _, __, directory: (directory / "tiny-1.jar").touch())
     monkeypatch.setattr("shutil.which", lambda _: "mvn")
 
 
 @pytest.mark.plain
-@pytest.mark.usefixtures("fetched")
+@pytest.mark.usefixtures("fetch_jar")
 @pytest.mark.parametrize("other", ["another PySpark", "other coordinates"])
 def test_two_environments_that_share_a_cache_leave_each_others_jars_alone(
     other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -78,7 +78,7 @@ def test_two_environments_that_share_a_cache_leave_each_others_jars_alone(
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("fetched")
+@pytest.mark.usefixtures("fetch_jar")
 def test_the_first_session_has_what_was_compiled_for_it_too() -> None:
     compiled = Jars(name="compiled", coordinates=TINY.coordinates, sources=(settings.FILE_MANAGER_SOURCE,))
     first = connectors.settings([compiled])["spark.jars"]

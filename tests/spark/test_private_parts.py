@@ -81,7 +81,7 @@ class Scene:
             until = time.monotonic() + SECONDS
             while time.monotonic() < until and not any(event.kind == "progress" for event in self.events_heard):
                 self.work.append(batch_work(self.spark, str(query.runId), seconds=0.0))
-                self.events_heard += _drained(listener.events)
+                self.events_heard += _drain(listener.events)
                 time.sleep(0.01)
             self.plan = plan_text(query)
             query.stop()
@@ -93,7 +93,7 @@ class Scene:
         return progress
 
 
-def _drained(events: Any) -> list[Any]:
+def _drain(events: Any) -> list[Any]:
     items = []
     while True:
         try:

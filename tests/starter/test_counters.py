@@ -111,10 +111,10 @@ AFTER = [
 def counters_of(root: Path, query: str) -> list[dict[str, Any]]:
     """What the history holds of each batch."""
     with closing(History.open(history_file(load(root).storage), read_only=True)) as history:
-        return [_rounded(record.counters) for record in history.recent(query)]
+        return [_round(record.counters) for record in history.recent(query)]
 
 
-def _rounded(counters: Any) -> dict[str, Any]:
+def _round(counters: Any) -> dict[str, Any]:
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in counters.items()}
 
 
@@ -147,7 +147,7 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     land(root, 2, [{"name": "kiwi", "amount": -1}])
     broken = run(load(root), ["kept"], spark=spark, reached=stopping_before(2))
     assert broken.outcomes[0].state == "failed"
-    assert _rounded(next(entry.counters for entry in status(load(root)) if entry.query == "kept")) == AFTER[1]
+    assert _round(next(entry.counters for entry in status(load(root)) if entry.query == "kept")) == AFTER[1]
     assert len(read(load(root).queries["kept"], layout_in(load(root).storage, "kept").counters)) == 3
     run(load(root), ["kept"], spark=spark)
     assert counters_of(root, "kept") == AFTER
@@ -169,21 +169,21 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     assert counters_by_query["written"] == {"taken": 6}
 
 
-def added(*, calls: int, value: int, **key: Any) -> tuple[Added, Sum]:
+def addition(*, calls: int, value: int, **key: Any) -> tuple[Added, Sum]:
     where = {"batch": 0, "execution": 1, "stage": 2, "partition": 0, "attempt": 10, "site": "f:1:g", "runner": "r"}
     return Added(**{**where, **key}), Sum(calls, value)
 
 
-FIRST = added(calls=5, value=5)
+FIRST = addition(calls=5, value=5)
 COUNTED = {
-    "each partition": ([FIRST, added(calls=2, value=2, partition=1, attempt=11)], 7),
-    "each place of the code": ([FIRST, added(calls=1, value=3, site="f:9:h")], 8),
-    "each stage with work of its own": ([FIRST, added(calls=1, value=1, stage=7, attempt=12)], 6),
-    "a second attempt of a stage in place of the first": ([FIRST, added(calls=5, value=6, attempt=20)], 6),
-    "a plan that has a function twice": ([FIRST, added(calls=3, value=3, runner="s")], 5),
-    "a stage that samples for another": ([added(calls=2, value=2, stage=3, attempt=9), FIRST], 5),
-    "an action that looks at a part alone": ([FIRST, added(calls=1, value=1, execution=8, attempt=30)], 5),
-    "the last of several whole actions": ([FIRST, added(calls=5, value=4, execution=8, attempt=30)], 4),
+    "each partition": ([FIRST, addition(calls=2, value=2, partition=1, attempt=11)], 7),
+    "each place of the code": ([FIRST, addition(calls=1, value=3, site="f:9:h")], 8),
+    "each stage with work of its own": ([FIRST, addition(calls=1, value=1, stage=7, attempt=12)], 6),
+    "a second attempt of a stage in place of the first": ([FIRST, addition(calls=5, value=6, attempt=20)], 6),
+    "a plan that has a function twice": ([FIRST, addition(calls=3, value=3, runner="s")], 5),
+    "a stage that samples for another": ([addition(calls=2, value=2, stage=3, attempt=9), FIRST], 5),
+    "an action that looks at a part alone": ([FIRST, addition(calls=1, value=1, execution=8, attempt=30)], 5),
+    "the last of several whole actions": ([FIRST, addition(calls=5, value=4, execution=8, attempt=30)], 4),
     "nothing": ([], 0),
 }
 
@@ -211,7 +211,7 @@ class Given(Counting):
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Any:
+def make_keeper(tmp_path: Path) -> Any:
     root = write_project(tmp_path / "p", "q = hr.query(sink=hr.sink.memory(), name='q')(lambda events: events)")
     query = load(root).queries["q"]
     layout = layout_in(tmp_path, "q")
@@ -226,43 +226,43 @@ def kept(tmp_path: Path) -> Any:
 
 
 @pytest.mark.plain
-def test_counters_continue_from_the_last_committed_batch(kept: Any) -> None:
-    first = kept({0: {"n": 2}, 1: {"n": 3}})
+def test_counters_continue_from_the_last_committed_batch(make_keeper: Any) -> None:
+    first = make_keeper({0: {"n": 2}, 1: {"n": 3}})
     for batch in (0, 1):
         first.keep(batch)
     assert first.add_committed(0) == {"n": 2}
-    again = kept({1: {"n": 4}})
+    again = make_keeper({1: {"n": 4}})
     assert again.add_committed(0) == {"n": 2}
     again.keep(1)
-    assert (again.add_committed(1), kept({}).add_committed(1)) == ({"n": 6}, {"n": 6})
+    assert (again.add_committed(1), make_keeper({}).add_committed(1)) == ({"n": 6}, {"n": 6})
 
 
 @pytest.mark.plain
-def test_a_batch_without_kept_counters_is_reported(kept: Any) -> None:
-    kept({0: {"n": 2}}).add_committed(0)
-    assert [kept({}, committed=batch).notes for batch in (None, 0)] == [(), ()]
-    assert [finding.code for finding in kept({}, committed=3).notes] == ["HR806"]
-    assert kept({4: {"n": 1}}).add_committed(4) == {"n": 3}
+def test_a_batch_without_kept_counters_is_reported(make_keeper: Any) -> None:
+    make_keeper({0: {"n": 2}}).add_committed(0)
+    assert [make_keeper({}, committed=batch).notes for batch in (None, 0)] == [(), ()]
+    assert [finding.code for finding in make_keeper({}, committed=3).notes] == ["HR806"]
+    assert make_keeper({4: {"n": 1}}).add_committed(4) == {"n": 3}
 
 
 @pytest.mark.plain
-def test_a_counter_that_cannot_be_added_up_or_read_says_so(kept: Any, tmp_path: Path) -> None:
-    kept({0: {"n": 2}}).keep(0)
+def test_a_counter_that_cannot_be_added_up_or_read_says_so(make_keeper: Any, tmp_path: Path) -> None:
+    make_keeper({0: {"n": 2}}).keep(0)
     with pytest.raises(HeadraceError, match="HR807"):
-        kept({1: {"n": "text"}}).keep(1)
+        make_keeper({1: {"n": "text"}}).keep(1)
     layout_in(tmp_path, "q").counters.write_text("no JSON\n{}\n")
     with pytest.raises(CheckpointError, match="HR584"):
-        kept({})
+        make_keeper({})
 
 
 @pytest.mark.plain
-def test_old_lines_are_let_go(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_lines_are_let_go(make_keeper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_MOST", 6)
     monkeypatch.setattr(counters, "KEPT", 3)
-    keeper = kept({batch: {"n": 1} for batch in range(8)})
+    keeper = make_keeper({batch: {"n": 1} for batch in range(8)})
     for batch in range(8):
         keeper.keep(batch)
         assert keeper.add_committed(batch) == {"n": batch + 1}
     query: Query = keeper.query
     assert len(read(query, layout_in(tmp_path, "q").counters)) < 7
-    assert kept({}).add_committed(7) == {"n": 8}
+    assert make_keeper({}).add_committed(7) == {"n": 8}

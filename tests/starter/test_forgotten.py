@@ -66,7 +66,7 @@ class Anything:
         """Ignore the report."""
 
 
-def looked(watch: Vitals, times: int = 3) -> None:
+def look(watch: Vitals, times: int = 3) -> None:
     for _ in range(times):
         watch.look([])
         if watch._question is not None:
@@ -78,31 +78,31 @@ def test_a_master_is_asked_once_all_executors_have_been_away_for_long(monkeypatc
     nothing: Any = Anything()
     cluster = Cluster(monkeypatch, patience=0.0)
     watch = Vitals(nothing, nothing, nothing)
-    looked(watch)
+    look(watch)
     cluster.there = frozenset({"a:1"})
-    looked(watch)
+    look(watch)
     assert cluster.asked == 0, "some are there"
     cluster.there, cluster.forgets = frozenset(), False
-    looked(watch)
+    look(watch)
     assert cluster.asked > 0
     assert watch.forgotten is None, "the master knows it, and will give it others"
     cluster.there, before = frozenset({"c:3"}), cluster.asked
-    looked(watch)
+    look(watch)
     assert cluster.asked == before
     cluster.there, cluster.forgets, cluster.works = frozenset(), True, False
-    looked(watch)
+    look(watch)
     assert cluster.asked == before, "nothing is to be done, so that none is wanted"
     cluster.works = True
-    looked(watch)
+    look(watch)
     assert watch.forgotten is not None
     assert watch.forgotten.code == "HR863"
     assert "spark://h:7077 has forgotten it" in watch.forgotten.what
 
     patient = Cluster(monkeypatch, patience=3600.0)
     watch = Vitals(nothing, nothing, nothing)
-    looked(watch)
+    look(watch)
     patient.there = frozenset()
-    looked(watch)
+    look(watch)
     assert patient.asked == 0, "they may come again"
 
 
@@ -111,7 +111,7 @@ def test_a_session_that_never_had_an_executor_sends_no_request(monkeypatch: pyte
     nothing: Any = Anything()
     cluster = Cluster(monkeypatch, patience=0.0)
     cluster.there = frozenset()
-    looked(Vitals(nothing, nothing, nothing))
+    look(Vitals(nothing, nothing, nothing))
     assert cluster.asked == 0
 
 

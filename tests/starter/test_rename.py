@@ -320,7 +320,7 @@ def of_table(root: Path, table: str) -> tuple[Any, ...]:
     return table in tables, lines[0][0], [name for (name,) in owner]
 
 
-def done(root: Path, *statements: str) -> None:
+def execute(root: Path, *statements: str) -> None:
     with closing(SqliteDialect(str(root / "out.db")).connect()) as connection:
         for statement in statements:
             connection.cursor().execute(statement)
@@ -343,7 +343,7 @@ LEDGER_FOLLOWED = (
     ids=["not yet", "by hand", "ledger alone", "both"],
 )
 def test_a_table_is_renamed_with_its_ledger(root: Path, before: tuple[str, ...]) -> None:
-    done(root, "CREATE VIEW seen AS SELECT name FROM totals", *before)
+    execute(root, "CREATE VIEW seen AS SELECT name FROM totals", *before)
     project = table_renamed(root)
     query = project.queries["old"]
     for _ in range(2):
@@ -371,7 +371,7 @@ def test_a_table_and_its_query_are_renamed_together(root: Path) -> None:
     ],
 )
 def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, words: str) -> None:
-    done(root, statement)
+    execute(root, statement)
     project = table_renamed(root)
     with pytest.raises(HeadraceError, match=words) as error:
         rename_table(StartFacts.read(project, project.queries["old"]), no_session)

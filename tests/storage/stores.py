@@ -176,7 +176,7 @@ class MemoryBucket(S3):
 def memory_store(name: str) -> Iterator[tuple[MemoryStore, RemotePath]]:
     """A store that paths of `hdfs://name` lead to, and its root."""
     made = MemoryStore()
-    with _kept("hdfs", name, made) as root:
+    with _store_of("hdfs", name, made) as root:
         yield made, root
 
 
@@ -184,12 +184,12 @@ def memory_store(name: str) -> Iterator[tuple[MemoryStore, RemotePath]]:
 def memory_bucket(name: str) -> Iterator[tuple[MemoryBucket, RemotePath]]:
     """A bucket that paths of `s3a://name` lead to, and its root."""
     made = MemoryBucket(name)
-    with _kept("s3a", name, made) as root:
+    with _store_of("s3a", name, made) as root:
         yield made, root
 
 
 @contextmanager
-def _kept(scheme: str, name: str, made: Store) -> Iterator[RemotePath]:
+def _store_of(scheme: str, name: str, made: Store) -> Iterator[RemotePath]:
     store.forget(scheme, name)
     store.keep(scheme, name, lambda: made)
     try:

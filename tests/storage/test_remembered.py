@@ -24,7 +24,7 @@ pytestmark = pytest.mark.plain
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter[str]]]:
+def counted_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter[str]]]:
     """A checkpoint of 40 batches, and how often its store was asked for each thing."""
     with memory_store("test") as (store, root):
         for log in ("offsets", "commits"):
@@ -52,7 +52,7 @@ def counting(counts: Counter[str], verb: str, plain: Callable[..., Any]) -> Call
     return counted
 
 
-def looked_at(checkpoint: RemotePath) -> list[str]:
+def look_at(checkpoint: RemotePath) -> list[str]:
     texts = []
     for log in ("offsets", "commits"):
         newest = max(int(path.name) for path in (checkpoint / log).iterdir())
@@ -63,26 +63,26 @@ def looked_at(checkpoint: RemotePath) -> list[str]:
     return texts
 
 
-def test_nothing_is_asked_twice_in_one_look(asked: tuple[RemotePath, Counter[str]]) -> None:
-    checkpoint, questions = asked
-    plain = looked_at(checkpoint)
+def test_nothing_is_asked_twice_in_one_look(counted_store: tuple[RemotePath, Counter[str]]) -> None:
+    checkpoint, questions = counted_store
+    plain = look_at(checkpoint)
     assert questions["entry offsets/7"] >= 2
     with remembering(checkpoint):
-        looked_at(checkpoint)
+        look_at(checkpoint)
         questions.clear()
-        assert looked_at(checkpoint) == plain
+        assert look_at(checkpoint) == plain
         assert [question for question in questions if "read" in question or "listing" in question] == []
     with remembering(checkpoint):
         questions.clear()
-        assert looked_at(checkpoint) == plain
+        assert look_at(checkpoint) == plain
     assert questions.pop("most at once: read") > 1
     assert {name: count for name, count in questions.items() if count > 1 and "entry" not in name} == {}
     assert questions["listing offsets"] == questions["read offsets/39"] == 1
 
 
-def test_another_thread_asks_the_store_itself(asked: tuple[RemotePath, Counter[str]]) -> None:
+def test_another_thread_asks_the_store_itself(counted_store: tuple[RemotePath, Counter[str]]) -> None:
     """As the function of a batch does that Spark has planned while the driver looks at the batches before it."""
-    checkpoint, _ = asked
+    checkpoint, _ = counted_store
     offsets = checkpoint / "offsets"
     with remembering(checkpoint), ThreadPoolExecutor(1) as another:
         assert len(list(offsets.iterdir())) == 40
@@ -92,11 +92,13 @@ def test_another_thread_asks_the_store_itself(asked: tuple[RemotePath, Counter[s
     assert (offsets / "40").read_text() == "new"
 
 
-def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, questions = asked
+def test_what_was_written_is_seen(
+    counted_store: tuple[RemotePath, Counter[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, questions = counted_store
     monkeypatch.setattr(remembered, "_SMALL_BYTES", 50)
     with remembering(checkpoint), remembering(checkpoint):
-        looked_at(checkpoint)
+        look_at(checkpoint)
         replace_file(checkpoint / "offsets" / "7", "other")
         assert create_file(checkpoint / "offsets" / "40", "new") is True
         assert create_file(checkpoint / "offsets" / "40", "late") is False
@@ -124,15 +126,15 @@ def view(checkpoint: RemotePath) -> int:
     return len(view_of(SinkContext(query="q", generation=1, mode="append", checkpoint=checkpoint)).digests)
 
 
-def archived(checkpoint: RemotePath) -> int:
+def archive(checkpoint: RemotePath) -> int:
     return Archive(checkpoint.parent / "archive.jsonl").catch_up(Checkpoint(checkpoint))
 
 
-@pytest.mark.parametrize("look", [view, archived])
+@pytest.mark.parametrize("look", [view, archive])
 def test_who_compares_all_batches_reads_each_file_once_and_many_at_once(
-    asked: tuple[RemotePath, Counter[str]], look: Callable[[RemotePath], int]
+    counted_store: tuple[RemotePath, Counter[str]], look: Callable[[RemotePath], int]
 ) -> None:
-    checkpoint, questions = asked
+    checkpoint, questions = counted_store
     replace_file(checkpoint / "metadata", '{"id": "c"}')
     for number in range(40):
         log = json.dumps({"path": f"file:///in/{number}", "timestamp": 1, "batchId": number})

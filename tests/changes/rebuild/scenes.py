@@ -44,7 +44,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def killed_at(wanted: str) -> Callable[[str], None]:
+def kill_at(wanted: str) -> Callable[[str], None]:
     def reached(step: str) -> None:
         if step == wanted:
             raise Killed(step)
@@ -93,7 +93,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
     enter(layout, QueryRevision(fingerprint="", from_batch=0, at="", headrace="", spark="", form=form))
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     described.parent.mkdir(parents=True)
-    described.write_text(json.dumps({"schema": _described(layout)}))
+    described.write_text(json.dumps({"schema": _schema_file(layout)}))
     context = replace(sink_context(project, query, layout), rebuilds=rebuilds)
     dialect = query.sink.dialect()
     with closing(dialect.connect()) as connection:
@@ -111,7 +111,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
             ledger.add(Admitted(line), epoch=3, rows=2, quarantined=0)
 
 
-def _described(layout: QueryLayout) -> str:
+def _schema_file(layout: QueryLayout) -> str:
     """The file of a schema, as Spark names it."""
     home = str(layout.home.absolute())
     return f"{home if '://' in home else f'file:{home}'}/checkpoint/state/0/schema"
@@ -138,7 +138,7 @@ def state(project: Project, database: Database) -> dict[str, Any]:
     return {
         "generation": generation,
         "checkpoint": json.loads((layout.checkpoint / "metadata").read_text())["id"],
-        "schema is in its place": json.loads(described.read_text())["schema"] == _described(layout),
+        "schema is in its place": json.loads(described.read_text())["schema"] == _schema_file(layout),
         "sink": (json.loads(layout.sink.read_text())["name"].lower(), *(place.lower() for place in forms_of)),
         "rows": rows_of("Totals"),
         "rebuilt": rows_of("Totals__rebuild"),

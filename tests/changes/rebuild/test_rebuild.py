@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.generations.manifest import QueryRevision
 from headrace.planner.verdict import list_refusals
 from headrace.storage import json_lines, numbered
-from tests.changes.rebuild.scenes import Killed, killed_at
+from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     # A crash before the swap: the same command continues.
     for step in ("begun", "compared"):
         with pytest.raises(Killed):
-            hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile, reached=killed_at(step))
+            hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile, reached=kill_at(step))
     assert hr.rebuild(project, "totals").status is not None
     done = hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile)
     assert (done.done, done.generation, done.kept) == ("swapped", 2, 1)
