@@ -137,7 +137,7 @@ def test_an_undo_that_was_cut_off_once_the_sink_had_undone_is_not_taken_for_one_
 ) -> None:
     hr.reset(project, "totals", result="keep").apply()
     with pytest.raises(Killed):
-        hr.reset(project, "totals").undo(reached=killed_at("sink"))
+        hr.reset(project, "totals").undo(reached=kill_at("sink"))
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "create", raising(sqlite3.OperationalError("disk I/O error")))
         with pytest.raises(NothingChanged, match="HR587"):
