@@ -142,7 +142,7 @@ class TestTable(SourceConformance):
 
 @further_but("protocol", "comes_again", "prefix", "limit")
 class TestIceberg(SourceConformance):
-    """Of triggers it takes what each source takes that is written in Python: TestTickets."""
+    """Its triggers are those of every source that is written in Python: TestTickets."""
 
     def make(self, home: Path) -> Iceberg:
         iceberg_tables.table(home, "db.events")
