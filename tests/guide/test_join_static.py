@@ -75,7 +75,7 @@ def declared(cell: str) -> str:
     return query("impressions, ads", f"{join}, 'i_ad', '{kind}').drop('i_time')", name=cell)
 
 
-@pytest.mark.capability("JOIN-ST-01", "JOIN-ST-02", "JOIN-TS-01", "JOIN-TS-02")
+@pytest.mark.capability("JOIN-ST-01", "JOIN-TS-01")
 def test_a_stream_and_a_table_are_joined_without_a_state(tmp_path: Path, spark: SparkSession) -> None:
     answers = {cell: answer for cell, (*_, answer) in CELLS.items() if not isinstance(answer, str)}
     made = scene_of(tmp_path, spark, [declared(cell) for cell in answers], impressions=SHOWN)
@@ -85,7 +85,7 @@ def test_a_stream_and_a_table_are_joined_without_a_state(tmp_path: Path, spark: 
     assert [record.state_rows for record in batches] == [None] * 2 * len(answers)
 
 
-@pytest.mark.capability("JOIN-ST-01", "JOIN-ST-02", "JOIN-TS-01", "JOIN-TS-02")
+@pytest.mark.capability("JOIN-ST-02", "JOIN-TS-02")
 def test_a_join_that_would_have_to_keep_the_stream_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     fixes = {cell: answer for cell, (*_, answer) in CELLS.items() if isinstance(answer, str)}
     refusals = refused(tmp_path, spark, [declared(cell) for cell in fixes])
