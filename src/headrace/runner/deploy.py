@@ -190,6 +190,9 @@ class Deployer:
             self._notes.report(finding)
         if result.carried_out or (result.reasons and result.done):
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
+            for query in [step.query for step in result.steps if step.action == "stop"]:
+                self._states.remove(query)
+                self._states.show_removed(query)
         if result.carried_out:
             self._notes.show(Finding(code="HR866", what=f"a deploy is done: {_describe(result.steps)}"))
 

@@ -109,8 +109,14 @@ class States:
         self._board.project = project
 
     def remove(self, query: str) -> None:
-        """Let a query that has stopped count no more: it is declared no longer."""
+        """Let a query count no more: it is declared no longer."""
         self._all[query].is_removed = True
+
+    def show_removed(self, query: str) -> None:
+        """Show that a query is declared no longer, once it has ended."""
+        supervised = self._all[query]
+        if supervised.is_removed and supervised.state.has_ended:
+            self.change(query, "removed", cause=None)
 
     @property
     def all_ended(self) -> bool:
@@ -271,6 +277,7 @@ class States:
         detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
         self._notes.event(outcome.state, outcome.query, supervised.run, detail)
         self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
+        self.show_removed(outcome.query)
         self._reporter.ended(outcome)
 
     def _end_trial(self, supervised: Supervised, said: str) -> None:

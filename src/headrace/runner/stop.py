@@ -312,9 +312,7 @@ class OrderDesk:
     def _order_other(self, supervised: Supervised, order: Order) -> None:
         """Carry out what is asked of a query that is paused, waits for its start or restart, or has ended."""
         name, state = order.query, supervised.state
-        if order.project is not None and (
-            state.state in ("paused", "stopped", "finished") and not supervised.is_removed
-        ):
+        if order.project is not None and state.state in ("paused", "stopped", "finished"):
             self._states.declare_again(name, order.project)
             order.done(f"is {state.state}; its next start runs the new code")
         elif state.has_ended:
