@@ -109,13 +109,10 @@ class States:
         self._board.project = project
 
     def remove(self, query: str) -> None:
-        """Let a query count no more: it is declared no longer."""
-        self._all[query].is_removed = True
-
-    def show_removed(self, query: str) -> None:
-        """Show that a query is declared no longer, once it has ended."""
+        """Let a query count no more, as it is declared no longer, and show that once it has ended."""
         supervised = self._all[query]
-        if supervised.is_removed and supervised.state.has_ended:
+        supervised.is_removed = True
+        if supervised.state.has_ended:
             self.change(query, "removed", cause=None)
 
     @property
@@ -277,7 +274,8 @@ class States:
         detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
         self._notes.event(outcome.state, outcome.query, supervised.run, detail)
         self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
-        self.show_removed(outcome.query)
+        if supervised.is_removed:
+            self.remove(outcome.query)
         self._reporter.ended(outcome)
 
     def _end_trial(self, supervised: Supervised, said: str) -> None:

@@ -293,10 +293,13 @@ class OrderDesk:
                 order.answer_failed(_not_run(order.query))
             elif supervised.order is not None or supervised.state.state == "starting":
                 self._deferred.append(order)
-            elif (watched := self._watching.find(order.query)) is not None:
-                _order_running(watched, order)
             else:
-                self._order_other(supervised, order)
+                if order.removes:
+                    self._states.remove(order.query)
+                if (watched := self._watching.find(order.query)) is not None:
+                    _order_running(watched, order)
+                else:
+                    self._order_other(supervised, order)
 
     def close(self) -> None:
         """The run is over: answer all that was not carried out, and all that comes."""
@@ -331,7 +334,7 @@ class OrderDesk:
         if order.verb == "restart":
             self._states.start_again(name, order)
         elif order.verb == "stop":
-            order.done(f"query '{name}' is not running: it has {state}")
+            order.done(f"query '{name}' is not running: it {'is' if order.removes else 'has'} {state}")
         else:
             fault = f"query '{name}' cannot be {order.verb}d: it has {state}"
             order.answer_failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))
