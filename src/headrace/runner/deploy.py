@@ -187,8 +187,7 @@ class Deployer:
             self._notes.report(finding)
         if result.carried_out or (result.reasons and result.done):
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
-        if result.reasons and result.done:
-            for query in [step.query for step in result.steps if step.action == "stop"]:
+            for query in [step.query for step in result.steps if step.action == "stop" and result.reasons]:
                 self._states.remove(query)
         if result.carried_out:
             self._notes.show(Finding(code="HR866", what=f"a deploy is done: {_describe(result.steps)}"))

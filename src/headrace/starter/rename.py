@@ -97,9 +97,13 @@ def report_unknown_former(project: Project, query: Query, register: Register | N
     entry = None if register is None else find_entry(project.storage, register, query.name, query.renamed_from)
     if query.renamed_from and (entry is None or not has_run(layout_of_entry(project.storage, query.name, entry))):
         named_so = " or ".join(f"'{name}'" for name in query.renamed_from)
-        problem = f"is renamed from {named_so}, and nothing is kept here by that name: it begins with its sources"
-        fix = "nothing, if it has never run here; else look whether `storage` is the right directory"
-        yield query.finding("HR559", problem, fix)
+        yield Finding(
+            code="HR559",
+            what=f"query '{query.name}' is renamed from {named_so}, and nothing is kept here by that name: it begins "
+            "with its sources",
+            fix="nothing, if it has never run here; else look whether `storage` is the right directory",
+            where=query.where,
+        )
 
 
 def _require_one_meaning(project: Project, query: Query, register: Register | None) -> None:

@@ -35,7 +35,6 @@ QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
 EXECUTOR_OPTIONS, EXECUTOR_CLASS_PATH = "spark.executor.extraJavaOptions", "spark.executor.extraClassPath"
 _RECIPE = 3  # counts up when the training run changes
 _MOST_SECONDS = 1800
-_WITH_PARENT = "--with-parent"
 
 
 class _NoArchiveError(Exception):
@@ -139,7 +138,7 @@ def ensure_in_background(java: Java) -> Finding | None:
         cache().mkdir(parents=True, exist_ok=True)
         alive, own = os.pipe()
         subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", "headrace.spark.jvm.cds", _WITH_PARENT],
+            ["nice", "-n", "19", sys.executable, "-m", "headrace.spark.jvm.cds", "--with-parent"],
             stdin=alive,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -280,7 +279,7 @@ def _is_locked(key: str) -> bool:
 def main() -> Literal[0]:
     """Make the archive once, and fetch what it is to hold; an installation must not fail for want of it."""
     try:
-        if _WITH_PARENT in sys.argv:
+        if "--with-parent" in sys.argv:
             end_with_parent()
         if is_enabled():
             hadoop_files.ensure()
