@@ -8,6 +8,7 @@ import fcntl
 import io
 import json
 import shutil
+import sqlite3
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -23,7 +24,7 @@ from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
-from headrace.errors import HeadraceError, LeaseLost
+from headrace.errors import HeadraceError, LeaseLost, NothingChanged
 from headrace.generations import driver_lock
 from headrace.generations.changes import Choice
 from headrace.generations.facts import sink_context
@@ -129,6 +130,22 @@ def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
     found = inspect_checkpoint(project, project.queries["totals"]).findings
     return [finding.code for finding in found if finding.severity == "error"]
+
+
+def test_an_undo_that_was_cut_off_once_the_sink_had_undone_is_not_taken_for_one_that_has_done_nothing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hr.reset(project, "totals", result="keep").apply()
+    with pytest.raises(Killed):
+        hr.reset(project, "totals").undo(reached=killed_at("sink"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "create", raising(sqlite3.OperationalError("disk I/O error")))
+        with pytest.raises(NothingChanged, match="HR587"):
+            hr.reset(project, "totals").undo()
+    assert "HR581" in codes(project), "a start waits for the end of the undo"
+    hr.reset(project, "totals").undo()
+    assert state(project) == OLD
+    assert codes(project) == []
 
 
 @pytest.mark.parametrize(("result", "new"), [("drop", DROPPED), ("keep", KEPT)])

@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -1246,9 +1245,6 @@ class World:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
         # Of a rename that an older copy of the storage has made the newest one alone finds the way out.
         is_apart = len(self.buckets) > 1 and any(len(names) > 1 for names in self.names.values())
-        # So it is of other changes where each of two copies has made one: the sink knows the greater number alone.
-        logs = [{bucket.objects[key].data for key in self._log_of(name)} for name, bucket in self.buckets.items()]
-        is_apart = is_apart or any(one - other and other - one for one, other in combinations(logs, 2))
         # Offsets that were lost too are in no ledger that was brought back from before.
         is_refused = (self.is_lost or is_apart) and set(ends) <= {"HR407", "HR410", *(["HR514"] * self.is_lost)}
         if self._require_prefix() != self.input.count and not is_refused:

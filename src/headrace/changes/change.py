@@ -68,6 +68,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def __init__(self, project: Project, query: str, *, spark: SparkSession | None = None) -> None:
         super().__init__(project, project.query(query), spark, changes=False)
         self._locks: list[DriverLock] = []
+        self._undoes_again = False
 
     # ------------------------------------------------------------------------------------------------- the ways
 
@@ -230,8 +231,9 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
                 raise self._irreversible(f"a {settled.change} came after it", f"first {self._then('undo')}")
             self._require_not_run(settled)
             self._require_former(settled)
-            record = replace(settled, number=record.number, live=record.live, kept=record.kept)
-            record = replace(record, following=self.record.following)
+            record = replace(settled, live=record.live, kept=record.kept, following=record.following)
+            record = replace(record, number=self.record.number, token=self.record.token, tokens=self.record.tokens)
+        self._undoes_again = record.kind == "undoing"
         self.record = record
         self._enter("undoing")
         if self.record.live == self.record.target:
@@ -254,9 +256,11 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         try:
             with self.name_sink_faults():
                 yield
-        except NothingChanged:
+        except NothingChanged as error:
             reached("unchanged")
-            self._undo_fails()
+            # An attempt that was cut off may have undone it; a sink that refuses to undo has looked whether it has.
+            if not self._undoes_again or any(finding.code == "HR583" for finding in error.findings):
+                self._undo_fails()
             raise
 
     def _undo_fails(self) -> None:

@@ -49,7 +49,7 @@ def _program() -> str:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR", default=Path("demo"))
 @click.option("--seconds", type=FiniteRange(min=4), help="How long events land [default: 30].")
 @target_option
 # Its lines on stdout are those of the commands that it starts as well.
@@ -57,7 +57,7 @@ def _program() -> str:
 def demo(directory: Path, seconds: float | None, target: str | None, as_json: bool) -> int:
     """See everything at work: events, a crash, a restart, the proof.
 
-    Writes a project to DIR, lets events land in it, kills the driver in the middle, and takes about two minutes.
+    Writes a project to DIR (demo), lets events land in it, kills the driver in the middle, and takes about two minutes.
     """
     from headrace.cli.view.show import JsonShow, LiveShow, PlainShow
     from headrace.demo.flow import Pace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -64,13 +64,19 @@ class Mark:
     """A record of a query's log, as the sink compares it with the newest change that it has seen.
 
     number, token: of the record. of: the number of its change's first one. way: `there` makes the change, `back` undoes
-    it; with both the sink keeps the mark, in the change's own transaction. `start` and `discard` only compare.
+    it; with both the sink keeps the mark, in the change's own transaction. `start` and `discard` only compare. tokens:
+    those of the log's earlier records by number, which no sink keeps.
     """
 
     number: int
     token: str
     of: int = 0
     way: Literal["start", "there", "back", "discard"] = "start"
+    tokens: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def token_of(self, number: int) -> str | None:
+        """The token of the record of this number in the same log; None where the log does not say it."""
+        return self.token if number == self.number else self.tokens.get(str(number))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,17 +54,18 @@ class Directory:
 class LogRecord:
     """One record, with all that stands since.
 
-    number: 0 for one that is not written yet. at: when it was written. change: the one that it is about; "" for the
-    first. of: the number of that change's first record. begun: when that was written. target: the directory that is
-    live once the change is done. facts: what the change needs to be ended or undone. live: the directory that a start
-    continues. kept: those that changes have put out of use, the oldest first. building: that of a rebuild. following:
-    the number of the next generation. before: the record of the change that was done last before this one. restoring:
-    the directory in which a start plans batches again that the live one has lost; without a record that follows it was
-    cut off, and counts for nothing.
+    number: 0 for one that is not written yet. tokens: those of the records before it, by number. at: when it was
+    written. change: the one that it is about; "" for the first. of: the number of that change's first record. begun:
+    when that was written. target: the directory that is live once the change is done. facts: what the change needs to
+    be ended or undone. live: the directory that a start continues. kept: those that changes have put out of use, the
+    oldest first. building: that of a rebuild. following: the number of the next generation. before: the record of the
+    change that was done last before this one. restoring: the directory in which a start plans batches again that the
+    live one has lost; without a record that follows it was cut off, and counts for nothing.
     """
 
     number: int = 0
     token: str = ""
+    tokens: Mapping[str, str] = field(default_factory=dict)
     at: str = ""
     kind: Kind = "begun"
     change: ChangeName | Literal[""] = ""
@@ -108,7 +109,7 @@ class LogRecord:
 
     def mark(self, way: Literal["start", "there", "back", "discard"]) -> Mark:
         """What the sink compares with the newest change that it has seen."""
-        return Mark(number=self.number, token=self.token, of=self.of, way=way)
+        return Mark(number=self.number, token=self.token, of=self.of, way=way, tokens=self.tokens)
 
     def is_reachable(self, directory: Directory) -> bool:
         """Whether a start or a command may still use a directory, which may be one that a later record makes."""
@@ -155,7 +156,9 @@ def append(folder: Path, query: str, record: LogRecord) -> LogRecord:
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     number = record.number + 1
     of = record.of or number
-    record = replace(record, number=number, token=uuid.uuid4().hex, at=now, of=of, begun=record.begun or now)
+    tokens = {**record.tokens, **({str(record.number): record.token} if record.number else {})}
+    record = replace(record, number=number, token=uuid.uuid4().hex, tokens=tokens, at=now, of=of)
+    record = replace(record, begun=record.begun or now)
     with writing_to(folder):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
         if numbered.create(folder / FOLDER, number, _facts(record)):
@@ -194,7 +197,7 @@ def _with_name(value: Any, old: str, new: str) -> Any:
 
 def as_facts(record: LogRecord) -> Mapping[str, Any]:
     """The record as a later one keeps it in `before`."""
-    return _facts(record)
+    return _facts(replace(record, tokens={}))
 
 
 def _record_of(facts: Any) -> LogRecord:
@@ -207,7 +210,7 @@ def _record_of(facts: Any) -> LogRecord:
             raise ValueError(f"'{name}' is not a directory of a generation")
         return parsed
 
-    facts = {"restoring": None, **facts}
+    facts = {"restoring": None, "tokens": {}, **facts}
     own = {name: facts[name] for name in LogRecord.__dataclass_fields__}
     kept = tuple(filter(None, map(directory, facts["kept"])))
     live = directory(facts["live"])

@@ -22,7 +22,8 @@ def is_applied(context: SinkContext, kept: Mark | None) -> bool:
             f"'{context.query}' since: this one writes nothing more"
         )
         raise LeaseLost(code="HR526", what=fault, fix=f"look how it stands: headrace status {context.query}")
-    if kept.number > mine.number or (kept.number == mine.number and kept.token != mine.token):
+    # Two copies of a storage count on alike, each with tokens of its own.
+    if kept.number > mine.number or (mine.token_of(kept.number) or kept.token) != kept.token:
         which = "is an older copy" if kept.number > mine.number else "is another copy"
         fault = (
             f"the sink of query '{context.query}' has seen change {kept.number}, and the newest one in this storage "

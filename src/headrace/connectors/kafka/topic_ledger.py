@@ -113,7 +113,7 @@ def mark_in(records: Mapping[str, bytes], context: SinkContext) -> Mark | None:
 
 def mark_record(context: SinkContext, mark: Mark) -> dict[str, bytes]:
     """Key and value of the message that keeps the mark of a change."""
-    return {_mark_key(context): json.dumps(asdict(mark)).encode()}
+    return {_mark_key(context): json.dumps(asdict(replace(mark, tokens={}))).encode()}
 
 
 def _mark_key(context: SinkContext) -> str:
