@@ -15,7 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.delta.sink import DeltaSink
-from headrace.contract import CHANGE_COLUMN, change_type
+from headrace.contract import CHANGE_COLUMN, ChangeCounts, change_type
 from headrace.errors import CheckpointError, Fenced, SinkError
 from tests.connectors.sql.changed import COLUMNS, FEED, Change, ChangeLife, Killed, Row, change_options, cut
 from tests.connectors.sql.databases import Database
@@ -142,7 +142,10 @@ def test_a_batch_says_what_it_did_and_a_delete_is_remembered(spark: Any, tmp_pat
     counted = life(spark, tmp_path)
     for batch, (changes, _) in enumerate(COUNTED.values()):
         counted.resume(batch)(counted.frame(changes), batch)
-    assert dict(zip(COUNTED, counted.counts, strict=True)) == {name: counts for name, (_, counts) in COUNTED.items()}
+    expected = {name: counts for name, (_, counts) in COUNTED.items()}
+    # MERGE does not report it.
+    expected["a delete that is older than the row"] = ChangeCounts()
+    assert dict(zip(COUNTED, counted.counts, strict=True)) == expected
     # A batch that is in changes nothing.
     before = deltalake.DeltaTable(counted.path).version()
     writer = counted.resume(batch)
