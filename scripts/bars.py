@@ -9,7 +9,7 @@ for each database and the register of ids brought 20 modules and one code; the w
 modules, seven codes and one ability of sinks; `deploy` and `run --watch` brought 800 lines and six modules; `deploy
 --restart` and the board of several projects brought 800 lines and seven modules; change data in Delta tables
 brought 350 lines; the live cell of a notebook brought 50 lines; the meaning of each attribute of a result brought 280
-lines of docstrings.
+lines of docstrings; the state of a query that a deploy has removed brought 10 lines.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 84_060, 64_500),
+    Bar("lines", 84_070, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),

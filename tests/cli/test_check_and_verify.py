@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from headrace.api import load
 from headrace.cli import main
 from headrace.cli.verify import _say, difference_table, figures, sentence
 from headrace.demo.starter import write_project
+from headrace.generations.log import begin
+from headrace.generations.register import layout_of, register_query
 from headrace.verifier.verdict import Difference, Verdict
 
 pytestmark = pytest.mark.plain
@@ -54,6 +60,22 @@ def test_check_says_that_a_database_is_not_rewound_without_what_that_needs(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  rewind: ")]
     assert len(lines) == is_noted
     assert all("declare rewindable: 7 days" in line for line in lines)
+
+
+def test_a_first_batch_that_is_not_committed_is_reported_without_a_session(phones: Path) -> None:
+    project = load(phones)
+    query = project.queries["action_counts"]
+    register_query(project, query)
+    begin(layout_of(project, query).folder)
+    offsets = layout_of(project, query).checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text("v1\n{}\n-")
+    command = [sys.executable, "-m", "headrace", "verify", "-C", str(phones)]
+    # Without a Java no session starts.
+    done = subprocess.run(command, env={**os.environ, "JAVA_HOME": str(phones)}, capture_output=True, text=True)
+    assert "HR701: query 'action_counts' has not committed a batch yet" in done.stdout
+    assert (done.returncode, "HR001" in done.stdout + done.stderr) == (1, False)
+    assert not list(phones.glob("*.db")), "a look makes no database"
 
 
 SELECTED = {

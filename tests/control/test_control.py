@@ -139,8 +139,8 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
 
 def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
     write_project(tmp_path)
-    request, board, told = StopRequest(), Board(), list[str]()
-    with control_run(load(tmp_path), board, Orders(), request, Observer(), owns_process=False):
+    request, told = StopRequest(), list[str]()
+    with control_run(load(tmp_path), Orders(), request, Observer(), owns_process=False):
         (found,) = find_running(tmp_path / ".headrace")
         asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
         for each in asking:
@@ -148,7 +148,7 @@ def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
         until("word to all but the first", lambda: len(told) == len(asking) - 1, pause=0.01)
         assert request
         assert not request.now
-        board.close()
+        request.board.close()
         for each in asking:
             each.join(20)
     assert told == ["the application is already stopping"] * 7
@@ -209,20 +209,19 @@ STOPPED = """
 import sys, time
 from pathlib import Path
 from headrace.api import load
-from headrace.control.board import Board
 from headrace.control.board import Orders
 from headrace.runner.supervise import control_run
 from headrace.contract import Observer
 from headrace.runner.stop import StopRequest, end_process, stop_on_signals
 
-request, board = StopRequest(), Board()
-with control_run(load(Path(sys.argv[1])), board, Orders(), request, Observer(), owns_process=True):
+request = StopRequest()
+with control_run(load(Path(sys.argv[1])), Orders(), request, Observer(), owns_process=True):
     with stop_on_signals(request, end_now=end_process):
         print("runs", flush=True)
         while not request.now:
             time.sleep(0.05)
             Path(sys.argv[1], "asked").write_text(str(request.asked))
-    board.close()
+    request.board.close()
 print(request.asked, flush=True)
 """
 
@@ -296,7 +295,7 @@ def test_a_run_without_a_socket_and_a_log_is_warned_once_of_each(tmp_path: Path)
         def note(self, finding: Finding) -> None:
             notes.append(finding.code)
 
-    with control_run(load(tmp_path), Board(), Orders(), StopRequest(), Noting(), owns_process=False):
+    with control_run(load(tmp_path), Orders(), StopRequest(), Noting(), owns_process=False):
         pass
     assert notes == ["HR544", "HR856"]
 

@@ -15,7 +15,7 @@ import pytest
 from headrace import registry
 from headrace.api import load
 from headrace.contract import BatchRecord, BatchWork, Observed, Observer, Outcome, QueryStart, QueryState
-from headrace.control.board import Board, Orders
+from headrace.control.board import Orders
 from headrace.errors import Finding
 from headrace.export.observers import Observers
 from headrace.runner.stop import StopRequest
@@ -120,7 +120,7 @@ def project(root: Path) -> Path:
 
 def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(installed: None, tmp_path: Path) -> None:
     root, told = project(tmp_path), Told()
-    with control_run(load(root), Board(), Orders(), StopRequest(), told, owns_process=False) as observers:
+    with control_run(load(root), Orders(), StopRequest(), told, owns_process=False) as observers:
         observers.starting("q")
         observers.started(
             QueryStart(query="q", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=tmp_path)
