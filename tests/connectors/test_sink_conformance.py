@@ -40,7 +40,7 @@ def take_batch(frame: DataFrame, batch: int) -> None:
     """Let a batch go."""
 
 
-class WithoutBroker(UsualSinkConformance):
+class WithoutBroker(UpdateSinkConformance):
     """The suite without real time, in which rows can only come from a broker: test_triggers."""
 
     @pytest.mark.parametrize("word", ["continuous"])
@@ -78,7 +78,7 @@ class TestForeach(WithoutBroker):
 
 
 @pytest.mark.spark
-class TestForeachBatch(UsualSinkConformance):
+class TestForeachBatch(UpdateSinkConformance):
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return ForeachBatch(function=take_batch, idempotent=True)
 
@@ -134,7 +134,7 @@ class TestSqliteWithoutKey(UsualSinkConformance):
 
 
 @pytest.mark.services
-@further_but("several", "comes_again", "anew", "rebuilt", "goes_back", "copy", "older")
+@further_but("several", "comes_again", "begins_again", "rebuilt", "goes_back", "copy", "older")
 class TestPostgres(UpdateSinkConformance):
     @pytest.fixture(autouse=True)
     def database(self, postgres_url: str) -> None:
@@ -151,7 +151,7 @@ class TestPostgres(UpdateSinkConformance):
 
 
 @pytest.mark.services
-@further_but("several", "anew", "rebuilt")
+@further_but("several", "begins_again", "rebuilt")
 class TestMariaDb(UpdateSinkConformance):
     @pytest.fixture(autouse=True)
     def database(self, mariadb_url: str) -> None:

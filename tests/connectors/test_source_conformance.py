@@ -140,7 +140,10 @@ class TestTable(SourceConformance):
         )
 
 
+@further_but("protocol", "comes_again", "prefix", "limit")
 class TestIceberg(SourceConformance):
+    """Its triggers are those of every source that is written in Python: TestTickets."""
+
     def make(self, home: Path) -> Iceberg:
         iceberg_tables.table(home, "db.events")
         return Iceberg(table="db.events", catalog=iceberg_tables.properties(home), max_files_per_trigger=1)

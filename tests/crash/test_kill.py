@@ -12,6 +12,7 @@ import pytest
 from headrace.api import load, run, status, verify
 from tests.crash.drivers import MOMENTS, Driver, KillAt, Moment, moments
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.waiting import until
 
 from . import monitoring
@@ -43,7 +44,8 @@ def await_batches(driver: Driver, offsets: Path, count: int) -> None:
     until(f"{count} batches", are_planned, pause=0.01)
 
 
-# The first batch, whose transaction makes the table, and three that follow others.
+# The first batch, whose transaction makes the table, and three that follow others. Before its transaction a batch has
+# written as much as inside it: nothing.
 KILLED_AT: list[tuple[Moment, int]] = [
     ("inside-transaction", 0),
     ("after-transaction", 1),
@@ -73,11 +75,12 @@ def test_kills_at_random_moments_leave_a_prefix_each_time(tmp_path: Path, spark:
     assert (verdict.state, verdict.rows_actual) == ("equal", len(monitoring.counted(root)))
 
 
-def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("kills", rounds([3, 4]))
+def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, spark: SparkSession, kills: int) -> None:
     """Of the first batch, and of those that follow others: one project dies at each in turn."""
     root = monitoring.write_project(tmp_path / "p", files=6, rows=50)
     assert {moment for moment, _ in KILLED_AT} == set(MOMENTS)
-    for moment, batch in KILLED_AT:
+    for moment, batch in KILLED_AT[:kills]:
         assert Driver(root, kill=KillAt(moment, batch)).wait() == -9
         written = {"before-transaction": batch, "inside-transaction": batch}.get(moment, batch + 1)
         assert len(monitoring.ledger(root)) >= written

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from headrace.api import events, load, running
+from headrace.api import events, load, running, status
 from headrace.cli import main
 from headrace.control.client import find_running
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
@@ -52,6 +52,11 @@ def copied(events):
 def rested(events):
     note_start("rested")
     return events.select("amount")
+"""
+LEFT_OUT = """
+@hr.query(sink=hr.sink.sqlite("left_out.db", table="copied"))
+def left_out(events):
+    return events
 """
 FAILS_IN_A_RUN = """
 if sys.argv[1:2] == ["run"]:
@@ -111,7 +116,7 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
 ) -> None:
     root = tmp_path / "p"
     monkeypatch.syspath_prepend(str(tmp_path / "lib"))
-    write(root, colour="red", size="one")
+    write(root, colour="red", size="one", more=LEFT_OUT)
     landing = Load(root)
     with application(root) as process:
         assert main(["pause", "rested", "-C", str(root)]) == 0
@@ -135,6 +140,7 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
         assert {words[0] for words in second} == {"totals", "copied"}
         assert {words[1:] for words in second} == {(str(process.pid), "green", "three")}
         until("end of all processes of the former start", lambda: zombies(process.pid) == [])
+        assert {one.query: one.state for one in status(load(root))}["left_out"] == "removed"
 
         # What the new start would be refused is named before anything stops.
         write(root, colour="blue", size="three", settings=", spark.driver.memory: many")

@@ -28,7 +28,7 @@ from tests.rounds import rounds
 from tests.runner.projects import land
 from tests.waiting import until
 
-ROUNDS = int(os.environ.get("HEADRACE_STATE_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("HEADRACE_STATE_ROUNDS", "2"))
 PATIENCE = 240.0
 FILES, ROWS, KEYS = 4, 24, 4
 # What Spark 4.2 ends a query of the second format with, after several attempts at a task.

@@ -72,11 +72,10 @@ class Scene:
         """What Spark reports of taking in everything that has landed."""
         return self.run().all(BatchRecord)
 
-    def rows(self, columns: str = "*") -> list[tuple[Any, ...]]:
+    def rows(self, columns: str = "*", *, table: str = "q") -> list[tuple[Any, ...]]:
         """The sink's rows, in order; NULL first."""
-        return sorted(
-            rows(self.root / "out.db", f"SELECT {columns} FROM q"), key=lambda row: [str(v or "") for v in row]
-        )
+        found = rows(self.root / "out.db", f"SELECT {columns} FROM {table}")
+        return sorted(found, key=lambda row: [str(value or "") for value in row])
 
     def findings(self, *codes: str) -> list[Finding]:
         """What the check finds, of these codes only."""
@@ -119,9 +118,24 @@ def scene(
     extra: str = "",
 ) -> Scene:
     """A project whose query `q` is a function of `inputs` that returns `body`, a Python expression; its data landed."""
+    queries = [query(inputs, body, mode=mode, key=key)]
+    return scene_of(root, spark, queries, impressions=impressions, clicks=clicks, purchases=purchases, extra=extra)
+
+
+def scene_of(
+    root: Path,
+    spark: SparkSession,
+    queries: Sequence[str],
+    *,
+    impressions: Sequence[Sequence[Row]] = (),
+    clicks: Sequence[Sequence[Row]] = (),
+    purchases: Sequence[Sequence[Row]] = (),
+    extra: str = "",
+) -> Scene:
+    """A project of these declarations; its data landed."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "headrace.yml").write_text("name: advertisements\n")
-    (root / "pipeline.py").write_text(f"{HEADER}\n{extra}\n{query(inputs, body, mode=mode, key=key)}")
+    (root / "pipeline.py").write_text(f"{HEADER}\n{extra}\n{''.join(queries)}")
     made = Scene(root, spark)
     for kind, timeline in {"impressions": impressions, "clicks": clicks, "purchases": purchases}.items():
         (root / kind).mkdir(exist_ok=True)
@@ -141,11 +155,7 @@ def query(inputs: str, body: str, *, mode: str = "append", key: Sequence[str] = 
 
 def refused(root: Path, spark: SparkSession, queries: Sequence[str], *, extra: str = "") -> dict[str, Finding]:
     """The one error of each of these declarations, all of one project, by the query's name."""
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "headrace.yml").write_text("name: advertisements\n")
-    (root / "pipeline.py").write_text(f"{HEADER}\n{extra}\n{''.join(queries)}")
-    for kind in ("impressions", "clicks", "purchases"):
-        (root / kind).mkdir(exist_ok=True)
+    scene_of(root, spark, queries, extra=extra)
     return refusals(root, spark)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.api import check, load, run
 from headrace.contract import BatchRecord, Observer
 from headrace.errors import Finding
+from headrace.model import Default
+from headrace.starter.request import Request
+from headrace.starter.start import start_query
 from tests.runner.projects import rows
 
 if TYPE_CHECKING:
@@ -96,19 +100,42 @@ def events(column: str, *pairs: tuple[str, str]) -> list[dict[str, str]]:
 def play(root: Path, spark: SparkSession, select: str, *, name: str = "q") -> Played:
     """Run the project to the end of what has landed; `select` is asked after each batch of the query `name`."""
     played = Played()
-
-    def reached(boundary: str, batch: int) -> None:
-        if boundary == "after-transaction":
-            ledger = f"SELECT row_count, watermark FROM _headrace_ledger WHERE query = '{name}' AND batch = {batch}"
-            ((written, watermark),) = rows(root / "out.db", ledger)
-            table = rows(root / "out.db", select)
-            played.triggers.append(
-                Trigger(table=table, written=written, watermark=None if watermark is None else watermark[11:16])
-            )
-
-    played.exit_code = run(load(root), [name], spark=spark, reporter=played, reached=reached).exit_code
+    look = partial(_look, played, root, select, name)
+    played.exit_code = run(load(root), [name], spark=spark, reporter=played, reached=look).exit_code
     assert played.exit_code == 0
     return played
+
+
+def play_each(
+    root: Path, spark: SparkSession, select: str, source: str, files: Iterable[Rows], *, name: str = "q"
+) -> Iterator[list[Trigger]]:
+    """Let files land one by one in one life of the query `name`, and wait for the batches of each, which are given."""
+    declared, played = load(root), Played()
+    land(root, source)
+    query, look = replace(declared.query(name), trigger=Default()), partial(_look, played, root, select, name)
+    running = start_query(Request(project=declared, query=query, spark=spark, reached=look))
+    try:
+        for file in files:
+            land(root, source, file)
+            before = len(played.triggers)
+            running.handle.processAllAvailable()
+            yield played.triggers[before:]
+    finally:
+        running.handle.stop()
+        running.clean_up()
+
+
+def _look(played: Played, root: Path, select: str, name: str, boundary: str, batch: int) -> None:
+    if boundary == "after-transaction":
+        ledger = f"SELECT row_count, watermark FROM _headrace_ledger WHERE query = '{name}' AND batch = {batch}"
+        ((written, watermark),) = rows(root / "out.db", ledger)
+        played.triggers.append(
+            Trigger(
+                table=rows(root / "out.db", select),
+                written=written,
+                watermark=None if watermark is None else watermark[11:16],
+            )
+        )
 
 
 def refused(root: Path, spark: SparkSession) -> Finding:

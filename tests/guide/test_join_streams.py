@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import Finding
 from tests.rounds import only_usual, rounds
 
-from .join_scenes import scene
+from .join_scenes import query, refused, scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,15 +145,16 @@ def test_an_outer_join_gives_its_null_rows_when_no_match_can_come_any_more(
 
 
 @pytest.mark.capability("JOIN-STST-04", "JOIN-STST-05")
-@pytest.mark.parametrize("kind", ["left", "right", "full", "leftsemi"])
-@pytest.mark.parametrize("case", ["no watermark", "no time range"])
-def test_an_outer_or_semi_join_without_a_bound_is_refused(
-    tmp_path: Path, spark: SparkSession, case: str, kind: str
-) -> None:
-    inputs, join = UNBOUNDED[case]
-    refusal = scene(tmp_path, spark, inputs, f"{join}, '{kind}')").refusal()
-    assert refusal.code == "HR203"
-    assert refusal.fix == "give both sources a watermark and bound the one time by the other in the join condition"
+def test_an_outer_or_semi_join_without_a_bound_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    queries = {
+        f"{case} {kind}".replace(" ", "_"): (UNBOUNDED[case][0], f"{UNBOUNDED[case][1]}, '{kind}')")
+        for case in ("no watermark", "no time range")
+        for kind in ("left", "right", "full", "leftsemi")
+    }
+    errors = refused(tmp_path / "p", spark, [query(*of_it, name=name) for name, of_it in queries.items()])
+    assert {name: error.code for name, error in errors.items()} == dict.fromkeys(queries, "HR203")
+    fix = "give both sources a watermark and bound the one time by the other in the join condition"
+    assert {error.fix for error in errors.values()} == {fix}
 
 
 @pytest.mark.capability("JOIN-STST-05")
@@ -219,20 +220,23 @@ REFUSED_JOINS = {
         "append",
         "HR279",
     ),
-    "update, counted": ("impressions.join(clicks, F.expr(WITHIN)).groupBy('i_ad').count()", "update", "HR227"),
-    "complete, counted": ("impressions.join(clicks, F.expr(WITHIN)).groupBy('i_ad').count()", "complete", "HR227"),
+    "update counted": ("impressions.join(clicks, F.expr(WITHIN)).groupBy('i_ad').count()", "update", "HR227"),
+    "complete counted": ("impressions.join(clicks, F.expr(WITHIN)).groupBy('i_ad').count()", "complete", "HR227"),
     "left anti": ("impressions.join(clicks, F.expr(WITHIN), 'leftanti')", "append", "HR228"),
 }
 
 
 @pytest.mark.capability("JOIN-STST-06")
-@pytest.mark.parametrize("case", REFUSED_JOINS)
-def test_a_join_that_spark_cannot_do_is_refused_before_start(tmp_path: Path, spark: SparkSession, case: str) -> None:
-    body, mode, code = REFUSED_JOINS[case]
-    refusal = scene(tmp_path, spark, ALL_THREE, body, mode=mode, key=["i_ad"] if mode == "update" else ()).refusal()
-    assert refusal.code == code
-    if code == "HR227":
-        assert refusal.fix.startswith("use the mode append")
+def test_a_join_that_spark_cannot_do_is_refused_before_start(tmp_path: Path, spark: SparkSession) -> None:
+    queries = [
+        query(ALL_THREE, body, mode=mode, key=["i_ad"] if mode == "update" else (), name=case.replace(" ", "_"))
+        for case, (body, mode, _) in REFUSED_JOINS.items()
+    ]
+    errors = refused(tmp_path / "p", spark, queries)
+    assert {name: error.code for name, error in errors.items()} == {
+        case.replace(" ", "_"): code for case, (*_, code) in REFUSED_JOINS.items()
+    }
+    assert all(error.fix.startswith("use the mode append") for error in errors.values() if error.code == "HR227")
 
 
 @pytest.mark.capability("JOIN-STST-07")

@@ -1,4 +1,4 @@
-"""Where the watermarks of a join of two streams have to be: plain Spark's answer beside the batch query's."""
+"""Where the watermarks of a join of two streams have to be: plain Spark's answer next to the batch query's."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from headrace.checks.state_bounds import check_joins
 from headrace.spark.plans.analysed import optimised_plan
 from headrace.spark.plans.operations import stream_joins
 from tests.checks.test_joins import QUERY
+from tests.rounds import only_usual
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,17 +86,32 @@ TABLE = [
     for kind in ("left", "right", "full", "leftsemi")
     if (case, kind) != ("a range, the left watermark on another column", "right")
 ]
+# Each place of the watermarks, and each type of join. What the check says of all of them, another test asks.
+USUAL = [
+    ("equal times, the right one without a watermark", "full"),
+    ("equal times, the left one without a watermark", "right"),
+    ("equal times, the right watermark on another column", "leftsemi"),
+    ("equal times with watermarks", "left"),
+    ("a range, the left watermark on another column", "left"),
+    ("a range of watermarked times", "full"),
+    ("a range from the other side", "leftsemi"),
+]
 
 
-@pytest.mark.parametrize(("case", "kind"), TABLE)
+def severities(spark: SparkSession, frame: DataFrame) -> list[str]:
+    """What the check says of where the watermarks of a join are."""
+    found = check_joins(QUERY, stream_joins(spark, optimised_plan(frame)))
+    return [finding.severity for finding in found if finding.code == "HR296"]
+
+
+@pytest.mark.parametrize(("case", "kind"), only_usual(TABLE, *USUAL))
 def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
     spark: SparkSession, tmp_path: Path, case: str, kind: str
 ) -> None:
     left, right, condition, rows, is_right = CASES[case]
     streams = Streams(spark, tmp_path / "in", {"a": left, "b": right})
     frame = joined(*streams.frames(True), condition, kind)
-    told = [each for each in check_joins(QUERY, stream_joins(spark, optimised_plan(frame))) if each.code == "HR296"]
-    assert {each.severity for each in told} == (set() if is_right else {"error"})
+    assert set(severities(spark, frame)) == (set() if is_right else {"error"})
     name = "joined_" + "".join(filter(str.isalnum, f"{case}{kind}"))
     writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "c"))
     query: Any = writer.start()
@@ -118,8 +134,11 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
 def test_an_inner_join_that_misses_matches_is_a_warning_and_a_sound_one_is_not_mentioned(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    for number, (left, right, condition, _, is_right) in enumerate(CASES.values()):
-        streams = Streams(spark, tmp_path / str(number), {"a": left, "b": right})
-        plan = optimised_plan(joined(*streams.frames(True), condition, "inner"))
-        told = [each.severity for each in check_joins(QUERY, stream_joins(spark, plan)) if each.code == "HR296"]
-        assert told == ([] if is_right else ["warning"])
+    found = {}
+    for number, (case, (left, right, condition, _, _)) in enumerate(CASES.items()):
+        frames = Streams(spark, tmp_path / str(number), {"a": left, "b": right}).frames(True)
+        for kind in ["inner", *(kind for of, kind in TABLE if of == case)]:
+            found[case, kind] = severities(spark, joined(*frames, condition, kind))
+    assert found.keys() > set(TABLE)
+    for (case, kind), severity in found.items():
+        assert severity == ([] if CASES[case][-1] else ["warning" if kind == "inner" else "error"]), (case, kind)

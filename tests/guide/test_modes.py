@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .join_scenes import scene
+from .join_scenes import query, refused, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,33 +66,34 @@ CODES = {
     ("joins", "complete"): "HR227",
     ("other queries", "complete"): "HR227",
 }
-CELLS = [
-    pytest.param(kind, mode, id=f"{kind}, {mode}") for kind in ANSWERS for mode in ("append", "update", "complete")
-]
+MODES = ("append", "update", "complete")
 
 
-@pytest.mark.parametrize(("kind", "mode"), CELLS)
+def declared(inputs: str, body: str, *, of: Sequence[str] = MODES) -> list[str]:
+    """The same result in several modes, each into a table of its own."""
+    return [query(inputs, body, mode=mode, key=["k"] if mode == "update" else (), name=f"in_{mode}") for mode in of]
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
 def test_an_allowed_mode_gives_its_rows_and_any_other_is_refused(
-    tmp_path: Path, spark: SparkSession, kind: str, mode: str
+    tmp_path: Path, spark: SparkSession, kind: str
 ) -> None:
     body, allowed = ANSWERS[kind]
     inputs = "impressions, clicks" if kind == "joins" else body.split(".")[0].removeprefix("counted(").split(",")[0]
-    made = scene(
-        tmp_path,
+    made = scene_of(
+        tmp_path / "allowed",
         spark,
-        inputs,
-        body,
-        mode=mode,
-        key=["k"] if mode == "update" else (),
+        declared(inputs, body, of=list(allowed)),
         extra=STATE,
         impressions=TIMELINE,
         clicks=[[("a", "10:10")]],
     )
-    if mode in allowed:
-        made.run()
-        assert made.rows() == allowed[mode]
-    else:
-        refusal = made.refusal()
+    made.run()
+    assert {mode: made.rows(table=f"in_{mode}") for mode in allowed} == allowed
+    others = [mode for mode in MODES if mode not in allowed]
+    refusals = refused(tmp_path / "refused", spark, declared(inputs, body, of=others), extra=STATE) if others else {}
+    for mode in others:
+        refusal = refusals[f"in_{mode}"]
         assert refusal.code == CODES.get((kind, mode), refusal.code)
         assert mode in refusal.what.lower()
         if (kind, mode) not in CODES and mode != "complete":
@@ -100,11 +102,10 @@ def test_an_allowed_mode_gives_its_rows_and_any_other_is_refused(
             )
 
 
-@pytest.mark.parametrize("mode", ["append", "update", "complete"])
-def test_no_aggregation_after_state_in_update_mode(tmp_path: Path, spark: SparkSession, mode: str) -> None:
+def test_no_aggregation_after_state_in_update_mode(tmp_path: Path, spark: SparkSession) -> None:
     body = COUNTED_AFTER.replace("'append'", "'update'")
-    key = ["k"] if mode == "update" else ()
-    refusal = scene(tmp_path, spark, "plain_impressions", body, mode=mode, key=key, extra=STATE).refusal()
-    assert "aggregation" in refusal.what
-    if mode != "append":
-        assert refusal.fix.startswith("give the operator with state the mode append")
+    refusals = refused(tmp_path, spark, declared("plain_impressions", body), extra=STATE)
+    assert refusals.keys() == {f"in_{mode}" for mode in MODES}
+    assert all("aggregation" in refusal.what for refusal in refusals.values())
+    fixes = [refusal.fix for name, refusal in refusals.items() if name != "in_append"]
+    assert all(fix.startswith("give the operator with state the mode append") for fix in fixes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.spark.messages.refusals import INSTEAD
 
-from .join_scenes import query, refused, scene
+from .join_scenes import query, refused, scene, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,27 +167,33 @@ def test_an_operation_that_streams_do_not_have_is_refused(told: dict[str, Findin
 def test_the_ways_out_lead_somewhere(tmp_path: Path, spark: SparkSession) -> None:
     """A sorted top of all counts in complete mode, and duplicates dropped before a count in update mode."""
     timeline = [[("a", "10:00"), ("b", "10:00"), ("a", "10:00")], [("b", "10:05"), ("b", "10:06"), ("c", "10:00")]]
-    body = f"{COUNTS}.orderBy(F.desc('count')).limit(1)"
-    made = scene(tmp_path / "top", spark, "impressions", body, mode="complete", impressions=timeline)
+    ways: dict[str, tuple[str, str, list[tuple[Any, ...]]]] = {
+        "most": (f"{COUNTS}.orderBy(F.desc('count')).limit(1)", "complete", [("b", 3)]),
+        "times": (
+            "impressions.groupBy(F.window('i_time', '1 hour').alias('h'), 'i_time').count().select('count')",
+            "complete",
+            [(1,), (1,), (4,)],
+        ),
+        # The plan of these two is the same as that of distinct().
+        "ads": ("impressions.select('i_ad').dropDuplicates(['i_ad'])", "append", [("a",), ("b",), ("c",)]),
+        "both": (
+            "impressions.select('i_ad', F.upper('i_ad').alias('up')).dropDuplicates(['up', 'i_ad'])",
+            "append",
+            [("a", "A"), ("b", "B"), ("c", "C")],
+        ),
+        "once": (
+            "impressions.dropDuplicates(['i_ad', 'i_time']).groupBy('i_ad').count()",
+            "update",
+            [("a", 1), ("b", 3), ("c", 1)],
+        ),
+    }
+    queries = [
+        query("impressions", body, mode=mode, key=["i_ad"] if mode == "update" else (), name=name)
+        for name, (body, mode, _) in ways.items()
+    ]
+    made = scene_of(tmp_path, spark, queries, impressions=timeline)
     made.run()
-    assert made.rows() == [("b", 3)]
-    body = "impressions.groupBy(F.window('i_time', '1 hour').alias('h'), 'i_time').count().select('count')"
-    made = scene(tmp_path / "times", spark, "impressions", body, mode="complete", impressions=timeline)
-    made.run()
-    assert made.rows() == [(1,), (1,), (4,)]
-    # The plan of these two is the same as that of distinct().
-    body = "impressions.select('i_ad').dropDuplicates(['i_ad'])"
-    made = scene(tmp_path / "ads", spark, "impressions", body, mode="append", impressions=timeline)
-    made.run()
-    assert made.rows() == [("a",), ("b",), ("c",)]
-    body = "impressions.select('i_ad', F.upper('i_ad').alias('up')).dropDuplicates(['up', 'i_ad'])"
-    made = scene(tmp_path / "all", spark, "impressions", body, mode="append", impressions=timeline)
-    made.run()
-    assert made.rows() == [("a", "A"), ("b", "B"), ("c", "C")]
-    body = "impressions.dropDuplicates(['i_ad', 'i_time']).groupBy('i_ad').count()"
-    made = scene(tmp_path / "once", spark, "impressions", body, mode="update", key=["i_ad"], impressions=timeline)
-    made.run()
-    assert made.rows() == [("a", 1), ("b", 3), ("c", 1)]
+    assert {name: made.rows(table=name) for name in ways} == {name: answer for name, (*_, answer) in ways.items()}
 
 
 CALLS = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+from headrace.errors import CheckpointError
 from headrace.generations.log import QueryLayout
 from headrace.generations.manifest import FORMAT, OperatorForm, QueryForm, QueryRevision, enter, forms, revision
 from headrace.model import Query
@@ -131,6 +132,16 @@ def test_a_form_that_cannot_be_read_is_no_reason_to_go_on(
     (refused,) = list_refusals(query, judgement)
     assert refused.code == "HR539"
     assert words in refused.what
+
+
+def test_a_damaged_line_is_not_left_out(tmp_path: Path) -> None:
+    layout, query = _query(tmp_path)
+    for batch in range(3):
+        enter(layout, _revision(query, FORM if batch % 2 else OTHER, batch))
+    lines = layout.manifest.read_text().splitlines(keepends=True)
+    layout.manifest.write_text(lines[0] + lines[1][:20] + "\n" + lines[2])
+    with pytest.raises(CheckpointError, match="HR584"):
+        forms(layout.manifest)
 
 
 def _revision(query: Query, form: QueryForm, batch: int, fingerprint: str = "f") -> QueryRevision:

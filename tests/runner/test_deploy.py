@@ -20,6 +20,7 @@ from headrace.cli import main
 from headrace.contract import Observer
 from headrace.errors import Finding
 from headrace.runner.stop import StopRequest
+from headrace.ui.running import application_health
 from tests.waiting import until
 
 from .projects import land, ledger, rows, write_project
@@ -115,7 +116,7 @@ def test_what_has_changed_runs_the_new_code_and_what_has_not_never_stops(
         assert {step.action for step in again.steps} == {"keep"}
         land(root, 2, row(2))
         until("next batch", lambda: 2 in ledger(root / "edited.db") and 2 in ledger(root / "steady.db"))
-        assert (steady.runId, edited.runId == before, application.get("removed").state) == (first, False, "stopped")
+        assert (steady.runId, edited.runId == before, application.get("removed").state) == (first, False, "removed")
         until("all rows", lambda: len(rows(root / "added.db", "SELECT * FROM copied")) == 3)
         assert old not in sys.modules
         assert main(["restart", "removed", "-C", str(root)]) == 2
@@ -124,6 +125,35 @@ def test_what_has_changed_runs_the_new_code_and_what_has_not_never_stops(
     assert sorted(rows(root / "steady.db", "SELECT name, amount FROM totals")) == [("n0", 0), ("n1", 1), ("n2", 2)]
     assert verify(load(root), "steady", spark=spark).state == "equal"
     assert [event.kind for event in events(load(root)) if event.kind == "deployed"] == ["deployed"]
+
+
+BROKEN = """
+@hr.query(sink=hr.sink.sqlite("broken.db", table="copied"))
+def broken(events):
+    return events.select(F.raise_error(F.lit("no")).cast("string").alias("name"))
+"""
+
+
+def test_a_failed_query_that_a_deploy_removes_is_no_fault_of_the_application(
+    tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "p"
+    write(root, STEADY, BROKEN)
+    land(root, 0, row(0))
+    with hr.start(load(root), spark=spark) as application:
+        broken = application.get("broken")
+        until("failure", lambda: broken.state == "failed" and bool(application.get("steady").lastProgress))
+        assert (main(["status", "-C", str(root)]), application_health(load(root))["ok"]) == (1, False)
+        write(root, STEADY)
+        assert main(["deploy", "-C", str(root)]) == 0
+        capsys.readouterr()
+        assert (main(["status", "-C", str(root)]), application_health(load(root))["ok"]) == (0, True)
+        shown = capsys.readouterr().out
+        assert "broken: removed from the project by a deploy" in shown
+        assert "HR" not in shown
+        write(root, STEADY, OTHER.format(name="broken", more=""))
+        assert main(["deploy", "-C", str(root)]) == 0
+        assert broken.state == "running"
 
 
 FORWARD = ', on_change="forward"'

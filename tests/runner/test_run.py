@@ -24,6 +24,7 @@ from headrace.runner.stop import StopRequest
 from headrace.spark.stream.listener import Listener, ListenerEvent
 from headrace.starter import start
 from tests.registered import layout_in
+from tests.rounds import rounds
 
 from .projects import land, rows, write_project
 
@@ -136,7 +137,7 @@ def bad(events):
 
 
 @pytest.mark.capability("MANAGE-04")
-@pytest.mark.parametrize("trigger", ["every('1 second')", "None"])
+@pytest.mark.parametrize("trigger", rounds(["every('1 second')", "None"]))
 def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSession, trigger: str) -> None:
     body = TOTALS.replace("hr.available_now", trigger.replace("every", "hr.every"))
     root = write_project(tmp_path / "p", body, batches=FRUIT * 20)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from headrace.spark.jvm import cds, hadoop_files
+from headrace.spark.jvm import cds, hadoop_files, jars
 from headrace.spark.jvm.preconditions import Java, require_java
 from tests.servers import unavailable
 from tests.waiting import until
@@ -22,6 +24,16 @@ from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import Java
 print(cds.make(Java(path=Path(sys.argv[1]), home=Path(sys.argv[2]), version="17.0.15", major=17)))
 """
+
+# A driver that has the archive made, as its session does, and then waits for its end.
+DRIVER = """
+from headrace.spark.jvm import cds
+from headrace.spark.jvm.preconditions import require_java
+print(cds.ensure_in_background(require_java()), flush=True)
+input()
+"""
+# With it the training fetches no jar.
+CONNECTORS = os.pathsep.join(map(str, jars.places()))
 
 
 @pytest.fixture
@@ -121,10 +133,10 @@ def test_a_fault_costs_one_sentence_and_nothing_else(
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / cache))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java-here"))
     assert cds.make(java) is None
-    said = capfd.readouterr().err
-    assert "HR003 (note): no CDS archive was made" in said
-    assert says in said
-    assert said.count("\n") == 1
+    errors = capfd.readouterr().err
+    assert "HR003 (note): no CDS archive was made" in errors
+    assert says in errors
+    assert errors.count("\n") == 1
     assert not list(tmp_path.glob("cache/cds/*-*"))
 
 
@@ -167,7 +179,43 @@ def test_without_a_fitting_archive_a_note_says_that_one_is_being_made(
     assert note is not None
     assert (note.code, note.severity) == ("HR003", "note")
     assert says in note.what
-    assert _appears(asked).read_text().split() == ["-n", "19", sys.executable, "-m", "headrace.spark.jvm.cds"]
+    assert _appears(asked).read_text().split() == [
+        "-n",
+        "19",
+        sys.executable,
+        "-m",
+        "headrace.spark.jvm.cds",
+        "--with-parent",
+    ]
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("is_killed", [pytest.param(True, id="killed"), pytest.param(False, id="ended")])
+def test_the_training_ends_with_a_killed_driver_and_outlives_one_that_has_ended(
+    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    # A `spark-submit` that ends when its input closes, as Spark's JVM does.
+    submit, started, ended = tmp_path / "spark" / "bin" / "spark-submit", tmp_path / "started", tmp_path / "ended"
+    submit.parent.mkdir()
+    submit.write_text(f"#!/bin/sh\necho $PPID > '{started}.part'\nmv '{started}.part' '{started}'\ncat\n> '{ended}'\n")
+    for program in (submit, java.path):
+        program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(java.home))
+    monkeypatch.setenv("HEADRACE_CONNECTORS", CONNECTORS)
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    training = int(_appears(started).read_text())
+    try:
+        if is_killed:
+            driver.kill()
+            _appears(ended)
+        else:
+            driver.communicate("\n")
+            assert not ended.exists()
+    finally:
+        driver.communicate()
+        with suppress(ProcessLookupError):
+            os.kill(training, signal.SIGKILL)
+        _appears(ended)
 
 
 @pytest.mark.plain
@@ -194,12 +242,12 @@ def test_a_second_maker_waits_for_the_first_and_takes_its_archive(java: Java) ->
 
 
 @pytest.mark.plain
-def test_executors_are_told_of_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
+def test_executors_get_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
     assert cds.executor_settings(java, {}) == {}
-    told = f"-XX:SharedArchiveFile={given_archive(java)} -Xshare:auto"
-    found = cds.executor_settings(java, {cds.EXECUTOR_OPTIONS: "-XX:+UseSerialGC"})
-    assert found[cds.EXECUTOR_OPTIONS].startswith(told)
-    assert found[cds.EXECUTOR_OPTIONS].endswith(" -XX:+UseSerialGC")
+    options = f"-XX:SharedArchiveFile={given_archive(java)} -Xshare:auto"
+    settings = cds.executor_settings(java, {cds.EXECUTOR_OPTIONS: "-XX:+UseSerialGC"})
+    assert settings[cds.EXECUTOR_OPTIONS].startswith(options)
+    assert settings[cds.EXECUTOR_OPTIONS].endswith(" -XX:+UseSerialGC")
     assert cds.executor_settings(java, {cds.EXECUTOR_CLASS_PATH: "own.jar"}) == {}
 
 

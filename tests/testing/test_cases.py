@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,14 +191,17 @@ def test_a_case_has_events_and_a_meaning_as_a_batch(
 def test_a_case_is_recorded_with_masked_values_and_passes(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "headrace.yml").write_text(PROJECT.replace('postgres: {url: "${NOT_SET}"', "sqlite: {path: r.db"))
+    text = PROJECT.replace('postgres: {url: "${NOT_SET}"', "sqlite: {path: r.db")
+    (tmp_path / "headrace.yml").write_text(text.replace("landing,", "landing, max_files_per_trigger: 1,"))
     (tmp_path / "landing").mkdir()
     project = hr.load(tmp_path)
     lines = [("ann", "12:10", 5), ("bob", "12:20", 7), ("ann", "12:50", 1)]
     for number, (customer, time, amount) in enumerate(lines):
         row = {"customer": customer, "time": f"2024-01-01T{time}:00Z", "amount": amount}
-        (tmp_path / "landing" / f"{number}.json").write_text(json.dumps(row) + "\n")
-        hr.run(project, ["totals"], spark=spark, trigger=hr.available_now)
+        file = tmp_path / "landing" / f"{number}.json"
+        file.write_text(json.dumps(row) + "\n")
+        os.utime(file, (1_700_000_000 + number,) * 2)
+    assert hr.run(project, ["totals"], spark=spark, trigger=hr.available_now).exit_code == 0
     command = ["test", "-C", str(tmp_path), "--record", "totals"]
     assert main([*command, "--mask", "customer", "--json"]) == 0
     recorded = Path(json.loads(capsys.readouterr().out)["file"])

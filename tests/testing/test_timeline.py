@@ -12,6 +12,7 @@ import headrace as hr
 from headrace.errors import CheckFailed, HeadraceError, ProjectError
 from headrace.testing import Clock, Crash, CrashBeforeCommit, Pause, Refresh, Restart, Watermark, timeline
 from tests.docs.blocks import ROOT
+from tests.rounds import as_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,13 +154,15 @@ def test_a_stream_that_is_joined_with_itself(spark: SparkSession, hours: hr.Proj
             "events",
             [[("a", "12:00")], [("a", "12:00"), ("b", "12:01")], [("c", "15:00")]],
         ),
-        (
-            "session-windows",
-            "sessions",
-            "visits",
-            [[("12:00:00", "user1")], [("12:00:04", "user1")], [("13:00", "user2")]],
+        as_long(
+            (
+                "session-windows",
+                "sessions",
+                "visits",
+                [[("12:00:00", "user1")], [("12:00:04", "user1")], [("13:00", "user2")]],
+            )
         ),
-        ("windowed-counts", "counts", "lines", [[("12:01", "cat dog")], [("12:07", "cat")]]),
+        as_long(("windowed-counts", "counts", "lines", [[("12:01", "cat dog")], [("12:07", "cat")]])),
         ("word-count", "word_counts", "lines", [["cat dog"], ["cat"]]),
         ("own-source", "hits", "lines", [["GET /home", "GET /shop"], ["GET /home"]]),
     ],
@@ -188,8 +191,9 @@ def test_what_a_state_function_means_as_a_batch_is_said_by_the_test(spark: Spark
     readings = [[("a", "12:00"), ("b", "12:00")], [("a", "12:14")]]
     run = timeline(project, "sensors", spark=spark, batch=counted.format("*"), readings=readings)
     assert run.batch == [("a", 2), ("b", 1)]
+    together = [[row for batch in readings for row in batch]]
     with pytest.raises(AssertionError, match=r"(?s)not the batch answer.*- Row\(sensor='a', readings=1\)"):
-        timeline(project, "sensors", spark=spark, batch=counted.format("DISTINCT sensor"), readings=readings)
+        timeline(project, "sensors", spark=spark, batch=counted.format("DISTINCT sensor"), readings=together)
 
 
 def test_timers_of_processing_time_go_by_the_clock_of_the_timeline(spark: SparkSession, hours: hr.Project) -> None:
@@ -204,11 +208,9 @@ def test_a_query_with_timers_of_processing_time_ends_without_a_clock(spark: Spar
 
 def test_tables_change_between_batches(spark: SparkSession, hours: hr.Project) -> None:
     batch = [("a", "12:00", 2.0)]
-    events = [batch, Refresh(rates=[("a", 3)], names={"a": "given"}), Crash(), batch, Refresh(rates=[]), batch]
-    run = timeline(hours, "costs", spark=spark, events=events)
-    assert run.final == run.batch == [("declared", 2.0), ("given", 6.0)]
-    run = timeline(hours, "costs", spark=spark, events=[Refresh(rates=[{"who": "a", "rate": "7"}]), batch])
-    assert run.final == [("declared", 14.0)]
+    first, then = Refresh(rates=[{"who": "a", "rate": "7"}]), Refresh(rates=[("a", 3)], names={"a": "given"})
+    run = timeline(hours, "costs", spark=spark, events=[first, batch, then, Crash(), batch, Refresh(rates=[]), batch])
+    assert run.final == run.batch == [("declared", 14.0), ("given", 6.0)]
     with pytest.raises(ProjectError, match=r"HR721.*reads no table 'rate'"):
         timeline(hours, "costs", spark=spark, events=[batch, Refresh(rate=[])])
 

@@ -381,13 +381,14 @@ ALSO = (
     "chained aggregations",
     "sessions",
     "applyInPandasWithState",
+    "transformWithState",
     "dropDuplicatesWithinWatermark",
 )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-# An outer join gives what an inner one gives, and of what keeps a state of its own, one function has all that late rows
-# can do; the duplicates that are dropped are in tests/verifier/test_late.py too.
+# An outer join gives what an inner one gives. The late rows of a function are in tests/verifier/test_lateness.py too,
+# and the duplicates that are dropped in tests/verifier/test_late.py.
 @pytest.mark.parametrize("operator", [as_long(name) if name in ALSO else name for name in OPERATORS])
 def test_each_row_is_in_the_result_late_quarantined_or_filtered(
     spark: SparkSession, tmp_path: Path, operator: str, seed: int

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.contract import CHANGE_COLUMN, ChangeOptions, change_type
 from headrace.verifier.changed_table import apply_changes
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.spark
 
@@ -92,7 +93,7 @@ def made_by_chance(seed: int) -> list[Change]:
         ),
     ],
 )
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", rounds([1, 2]))
 def test_the_table_is_the_fold_of_all_changes_in_their_order(
     spark: SparkSession, options: ChangeOptions, seed: int
 ) -> None:

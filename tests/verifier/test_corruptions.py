@@ -320,7 +320,10 @@ CASES = (
 
 
 # Others take the same ways through verify.
-OTHERS_LONG = (sliding, inner, largest, top, chained, collected, processing, counting, counted_join, sessions)
+OTHERS_LONG = (
+    *(sliding, inner, largest, top, chained, collected, processing, counting, counted_join, sessions),
+    distinct,  # tests/verifier/test_proof.py loses a row of one.
+)
 
 
 @pytest.mark.spark
@@ -329,7 +332,7 @@ OTHERS_LONG = (sliding, inner, largest, top, chained, collected, processing, cou
     [as_long(case) if case.function in OTHERS_LONG else case for case in CASES],
     ids=[f"{case.function.__name__}, {case.mode}" for case in CASES],
 )
-def test_a_right_result_is_right_and_each_damaged_row_is_told(
+def test_a_right_result_is_right_and_each_damaged_row_is_named(
     case: Case, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
@@ -361,7 +364,7 @@ def test_a_right_result_is_right_and_each_damaged_row_is_told(
 def test_every_kind_of_damage_is_tried_and_in_every_mode() -> None:
     usual = [case for case in CASES if case.function not in OTHERS_LONG]
     tried = [(damage, case.mode) for case in usual for damage in case.damages[: case.few]]
-    assert len(tried) >= 16
+    assert len(tried) >= 13
     assert {damage for damage, _ in tried} == {delete, double, change, add}
     assert {mode for _, mode in tried} == {"append", "update", "complete"}
 

@@ -83,7 +83,6 @@ def test_a_query_over_the_exported_rows_gives_what_the_result_lacks(spark: Spark
     root = late_project.write_project(tmp_path / "p", batches)
     project = run(root, "keyless", spark)
     late(project, "keyless", export=root / "late", spark=spark)
-    late(project, "keyless", export=root / "late", spark=spark)
     (root / "pipeline.py").write_text((root / "pipeline.py").read_text() + CORRECTION)
     run(root, "corrections", spark)
     both = late_project.read(

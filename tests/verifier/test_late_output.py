@@ -21,7 +21,7 @@ from headrace.runner.stop import StopRequest
 from headrace.verifier import late_rows
 from tests.registered import layout_in
 from tests.rounds import rounds
-from tests.runner.projects import rows
+from tests.runner.projects import keep, restore, rows
 from tests.verifier.late_project import BATCHES, land
 from tests.waiting import until
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.model import Project
+    from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark
 PIPELINE = """
@@ -62,7 +63,22 @@ def write(root: Path, late: str = SQLITE) -> Path:
     return root
 
 
-class Told(Observer):
+@pytest.fixture(scope="module")
+def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that has run."""
+    root = write(tmp_path_factory.mktemp("late") / "p")
+    assert run(root, sessions.with_connectors(()))[1:] == (["finished", "finished"], [])
+    return keep(root)
+
+
+@pytest.fixture
+def root(ran: Path) -> Path:
+    """The project as it was after its run."""
+    assert held(restore(ran)) == FIRST
+    return ran
+
+
+class Notes(Observer):
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
@@ -71,11 +87,11 @@ class Told(Observer):
 
 
 def run(root: Path, spark: SparkSession, **more: Any) -> tuple[Project, list[str], list[str]]:
-    """Run all; the project, the states of its queries, and the codes that were told beside notes."""
-    project, told = hr.load(root), Told()
-    result = hr.run(project, spark=spark, reporter=told, **more)
-    states = [f"{each.state} {each.finding.code}" if each.finding else each.state for each in result.outcomes]
-    return project, states, [each.code for each in told.findings if each.severity != "note"]
+    """Run all; the project, the states of its queries, and the codes of what is more than a note."""
+    project, notes = hr.load(root), Notes()
+    result = hr.run(project, spark=spark, reporter=notes, **more)
+    states = [f"{end.state} {end.finding.code}" if end.finding else end.state for end in result.outcomes]
+    return project, states, [finding.code for finding in notes.findings if finding.severity != "note"]
 
 
 def held(root: Path) -> list[tuple[str, int]]:
@@ -92,10 +108,7 @@ def held_so_far(root: Path) -> list[tuple[str, int]]:
 
 
 @pytest.mark.capability("OP-WM-04")
-def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, tmp_path: Path) -> None:
-    root = write(tmp_path / "p")
-    assert run(root, spark)[1:] == (["finished", "finished"], [])
-    assert held(root) == FIRST
+def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, root: Path) -> None:
     (row,) = rows(root / "out.db", "SELECT * FROM late_rows WHERE time LIKE '%12:05%'")
     assert row[1:5] == ("a", 1.5, "events", 3)
     assert [str(each)[11:16] for each in row[5:7]] == ["12:50", "12:05"]
@@ -160,11 +173,11 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
     assert held(root) == FIRST
 
 
-def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, root: Path) -> None:
     def write_slowly(*_: Any) -> None:
         assert let_go.wait(60)
 
-    project, *_ = run(write(tmp_path / "p"), spark)
+    project = hr.load(root)
     query, layout = project.query("counted"), layout_in(project.storage, "counted")
     (layout.late / ".seen").unlink()
     let_go, now = threading.Event(), threading.Event()
@@ -188,10 +201,7 @@ def test_rows_of_batches_before_it_was_asked_for_come_as_well_also_into_files(
     assert sorted((row["time"][11:16], row["late_batch"]) for row in found) == FIRST
 
 
-def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, tmp_path: Path) -> None:
-    root = write(tmp_path / "p")
-    run(root, spark)
-    assert held(root) == FIRST
+def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, root: Path) -> None:
     land(root, *SECOND)
     text = (root / "pipeline.py").read_text().replace("def counted(", "def tallied(")
     (root / "pipeline.py").write_text(
@@ -206,9 +216,8 @@ def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, tm
     assert hr.verify(project, "tallied_late", spark=spark).state == "equal"
 
 
-def test_a_query_that_begins_anew_begins_its_late_rows_anew(spark: SparkSession, tmp_path: Path) -> None:
-    root = write(tmp_path / "p")
-    project, *_ = run(root, spark)
+def test_a_query_that_is_reset_begins_its_late_rows_again(spark: SparkSession, root: Path) -> None:
+    project = hr.load(root)
     reset = hr.reset(project, "counted", result="drop", spark=spark)
     assert any("counted_late" in note for note in reset.plan.notes)
     reset.apply()
@@ -223,9 +232,8 @@ def test_a_query_that_begins_anew_begins_its_late_rows_anew(spark: SparkSession,
 
 
 @pytest.mark.long
-def test_a_query_that_is_rebuilt_begins_its_late_rows_anew(spark: SparkSession, tmp_path: Path) -> None:
-    root = write(tmp_path / "p")
-    project, *_ = run(root, spark)
+def test_a_query_that_is_rebuilt_begins_its_late_rows_again(spark: SparkSession, root: Path) -> None:
+    project = hr.load(root)
     rebuild = hr.rebuild(project, "counted", spark=spark)
     assert any("counted_late" in note for note in rebuild.plan.notes)
     rebuild.apply()
@@ -236,9 +244,7 @@ def test_a_query_that_is_rebuilt_begins_its_late_rows_anew(spark: SparkSession, 
     assert held(root) == FIRST
 
 
-def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession, tmp_path: Path) -> None:
-    root = write(tmp_path / "p")
-    run(root, spark)
+def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession, root: Path) -> None:
     land(root, [("13:45", "a")])
     project, *_ = run(root, spark)
     with pytest.raises(HeadraceError) as refused:

@@ -70,7 +70,10 @@ def first_of(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "mode", "key"),
     [
-        pytest.param(sums, "update", ("who",), id="update, a NULL among the keys, sums of doubles"),
+        # The other tests' sums are in this mode.
+        pytest.param(
+            *(sums, "update", ("who",)), id="update, a NULL among the keys, sums of doubles", marks=pytest.mark.long
+        ),
         pytest.param(sums, "complete", ("who",), id="complete"),
         pytest.param(sums, "complete", (), id="complete, without a key", marks=pytest.mark.long),
         pytest.param(passing, "append", (), id="append"),
@@ -107,21 +110,13 @@ def made(ran: Scene, spark: SparkSession, tmp_path: Path) -> Iterator[Scene]:
     shutil.copy(right, ran.table.path)
 
 
-def change_a_row(made: Scene) -> None:
-    changed = json.dumps({"who": "b", "total": 0.9, "rows": 7})
-    assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
-
-
-def change_a_sum(made: Scene) -> None:
-    changed = json.dumps({"who": "b", "total": 0.9 * (1 + 1e-7), "rows": 2})
-    assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"b\"%'", changed) == 1
-
-
-def lose_a_row(made: Scene) -> None:
+def change_rows(made: Scene) -> None:
+    """One has another count, the sum of one is off by a ten-millionth, one is missing, and one is too many."""
+    changed = json.dumps({"who": "a", "total": 1.0, "rows": 7})
+    assert made.table.edit("UPDATE record SET json = ? WHERE json LIKE '%\"a\"%'", changed) == 1
+    changed = json.dumps({"total": 0.3 * (1 + 1e-7), "rows": 2})
+    assert made.table.edit("UPDATE record SET json = ? WHERE json NOT LIKE '%who%'", changed) == 1
     assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
-
-
-def add_a_row(made: Scene) -> None:
     assert made.table.edit("INSERT INTO record VALUES ('x', ?)", json.dumps({"who": "z", "total": 1.0, "rows": 1})) == 1
 
 
@@ -138,15 +133,18 @@ def add_a_column(made: Scene) -> None:
 @pytest.mark.parametrize(
     ("damage", "code", "counts", "words"),
     [
-        pytest.param(change_a_row, "HR712", (0, 0, 1), "1 row with other values", id="row changed"),
-        pytest.param(change_a_sum, "HR712", (0, 0, 1), "1 row with other values", id="a sum off by a ten-millionth"),
-        pytest.param(lose_a_row, "HR712", (1, 0, 0), "1 row missing in the sink", id="row missing"),
-        pytest.param(add_a_row, "HR712", (0, 1, 0), "1 row unexpected in the sink", id="row too many"),
+        pytest.param(
+            change_rows,
+            "HR712",
+            (1, 1, 2),
+            "1 row missing in the sink, 1 row unexpected in the sink, 2 rows with other values",
+            id="rows changed, missing and too many",
+        ),
         pytest.param(lose_a_batch, "HR704", (0, 0, 0), "the sink holds batches up to 1, but", id="batch lost"),
         pytest.param(add_a_column, "HR711", (0, 0, 0), "column 'rows' is missing in the sink", id="other columns"),
     ],
 )
-def test_a_wrong_sink_is_told(
+def test_a_wrong_sink_is_named(
     damage: Callable[[Scene], None],
     code: str,
     counts: tuple[int, int, int],
@@ -161,7 +159,8 @@ def test_a_wrong_sink_is_told(
     assert len(verdict.differences) == sum(counts)
     assert verdict.rows_read == (7 if code == "HR712" else 0)
     assert words in verdict.sentence
-    assert all(each.key["who"] in ("b", "z") for each in verdict.differences)
+    kinds = {"a": "different", None: "different", "b": "missing", "z": "unexpected"} if code == "HR712" else {}
+    assert {row.key["who"]: row.kind for row in verdict.differences} == kinds
 
 
 def test_a_sum_off_by_the_last_bit_is_equal(made: Scene) -> None:
@@ -187,7 +186,7 @@ def test_a_batch_in_the_sink_that_spark_has_not_marked_is_verified_too(spark: Sp
     ("function", "code"),
     [
         pytest.param(random, "HR241", id="a random number"),
-        pytest.param(clocked, "HR241", id="the time of the batch"),
+        pytest.param(clocked, "HR241", id="the time of the batch", marks=pytest.mark.long),
     ],
 )
 def test_what_answers_otherwise_when_asked_again_is_undecided(
@@ -214,7 +213,6 @@ def test_a_lost_row_of_like_duplicates_is_wrong(spark: SparkSession, tmp_path: P
         return events.select("who").dropDuplicates()
 
     made = scene(spark, tmp_path, IN_TIME, names, mode="append", delay=None)
-    assert made.verify().state == "equal"
     assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"b\"%'") == 1
     verdict = made.verify()
     assert (verdict.state, verdict.missing) == ("mismatch", 1)

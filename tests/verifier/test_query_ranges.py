@@ -13,6 +13,7 @@ from headrace.generations.manifest import QueryForm, QueryRevision
 from headrace.model import PythonTransform
 from headrace.verifier.batch_ranges import Range, ranges_of
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.verifier.kit import Row, Scene, scene, write
 
 if TYPE_CHECKING:
@@ -113,22 +114,22 @@ def changed(
 
 
 @pytest.mark.spark
-def test_a_stateless_result_of_two_meanings_is_judged_range_by_range(tmp_path: Path, spark: SparkSession) -> None:
-    for number, (mode, key) in enumerate((("append", ()), ("update", ("who",)))):
-        home = tmp_path / str(number)
-        home.mkdir()
-        made = changed(spark, home, other, large, mode=mode, key=key)
-        verdict = made.verify()
-        assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR650"])
-        assert verdict.findings[0].what == (
-            "batches 0 to 1 of query 'q' were made by another form of it, which cannot be computed again; what batches "
-            "2 to 3 gave is all there"
-        )
-        assert (verdict.rows_expected, verdict.missing, verdict.different) == (2, 0, 0)
-        assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"d\"%'") == 1
-        verdict = made.verify()
-        assert (verdict.state, verdict.missing) == ("mismatch", 1)
-        assert "of what batches 2 to 3 gave, 1 rows are missing" in verdict.findings[0].what
+@pytest.mark.parametrize(("mode", "key"), rounds([("update", ("who",)), ("append", ())]), ids=["update", "append"])
+def test_a_stateless_result_of_two_meanings_is_judged_range_by_range(
+    tmp_path: Path, spark: SparkSession, mode: str, key: tuple[str, ...]
+) -> None:
+    made = changed(spark, tmp_path, other, large, mode=mode, key=key)
+    verdict = made.verify()
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR650"])
+    assert verdict.findings[0].what == (
+        "batches 0 to 1 of query 'q' were made by another form of it, which cannot be computed again; what batches "
+        "2 to 3 gave is all there"
+    )
+    assert (verdict.rows_expected, verdict.missing, verdict.different) == (2, 0, 0)
+    assert made.table.edit("DELETE FROM record WHERE json LIKE '%\"d\"%'") == 1
+    verdict = made.verify()
+    assert (verdict.state, verdict.missing) == ("mismatch", 1)
+    assert "of what batches 2 to 3 gave, 1 rows are missing" in verdict.findings[0].what
 
 
 @pytest.mark.spark

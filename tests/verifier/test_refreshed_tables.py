@@ -14,10 +14,12 @@ from headrace.frames import tables
 from headrace.frames.tables import TableVersions
 from headrace.model import Project
 from tests.registered import layout_in
-from tests.runner.projects import land, rows, write_project
+from tests.runner.projects import keep, land, restore, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark
 
@@ -93,10 +95,23 @@ def shop(root: Path, spark: SparkSession, *queries: str) -> Project:
     return load(root)
 
 
+@pytest.fixture(scope="module")
+def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shop after its two runs."""
+    root = tmp_path_factory.mktemp("shop") / "p"
+    shop(root, sessions.with_connectors(()), *QUERIES, "late_join")
+    return keep(root)
+
+
+@pytest.fixture
+def root(ran: Path) -> Path:
+    """The shop as it was after its two runs."""
+    return restore(ran)
+
+
 @pytest.mark.capability("JOIN-ST-03", "JOIN-ST-01")
-def test_each_batch_is_proved_over_the_tables_of_its_time(tmp_path: Path, spark: SparkSession) -> None:
-    root = tmp_path / "p"
-    project = shop(root, spark, *QUERIES)
+def test_each_batch_is_proved_over_the_tables_of_its_time(root: Path, spark: SparkSession) -> None:
+    project = load(root)
     assert project.tables["dear"].refresh is not None
     assert project.tables["dear"].refresh.seconds == 5400
 
@@ -121,9 +136,8 @@ def test_each_batch_is_proved_over_the_tables_of_its_time(tmp_path: Path, spark:
 
 
 @pytest.mark.capability("JOIN-ST-03")
-def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_path: Path, spark: SparkSession) -> None:
-    root = tmp_path / "p"
-    project = shop(root, spark, "joined", "late_join")
+def test_a_wrong_row_is_found_and_what_cannot_be_decided_is_not_called_wrong(root: Path, spark: SparkSession) -> None:
+    project = load(root)
     with sqlite3.connect(root / "out.db") as connection:
         connection.execute("UPDATE joined SET price = 20 WHERE title = 'Apple' AND amount = 1")
         connection.execute("UPDATE late_join SET price = 10 WHERE name = 'apple'")
@@ -147,9 +161,7 @@ def test_a_wrong_row_is_found_and_what_cannot_be_told_is_not_called_wrong(tmp_pa
 
 
 @pytest.mark.long
-def test_batches_over_a_table_with_other_columns_are_not_called_wrong(tmp_path: Path, spark: SparkSession) -> None:
-    root = tmp_path / "p"
-    shop(root, spark, "joined")
+def test_batches_over_a_table_with_other_columns_are_not_called_wrong(root: Path, spark: SparkSession) -> None:
     code = (root / "pipeline.py").read_text()
     changed = code.replace("price INT", "cost INT").replace('"amount", "price"', '"amount", "cost AS price"')
     (root / "pipeline.py").write_text(changed)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +23,8 @@ from headrace.spark.jvm.session_conf import apply_settings
 from headrace.verifier.late_rows import apply_late_rows
 from headrace.verifier.verdict import Replayed
 from tests.registered import layout_in
+from tests.rounds import rounds
+from tests.runner.projects import keep, restore
 from tests.verifier import late_project
 from tests.verifier.late_project import BATCHES, counts, held, land, read, run
 
@@ -44,19 +44,16 @@ class Stop(BaseException):
 
 @pytest.fixture(scope="module")
 def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose query `updated` has run, and beside it a copy of it as it was then."""
+    """A project whose query `updated` has run."""
     root = late_project.write_project(tmp_path_factory.mktemp("late") / "p")
     run(root, "updated", sessions.with_connectors(()))
-    shutil.copytree(root, root.with_name("then"))
-    return root
+    return keep(root)
 
 
 @pytest.fixture
-def root(ran: Path) -> Iterator[Path]:
+def root(ran: Path) -> Path:
     """The project as it was after its run."""
-    yield ran
-    shutil.rmtree(ran)
-    shutil.copytree(ran.with_name("then"), ran)
+    return restore(ran)
 
 
 def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
@@ -68,8 +65,7 @@ def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
 @pytest.mark.capability("OP-WM-04")
 def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSession, root: Path) -> None:
     project = load(root)
-    assert (verify(project, "updated", spark=spark).state, held(root, "updated")["a", "12:00"]) == ("late", 2)
-
+    assert held(root, "updated")["a", "12:00"] == 2
     assert replay(project, "updated", spark) == Replayed(late=2, written=2, deleted=0)
     assert held(root, "updated") == counts(BATCHES)
     assert read(root, "SELECT total FROM updated WHERE who = 'a' AND count = 3") == [(4.5,)]
@@ -77,12 +73,11 @@ def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSess
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("equal", 0, 2)
     assert verdict.sentence == "correct: equal to the batch query over the same input; 2 late rows brought back"
 
-    assert replay(project, "updated", spark) == Replayed(late=0, written=0, deleted=0)
     assert [line[1:] for line in read(root, REPLAYS)] == [(2, 2, 0)]
     found = late(project, "updated", spark=spark)
     assert (found.count, found.replayed) == (2, found.batch)
 
-    # The query continues: open windows grow, the replayed ones stay, and what is late from now on is told of again.
+    # The query continues: open windows grow, the replayed ones stay, and what is late from now on is named again.
     more = [[("12:59", "a"), ("12:06", "a"), ("13:01", "a")], [("13:30", "d")]]
     land(root, *more)
     run(root, "updated", spark)
@@ -94,20 +89,20 @@ def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSess
 
 
 @pytest.mark.capability("OP-WM-04")
+@pytest.mark.parametrize(
+    ("query", "written", "deleted", "most"), rounds([("small", 1, 1, 2), ("appended", 2, 0, 9)]), ids=["small", "all"]
+)
 def test_in_append_mode_rows_are_replaced_and_those_that_are_no_more_deleted(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, query: str, written: int, deleted: int, most: int
 ) -> None:
     batches = [*BATCHES, [("14:00", "z")], [("14:00", "z")]]
     root = late_project.write_project(tmp_path / "p", batches)
-    closed = {key: count for key, count in counts(batches).items() if key[1] < "14:00"}
-    for query, written, deleted in (("appended", 2, 0), ("small", 1, 1)):
-        project = run(root, query, spark)
-        assert verify(project, query, spark=spark).rows_late == 2
-        assert replay(project, query, spark) == Replayed(late=2, written=written, deleted=deleted)
-        verdict = verify(project, query, spark=spark)
-        assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("open", 0, 2)
-    assert held(root, "appended") == closed
-    assert held(root, "small") == {key: count for key, count in closed.items() if count < 3}
+    project = run(root, query, spark)
+    assert replay(project, query, spark) == Replayed(late=2, written=written, deleted=deleted)
+    verdict = verify(project, query, spark=spark)
+    assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("open", 0, 2)
+    closed = {key: count for key, count in counts(batches).items() if key[1] < "14:00" and count <= most}
+    assert held(root, query) == closed
 
 
 @pytest.mark.long
@@ -157,7 +152,7 @@ def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark
     assert read(root, REPLAYS) == []
     assert verify(project, "updated", spark=spark).state == "late"
     assert halted("after-transaction") == counts(BATCHES)
-    assert replay(project, "updated", spark).late == 0
+    assert replay(project, "updated", spark) == Replayed(late=0, written=0, deleted=0)
     assert held(root, "updated") == counts(BATCHES)
     assert len(read(root, REPLAYS)) == 1
     assert verify(project, "updated", spark=spark).state == "equal"

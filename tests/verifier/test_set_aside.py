@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.api import load, run, verify
+from tests.rounds import rounds
 from tests.runner.projects import write_project
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("mode", RESULTS)
+@pytest.mark.parametrize("mode", rounds(RESULTS))
 def test_a_row_in_quarantine_is_no_difference_and_a_lost_one_is(tmp_path: Path, spark: SparkSession, mode: str) -> None:
     root = write_project(tmp_path / "p", TOTALS.format(mode=mode, result=RESULTS[mode]), batches=BATCHES)
     assert run(load(root), spark=spark).exit_code == 0

@@ -77,7 +77,7 @@ def pairs(left: list[Row], right: list[Row], kind: str) -> int:
     ("kind", "missing", "open_", "shown_by"),
     [
         as_long(("inner", 0, 0, "batch")),
-        ("left_semi", 0, 0, "batch"),
+        as_long(("left_semi", 0, 0, "batch")),
         as_long(("left_outer", 3, 1, "rerun")),
         ("full_outer", 4, 1, "rerun"),
     ],

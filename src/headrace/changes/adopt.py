@@ -316,11 +316,9 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         can = query.sink.adoption.possible(query.mode)
         if not query.sink.facts.durable or not can.possible:
             why = can.why if query.sink.facts.durable else "it keeps nothing, so that each start begins from scratch"
-            fault = (
-                f"query '{query.name}' cannot be given the result of the former job: of the sink {query.sink_kind}, "
-            )
+            problem = f"cannot be given the result of the former job: of the sink {query.sink_kind}, {why}"
             fix = "write to a database table or to files, or let it read its sources from the beginning: headrace run"
-            raise CheckFailed(code="HR596", what=fault + why, fix=fix, where=query.where)
+            raise CheckFailed(query.finding("HR596", problem, fix))
         self._require_no_other()
         here, record = Checkpoint(layout.checkpoint), None
         if self.record.change == self.name and self.record.is_between:
@@ -329,9 +327,8 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         begun = here.last_batch is not None or here.last_committed is not None or here.is_stateful
         if begun and record is None:
             how = "was adopted already" if layout.adoption.exists() else "has run already"
-            fault = f"query '{query.name}' {how}, and its checkpoint is in {layout.checkpoint}"
             fix = "reset the query first (headrace reset QUERY), if the former job is to continue in its place"
-            raise CheckFailed(code="HR580", what=fault, fix=fix, where=query.where)
+            raise CheckFailed(query.finding("HR580", f"{how}, and its checkpoint is in {layout.checkpoint}", fix))
         if findings := tuple(unfit(self.old)):
             raise CheckpointError(findings)
         if self.old.root.resolve().is_relative_to(self.project.storage.resolve()):

@@ -97,8 +97,7 @@ def _chosen(
     for use, key in chosen.items():
         name = use if use in room else source_of(use)
         if name not in room:
-            fault, fix = f"query '{query.name}' reads no source '{use}'", nearest(use, room)
-            raise CheckFailed(code="HR592", what=fault, fix=fix, where=query.where)
+            raise CheckFailed(query.finding("HR592", f"reads no source '{use}'", nearest(use, room)))
         if key not in keys:
             fault = f"the checkpoint has no source '{key}'; it has {_list_names(keys)}"
             raise CheckFailed(code="HR592", what=fault, fix="name one of those", where=query.where)

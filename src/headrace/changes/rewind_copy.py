@@ -57,7 +57,7 @@ def _cut_manifest(file: Path, batch: int) -> None:
     if not file.exists():
         return
     kept: list[Any] = []
-    for line in json_lines.read(file, skip="any"):
+    for line in json_lines.read(file):
         if not isinstance(line, dict) or line.get("from_batch", 0) <= batch:
             kept.append(line)
         elif line.get("continues"):

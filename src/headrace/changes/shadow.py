@@ -72,8 +72,7 @@ def exchange(query: Query) -> SinkSwap:
     if query.sink.swap is None:
         why = f"the sink '{query.sink_kind}' cannot exchange one result for another"
         fix = f"reset it: {reset_command(query)}; or let it write to another place"
-        fault = f"query '{query.name}' cannot be rebuilt: {why}"
-        raise CheckFailed(code="HR580", what=fault, fix=fix, where=query.where)
+        raise CheckFailed(query.finding("HR580", f"cannot be rebuilt: {why}", fix))
     return query.sink.swap
 
 

@@ -128,8 +128,11 @@ def _show(project: Project, statuses: Sequence[QueryStatus], options: ProjectOpt
             click.echo(f"{entry.query}{whose}: {entry.now.finding() or entry.error}")
         for finding in entry.wrong_times:
             click.echo(str(finding))
+        since = f"{entry.now.since:%Y-%m-%d %H:%M:%S} UTC"
         if entry.state == "paused":
-            click.echo(f"{entry.query}: paused since {entry.now.since:%Y-%m-%d %H:%M:%S} UTC by {entry.now.by}")
+            click.echo(f"{entry.query}: paused since {since} by {entry.now.by}")
+        if entry.state == "removed":
+            click.echo(f"{entry.query}: removed from the project by a deploy, {since}; its result and checkpoint stay")
     for rebuild in _rebuilds(project):
         click.echo(f"{rebuild.query}: {rebuild.sentence}")
     return None

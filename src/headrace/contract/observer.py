@@ -26,9 +26,10 @@ State: TypeAlias = Literal[
     "stopped",
     "failed",
     "killed",
+    "removed",
 ]
 Level: TypeAlias = Literal["good", "warning", "bad", "idle"]
-ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "killed")
+ENDED: tuple[State, ...] = ("finished", "stopped", "failed", "killed", "removed")
 # A start is at work, and its source or sink does not answer.
 WAITING_FOR: tuple[State, ...] = ("waiting for source", "waiting for sink")
 RUNNING: tuple[State, ...] = ("running", *WAITING_FOR, "pausing", "stopping")
@@ -38,6 +39,7 @@ _DOWN: tuple[State, ...] = ("starting", "restarting", "failed", "killed")
 _ENDS: tuple[State, ...] = ("pausing", "stopping", "restarting", "finished", "stopped", "failed")
 
 # waiting: also what was ordered to start again. stopping: also for a restart by order, which then waits for its turn.
+# removed: a deploy has brought a project that does not declare it.
 TRANSITIONS: Mapping[State, frozenset[State]] = {
     "waiting": frozenset({"starting", "restarting", "paused", "stopped", "failed"}),
     "starting": frozenset({"running", "restarting", "stopped", "failed"}),
@@ -48,10 +50,11 @@ TRANSITIONS: Mapping[State, frozenset[State]] = {
     "stopping": frozenset({"pausing", "paused", "restarting", "waiting", "finished", "stopped", "failed"}),
     "paused": frozenset({"waiting", "stopped", "failed"}),
     "restarting": frozenset({"starting", "restarting", "waiting", "paused", "stopped", "failed"}),
-    "finished": frozenset({"waiting"}),
-    "stopped": frozenset({"waiting"}),
-    "failed": frozenset({"waiting"}),
+    "finished": frozenset({"waiting", "removed"}),
+    "stopped": frozenset({"waiting", "removed"}),
+    "failed": frozenset({"waiting", "removed"}),
     "killed": frozenset({"waiting"}),
+    "removed": frozenset({"waiting"}),
 }
 
 
@@ -126,7 +129,7 @@ class QueryState(PlainData):
     @property
     def in_trouble(self) -> bool:
         """Whether it waits for its source or sink, or has failed and done nothing since that shows that it works."""
-        stands_so = self.state in ("paused", "finished", "stopped")
+        stands_so = self.state in ("paused", "finished", "stopped", "removed")
         return self.state in ("failed", "killed", *WAITING_FOR) or (self.cause is not None and not stands_so)
 
     @property

@@ -84,7 +84,8 @@ class ChangeCounts:
     """What a batch of change data has done to a result.
 
     inserts, updates, deletes: rows of the result; with intervals, those that are new, changed and no longer there.
-    ignored: changes that newer ones had replaced before they came, within their batch too. truncates: all that came.
+    ignored: changes that newer ones had replaced before they came, within their batch too; of a Delta table without the
+        deletes among them, which would need another scan of the table. truncates: all that came.
     """
 
     inserts: int = 0

@@ -137,14 +137,15 @@ class OrderAnswer(PlainData):
 class Order:
     """What is to be done with a query, and who wants it; `answer` is there once it is done or cannot be.
 
-    project: the one whose code a query is to be started with; None: as it runs. deploy: of an order to deploy, which is
-    of no single query.
+    project: the one whose code a query is to be started with; None: as it runs. removes: the query is declared no more.
+    deploy: of an order to deploy, which is of no single query.
     """
 
     verb: Verb
     query: str = ""
     by: str = ""
     project: Project | None = None
+    removes: bool = False
     deploy: DeployRequest | None = None
     answer: Future[OrderAnswer] = field(default_factory=Future)
 

@@ -280,8 +280,8 @@ def cdc(
     Args:
         sink: The table, as `hr.sink.postgres("${DB}", table="customers")`.
         keys: The columns of the result by which a row is found.
-        sequence_by: The column of the source by whose values changes are ordered; or several, which are compared one
-            after the other. Debezium's changes have an order themselves.
+        sequence_by: The column of the source by whose values changes are ordered; with type 1 also several, which are
+            compared one after the other. Debezium's changes have an order themselves.
         apply_as_deletes: A condition over the source's columns, as `"op = 'DELETE'"`: such a row deletes its key.
         apply_as_truncates: A condition as well: such a row deletes all rows that are older.
         column_list: The columns of the result that are written; by default all.

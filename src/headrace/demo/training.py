@@ -9,6 +9,7 @@ from headrace import api
 from headrace.demo.starter import write_project
 from headrace.frames.project_session import session
 from headrace.model import AvailableNow
+from headrace.spark.jvm.cds import end_with_parent
 from headrace.spark.jvm.gateway import JAVA_OPTIONS
 from headrace.spark.jvm.session import stop_with_jvm
 
@@ -60,4 +61,5 @@ def train(archive: Path) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     train(Path(sys.argv[1]))

@@ -145,7 +145,7 @@ def take(project: Project, query: Query, *, rebuilds: bool = False) -> DriverLoc
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            finding = (_rebuilding if rebuilds else _running)(query, _holder(descriptor))
+            finding = _lock_fault(query, _holder(descriptor), rebuilds=rebuilds)
             os.close(descriptor)
             raise CheckFailed(finding) from error
         except OSError:
@@ -174,7 +174,7 @@ def _lease_lock(query: Query, file: Path, rebuilds: bool) -> Lease:
             who = "another process" if held.holder is None else _name_of(asdict(held.holder))
             silence = f"{LEASE_SECONDS:.0f} s of silence end it"
             who += f" (it renewed its lease {held.seconds:.0f} s ago; {silence})"
-            raise CheckFailed(_rebuilding(query, who) if rebuilds else _running(query, who)) from held
+            raise CheckFailed(_lock_fault(query, who, rebuilds=rebuilds)) from held
 
 
 def seen(project: Project, query: Query) -> str | None:
@@ -216,7 +216,7 @@ def _list_taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]
         # A lease is several files; to see that it is free is enough here.
         if not store_at(project.storage).has_locks and not is_held_here(project, query):
             if query.sink.facts.durable and (who := seen(project, query)) is not None:
-                yield _running(query, who)
+                yield _lock_fault(query, who)
             continue
         try:
             lock = take(project, query)
@@ -229,23 +229,15 @@ def _list_taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]
                 lock.release()
 
 
-def _running(query: Query, who: str) -> Finding:
-    return Finding(
-        code="HR526",
-        what=f"query '{query.name}' is already running as {who}",
-        fix=f"let it run, or stop it first (headrace stop {query.name}, or Ctrl-C where it runs): "
-        "its running batch finishes, and nothing is lost",
-        where=query.where,
-    )
-
-
-def _rebuilding(query: Query, who: str) -> Finding:
-    return Finding(
-        code="HR571",
-        what=f"query '{query.name}' is already being rebuilt by {who}",
-        fix=f"let it end, and watch it: headrace change status {query.name}; or stop it first by Ctrl-C or SIGTERM",
-        where=query.where,
-    )
+def _lock_fault(query: Query, who: str, *, rebuilds: bool = False) -> Finding:
+    if rebuilds:
+        code, problem = "HR571", f"query '{query.name}' is already being rebuilt by {who}"
+        fix = f"let it end, and watch it: headrace change status {query.name}; or stop it first by Ctrl-C or SIGTERM"
+    else:
+        code, problem = "HR526", f"query '{query.name}' is already running as {who}"
+        fix = f"let it run, or stop it first (headrace stop {query.name}, or Ctrl-C where it runs): "
+        fix += "its running batch finishes, and nothing is lost"
+    return Finding(code=code, what=problem, fix=fix, where=query.where)
 
 
 def _holder(descriptor: int) -> str:

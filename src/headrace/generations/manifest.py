@@ -70,7 +70,7 @@ def forms(path: Path) -> list[QueryRevision]:
     Raises CheckpointError for a file that no crash leaves behind.
     """
     try:
-        return list(_parse(json_lines.read(path, skip="any")))
+        return list(_parse(json_lines.read(path)))
     except (OSError, json_lines.DamagedLine) as error:
         raise CheckpointError(
             code="HR584",

@@ -172,7 +172,7 @@ def status_of(db: sqlite3.Connection, query: str, run: Row | None, kept: Row | N
     # What an earlier process has left, until this one works.
     own = bool(run["error"] or run["ended"] or not before or now.healthy)
     text_of_error, error_pid = (run["error"], run["pid"]) if own else before
-    run_error, fenced = _error_of(text_of_error)
+    run_error, fenced = _error_of(None if now.state == "removed" else text_of_error)
     failed = now.waits or now.cause
     error = failed or run_error
     return QueryStatus(

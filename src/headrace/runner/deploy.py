@@ -161,7 +161,7 @@ class Deployer:
             if step.action == "keep":
                 self._states.declare_again(step.query, project)
             elif step.action == "stop":
-                orders[step.query] = self._orders.give(Order(verb="stop", query=step.query, by=by))
+                orders[step.query] = self._orders.give(Order(verb="stop", query=step.query, by=by, removes=True))
             else:
                 code = Order(verb="restart", query=step.query, by=by, project=project)
                 orders[step.query] = self._orders.give(code)
@@ -169,9 +169,6 @@ class Deployer:
             _with_outcome(step, orders[step.query]) if step.query in orders else replace(step, outcome="runs on")
             for step in planned.steps
         )
-        for step in steps:
-            if step.action == "stop":
-                self._states.remove(step.query)
         used = [state.project.modules for state in self._states if not state.is_removed]
         kept = {id(module) for modules in used for module in modules}
         forget_code([module for module in former.modules if id(module) not in kept])
@@ -190,6 +187,8 @@ class Deployer:
             self._notes.report(finding)
         if result.carried_out or (result.reasons and result.done):
             self._notes.event("deployed", None, None, {"by": by, "steps": [step.as_dict() for step in result.steps]})
+            for query in [step.query for step in result.steps if step.action == "stop" and result.reasons]:
+                self._states.remove(query)
         if result.carried_out:
             self._notes.show(Finding(code="HR866", what=f"a deploy is done: {_describe(result.steps)}"))
 

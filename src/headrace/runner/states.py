@@ -109,8 +109,11 @@ class States:
         self._board.project = project
 
     def remove(self, query: str) -> None:
-        """Let a query that has stopped count no more: it is declared no longer."""
-        self._all[query].is_removed = True
+        """Let a query count no more, as it is declared no longer, and show that once it has ended."""
+        supervised = self._all[query]
+        supervised.is_removed = True
+        if supervised.state.has_ended:
+            self.change(query, "removed", cause=None)
 
     @property
     def all_ended(self) -> bool:
@@ -271,6 +274,8 @@ class States:
         detail = {"finding": outcome.finding.as_dict()} if outcome.finding else {}
         self._notes.event(outcome.state, outcome.query, supervised.run, detail)
         self.change(outcome.query, outcome.state, cause=outcome.finding or supervised.state.cause)
+        if supervised.is_removed:
+            self.remove(outcome.query)
         self._reporter.ended(outcome)
 
     def _end_trial(self, supervised: Supervised, said: str) -> None:

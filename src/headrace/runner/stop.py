@@ -293,10 +293,13 @@ class OrderDesk:
                 order.answer_failed(_not_run(order.query))
             elif supervised.order is not None or supervised.state.state == "starting":
                 self._deferred.append(order)
-            elif (watched := self._watching.find(order.query)) is not None:
-                _order_running(watched, order)
             else:
-                self._order_other(supervised, order)
+                if order.removes:
+                    self._states.remove(order.query)
+                if (watched := self._watching.find(order.query)) is not None:
+                    _order_running(watched, order)
+                else:
+                    self._order_other(supervised, order)
 
     def close(self) -> None:
         """The run is over: answer all that was not carried out, and all that comes."""
@@ -312,9 +315,7 @@ class OrderDesk:
     def _order_other(self, supervised: Supervised, order: Order) -> None:
         """Carry out what is asked of a query that is paused, waits for its start or restart, or has ended."""
         name, state = order.query, supervised.state
-        if order.project is not None and (
-            state.state in ("paused", "stopped", "finished") and not supervised.is_removed
-        ):
+        if order.project is not None and state.state in ("paused", "stopped", "finished"):
             self._states.declare_again(name, order.project)
             order.done(f"is {state.state}; its next start runs the new code")
         elif state.has_ended:
@@ -333,7 +334,7 @@ class OrderDesk:
         if order.verb == "restart":
             self._states.start_again(name, order)
         elif order.verb == "stop":
-            order.done(f"query '{name}' is not running: it has {state}")
+            order.done(f"query '{name}' is not running: it {'is' if order.removes else 'has'} {state}")
         else:
             fault = f"query '{name}' cannot be {order.verb}d: it has {state}"
             order.answer_failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))

@@ -88,8 +88,7 @@ def run(
     with suppress(OSError):  # reported when the first query starts
         make_private(project.local_storage)
     request, orders = StopRequest() if stop is None else stop, orders or Orders()
-    board = request.board
-    with control_run(project, board, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
+    with control_run(project, orders, request, reporter or Observer(), owns_process=own) as all_reporters:
         if spark is None:
             ends = all((trigger or query.trigger).ends for query in chosen)
             spark = session(
@@ -110,7 +109,6 @@ def run(
                     all_reporters,
                     request,
                     reached,
-                    board=board,
                     orders=orders,
                     owns_process=own,
                     write_late=write_late,
@@ -142,7 +140,7 @@ _HEARD_SECONDS = 1.0
 
 @contextmanager
 def control_run(
-    project: Project, board: Board, orders: Orders, request: StopRequest, reporter: Observer, *, owns_process: bool
+    project: Project, orders: Orders, request: StopRequest, reporter: Observer, *, owns_process: bool
 ) -> Iterator[Observer]:
     """Listen on the project's socket, serve its metrics and let all who observe the run hear of it.
 
@@ -165,7 +163,7 @@ def control_run(
     def begin_again(connection: int, deploy: DeployRequest) -> None:
         request.begin_again(NewStart.of_board(board, connection, accept_forward=deploy.accept_forward))
 
-    stopping = threading.Lock()
+    board, stopping = request.board, threading.Lock()
     in_main_thread = threading.current_thread() is threading.main_thread()
     observers, operations = Observers(reporter), project.target.operations
     with ExitStack() as stack:

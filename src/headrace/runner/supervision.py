@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.checkpoint.archive import Archive
 from headrace.contract import Observer, QueryStart
-from headrace.control.board import Board, LiveStart, Order, Orders, RunResult
+from headrace.control.board import LiveStart, Order, Orders, RunResult
 from headrace.errors import Fenced, HeadraceError, QueryFailed
 from headrace.frames.plan_builder import topological_order
 from headrace.frames.tables import Tables
@@ -69,12 +69,11 @@ class Supervision:
         request: StopRequest,
         reached: Reached | None,
         *,
-        board: Board | None = None,
-        orders: Orders | None = None,
-        owns_process: bool = False,
-        write_late: WriteLate | None = None,
-        only: Collection[str] | None = None,
-        files: LoadedFiles | None = None,
+        orders: Orders,
+        owns_process: bool,
+        write_late: WriteLate | None,
+        only: Collection[str] | None,
+        files: LoadedFiles,
     ) -> None:
         self.owns_process, self.left_behind = owns_process, False
         self.spark = spark
@@ -83,7 +82,7 @@ class Supervision:
         self.reached = reached
         self.write_late = write_late
         self.starts: list[StartingQuery] = []
-        self.board = board or Board()
+        self.board = request.board
         self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
         self.states = States(project, self.board, self.notes, reporter)
@@ -94,7 +93,6 @@ class Supervision:
         self.tables = FreshTables(spark, self.watching, self.account, self.notes, self._start_again)
         self.stopping = Stopping(spark, request, self.states, reporter)
         self.outcomes = Outcomes(project, self.notes, self.account, self.watching, self.states, self.tables)
-        orders = orders or Orders()
         for order in request.held:
             orders.give(order)
         orders.on_order(self.listener.wake)
@@ -104,7 +102,7 @@ class Supervision:
             self.states,
             orders,
             self.notes,
-            files=files or LoadedFiles(project),
+            files=files,
             queries=only,
             request=request,
             report=self.said.put,

@@ -91,9 +91,4 @@ def require_stopped(project: Project, query: Query, *, code: str = "HR526", fix:
             None,
         )
     if running is not None:
-        raise CheckFailed(
-            code=code,
-            what=f"query '{query.name}' is {running.state} in process {running.pid}",
-            fix=fix,
-            where=query.where,
-        )
+        raise CheckFailed(query.finding(code, f"is {running.state} in process {running.pid}", fix))

@@ -117,13 +117,9 @@ def compare_state_store(facts: StartFacts, spark: SparkSession) -> Iterator[Find
     project, query = facts.project, facts.query
     cut_off = facts.repartitions.cut_off(facts.checkpoint)
     if cut_off is not None:
-        raise CheckpointError(
-            code="HR581",
-            what=f"query '{query.name}' was being given {cut_off.after} state partitions in place of "
-            f"{cut_off.before}, and that was cut off",
-            fix=f"end it: headrace state repartition {query.name} {cut_off.after}",
-            where=query.where,
-        )
+        problem = f"was being given {cut_off.after} state partitions in place of {cut_off.before}, and that was cut off"
+        fix = f"end it: headrace state repartition {query.name} {cut_off.after}"
+        raise CheckpointError(query.finding("HR581", problem, fix))
     if not facts.operators:
         return
     kept = facts.checkpoint.conf
@@ -153,9 +149,5 @@ def _provider(name: str | None) -> str:
 
 
 def _kept_finding(query: Query, name: str, asked: str, kept: str, fix: str) -> Finding:
-    return Finding(
-        code="HR551",
-        what=f"query '{query.name}' continues with {name} {kept}, which its state was begun with, and not with {asked}",
-        fix=f"{fix}, or set {kept}",
-        where=query.where,
-    )
+    problem = f"continues with {name} {kept}, which its state was begun with, and not with {asked}"
+    return query.finding("HR551", problem, f"{fix}, or set {kept}")

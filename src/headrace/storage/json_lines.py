@@ -54,8 +54,8 @@ def objects_of(printed: str) -> Iterator[dict[str, Any]]:
 def read(path: Path, *, skip: Literal["none", "last", "any"] = "last") -> list[Any]:
     """Every line, oldest first; none where there is no file. Raises OSError, and DamagedLine for a line of no JSON.
 
-    skip: which such line is passed over instead: `last`, which a crash cuts off while it is appended, or `any`, since
-    version 0.1.0 wrote on after one that was cut off.
+    skip: which such line is passed over instead: `last`, which a crash cuts off while it is appended, or `any`, of a
+    record that a query can do without.
     """
     try:
         lines = path.read_bytes().rstrip(b"\n").split(b"\n")

@@ -259,9 +259,8 @@ def known_batches(query: Query, checkpoint: Checkpoint, archive: Archive) -> tup
     """Return the first batch from which on all are known, and the newest one. Raises CheckFailed if there is none."""
     newest = checkpoint.last_batch
     if newest is None:
-        problem = f"query '{query.name}' has planned no batch yet"
         fix = f"run it first: headrace run {query.name}"
-        raise CheckFailed(code="HR588", what=problem, fix=fix, where=query.where)
+        raise CheckFailed(query.finding("HR588", "has planned no batch yet", fix))
     numbers = {*checkpoint.offset_numbers(), *archive.entries()}
     first = newest
     while first - 1 in numbers:

@@ -121,8 +121,12 @@ def _find_obstacles(project: Project, query: Query) -> tuple[int | None, tuple[F
     try:
         layout = layout_of(project, query)
         # Before the snapshot: the sink is never behind what was committed earlier.
-        committed = committed_batch(layout)
-        return committed, (*unreadable, *find_blockers(project, query, layout))
+        committed, ledger = committed_batch(layout), query.sink.ledger
+        blockers = (*unreadable, *find_blockers(project, query, layout))
+        if not blockers and committed is None and ledger is not None:
+            last = ledger.last_batch(sink_context(project, query, layout))
+            blockers = () if last is not None else (report_uncommitted(query),)
+        return committed, blockers
     except Exception as error:
         # As above.
         return None, (*unreadable, *findings_of(query, error))

@@ -22,6 +22,7 @@ from headrace.model import Duration, Every
 from headrace.runner.stop import StopRequest
 from headrace.testing.conformance import NAME, forget_commit
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
 from tests.runner.test_run import Told
 
@@ -94,8 +95,8 @@ def content(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
 @pytest.mark.capability("SRC-TABLE-01")
 @pytest.mark.parametrize(
     "options",
-    ["format='parquet'", "format='csv', partition_by=['kind', 'name']"],
-    ids=["parquet", "csv by two"],
+    rounds(["format='csv', partition_by=['kind', 'name']", "format='parquet'"]),
+    ids=["csv by two", "parquet"],
 )
 def test_a_table_that_one_query_writes_is_read_by_another(
     tmp_path: Path, spark: SparkSession, table: str, options: str
@@ -148,7 +149,7 @@ def test_a_table_that_the_catalog_has_forgotten_is_found_again_with_its_rows(
 
 @pytest.mark.capability("SRC-TABLE-01")
 @pytest.mark.capability("SINK-TABLE-01")
-@pytest.mark.parametrize("partition_by", [[], ["kind"]], ids=["whole", "by kind"])
+@pytest.mark.parametrize("partition_by", rounds([["kind"], []]), ids=["by kind", "whole"])
 def test_check_and_verify_know_a_table_by_the_query_that_writes_it(
     tmp_path: Path, spark: SparkSession, table: str, partition_by: list[str]
 ) -> None:
@@ -172,7 +173,9 @@ def test_check_and_verify_know_a_table_by_the_query_that_writes_it(
 
 
 @pytest.mark.capability("SRC-TABLE-01")
-def test_a_fault_of_the_query_that_writes_is_told_as_its_own(tmp_path: Path, spark: SparkSession, table: str) -> None:
+def test_a_fault_of_the_query_that_writes_is_reported_as_its_own(
+    tmp_path: Path, spark: SparkSession, table: str
+) -> None:
     root = project(tmp_path / "p", table)
     text = (root / "pipeline.py").read_text()
     (root / "pipeline.py").write_text(text.replace('select("name"', 'select("nam"'))
@@ -366,7 +369,7 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
     assert found["storage_properties"] == {"sep": "|"}
 
 
-def test_faults_of_the_sinks_options_are_told() -> None:
+def test_faults_of_the_sinks_options_are_reported() -> None:
     codes = [[told.code for told in TableSink(table="a b").problems(mode)] for mode in OUTPUT_MODES]
     assert codes == [["HR113"], ["HR113", "HR403"], ["HR113", "HR403"]]
 

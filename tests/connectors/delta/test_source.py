@@ -112,7 +112,7 @@ class TestDeltaByName(TestDelta):
         ({"path": "p", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
-def test_a_wrong_option_is_told_without_spark(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_spark(options: dict[str, Any], said: str) -> None:
     [problem] = Delta(**options).problems()
     assert said in problem.what
     assert problem.fix

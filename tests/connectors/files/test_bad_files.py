@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 import headrace as hr
+from headrace.connectors.files.check import incompatibilities
 from headrace.errors import Finding
 from headrace.verifier.proof import verify
-from tests.rounds import only_usual
+from tests.rounds import only_usual, rounds
 from tests.runner.projects import rows
 from tests.runner.test_run import Told
 
@@ -185,15 +187,48 @@ def faults_of(kind: str) -> list[tuple[str, Make, str, str]]:
     return [(fault, make, code, "") for (each, fault), (make, code, _, _) in LINES.items() if each == kind]
 
 
+COLUMNS = {
+    "a text for a number": "name STRING, amount STRING",
+    "a number that is too long": "name STRING, amount BIGINT",
+    "a number for a text": "name INT, amount INT",
+    "a fraction": "name STRING, amount DOUBLE",
+    "a struct": "name STRING, amount STRUCT<x: INT>",
+    "none of the columns": "other INT",
+}
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("format_", ["parquet", "orc"])
+@pytest.mark.parametrize(("fault", "columns"), COLUMNS.items(), ids=COLUMNS)
+def test_columns_that_do_not_fit_the_schema_are_named(fault: str, columns: str, format_: str) -> None:
+    declared, in_file = StructType.fromDDL(SCHEMA), StructType.fromDDL(columns)
+    [problem] = incompatibilities(declared, in_file, frozenset(), format_, case_sensitive=False)
+    assert (problem.code, SHAPED[fault][2] in problem.what, bool(problem.fix)) == ("HR308", True, True), problem
+
+
+# A fault for each way on which one is seen. The test above has the other columns, and the one of rows that are set
+# aside the other rows.
+USUAL = {
+    "parquet": ("a text for a number", "cut in the middle", "damaged rows"),
+    "json": ("another type", "half a zip"),
+    "csv with header": ("another column", "a column more"),
+}
+EVERY = {f"every fault of {kind}": (kind, ()) for kind in KINDS}
+
+
 @pytest.mark.capability("SRC-FILE-09")
-@pytest.mark.parametrize("kind", only_usual(KINDS, "parquet", "csv with header", "json"))
+@pytest.mark.parametrize(
+    ("kind", "usual"), rounds([*USUAL.items(), *EVERY.values()], first=len(USUAL)), ids=[*USUAL, *EVERY]
+)
 def test_a_bad_file_stops_the_query_by_its_name_until_it_is_mended(
-    spark: SparkSession, tmp_path: Path, kind: str
+    spark: SparkSession, tmp_path: Path, kind: str, usual: tuple[str, ...]
 ) -> None:
     project = project_of(tmp_path / "p", spark, kind)
     good(project, 0, "a")
     wanted = [("a", 1)]
-    for number, (fault, make, code, said) in enumerate(faults_of(kind), 1):
+    faults = [fault for fault in faults_of(kind) if not usual or fault[0] in usual]
+    assert len(faults) >= len(usual)
+    for number, (fault, make, code, said) in enumerate(faults, 1):
         ending = ".gz" if "zip" in fault else ""
         bad = project.land(number, make(project), ending=ending)
         finding, _ = project.run()
@@ -261,7 +296,7 @@ def test_a_file_may_have_other_columns_narrower_types_and_another_case(
 
 
 @pytest.mark.capability("SRC-FILE-09")
-@pytest.mark.parametrize("kind", ["parquet", "orc", "json", "csv"])
+@pytest.mark.parametrize("kind", only_usual(["parquet", "orc", "json", "csv"], "parquet", "json"))
 def test_what_is_declared_not_null_is_never_null(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     schema = "name STRING, amount INT NOT NULL"
     project = Project(tmp_path / "p", spark, kind, schema=schema)

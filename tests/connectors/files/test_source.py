@@ -227,6 +227,8 @@ def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
         file.write_text(text)
     assert hr.run(hr.load(root), spark=spark).exit_code == 0
     assert verify(hr.load(root), "totals", spark=spark).state == "equal"
+    if way_out == "rewound":
+        return
     file.write_text(text.replace("apple", "leapp"))
     told = verify(hr.load(root), "totals", spark=spark)
     assert (told.state, [finding.code for finding in told.findings]) == ("mismatch", ["HR712", "HR326"])
@@ -276,7 +278,7 @@ def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: 
 
 
 @pytest.mark.capability("SRC-FILE-05")
-def test_the_user_is_told_when_the_age_is_ignored() -> None:
+def test_an_age_that_is_ignored_is_a_warning() -> None:
     ignored = Files(path="/in", format="text", max_file_age="10s", latest_first=True, max_files_per_trigger=1)
     assert [(told.code, told.severity) for told in ignored.problems()] == [("HR113", "warning")]
 
@@ -520,5 +522,5 @@ PROBLEMS = {
 
 
 @pytest.mark.parametrize(("options", "codes"), PROBLEMS.values(), ids=PROBLEMS)
-def test_faults_of_the_options_are_told_all_at_once(options: dict[str, Any], codes: list[str]) -> None:
+def test_faults_of_the_options_are_reported_all_at_once(options: dict[str, Any], codes: list[str]) -> None:
     assert [told.code for told in Files(path="/in", **options).problems()] == codes

@@ -213,7 +213,7 @@ class OpensWithOne:
     ],
     ids=["text", "number", "class", "parameters", "process", "constructor", "open"],
 )
-def test_what_cannot_be_called_is_told_without_spark(given: Any, says: str) -> None:
+def test_what_cannot_be_called_is_reported_without_spark(given: Any, says: str) -> None:
     (problem,) = Foreach(function=given).problems("append")
     assert problem.code == "HR415"
     assert says in problem.what

@@ -14,6 +14,7 @@ from headrace.contract import OutputMode
 from headrace.spark.jvm.gateway import working_directory
 from headrace.testing.conformance import forget_commit
 from tests.registered import layout_in
+from tests.rounds import rounds
 from tests.runner.projects import land, write_project
 
 if TYPE_CHECKING:
@@ -93,13 +94,15 @@ def project(root: Path, mode: str = "append", result: str = ROWS, text: str = SE
 @pytest.mark.capability("SINK-BATCH-01")
 @pytest.mark.parametrize(
     ("mode", "result", "second"),
-    [
-        ("append", ROWS, [["apple", 3]]),
-        ("update", TOTALS, [["apple", 4]]),
-        ("complete", TOTALS, [["apple", 4], ["pear", 2]]),
-    ],
+    rounds(
+        [
+            ("update", TOTALS, [["apple", 4]]),
+            ("append", ROWS, [["apple", 3]]),
+            ("complete", TOTALS, [["apple", 4], ["pear", 2]]),
+        ]
+    ),
 )
-def test_a_batch_that_comes_again_is_told_as_such(
+def test_the_function_learns_that_a_batch_comes_again(
     tmp_path: Path, spark: SparkSession, mode: OutputMode, result: str, second: list[Any]
 ) -> None:
     root = project(tmp_path / "p", mode, result)
@@ -190,7 +193,7 @@ def test_yaml_names_the_function_by_its_module(tmp_path: Path, spark: SparkSessi
     ],
     ids=["text", "class", "one parameter", "three parameters"],
 )
-def test_what_cannot_be_called_is_told_without_spark(given: Any, says: str) -> None:
+def test_what_cannot_be_called_is_reported_without_spark(given: Any, says: str) -> None:
     (problem,) = ForeachBatch(function=given).problems("append")
     assert problem.code == "HR415"
     assert says in problem.what

@@ -94,7 +94,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 OPTIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "an offset a batch": {"max_offsets_per_trigger": 1},
-    "three offsets a batch in many tasks": {"max_offsets_per_trigger": 3, "min_partitions": 7},
+    "six offsets a batch in many tasks": {"max_offsets_per_trigger": 6, "min_partitions": 7},
     "all in many tasks": {"min_partitions": 9},
     "whatever is lost": {"fail_on_data_loss": False},
     "in other letters": {"options": {"kafka.ISOLATION.level": "read_committed"}},
@@ -103,7 +103,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     "options",
-    only_usual(OPTIONS.values(), OPTIONS["as it is"], OPTIONS["three offsets a batch in many tasks"]),
+    only_usual(OPTIONS.values(), OPTIONS["as it is"], OPTIONS["six offsets a batch in many tasks"]),
     ids=OPTIONS,
 )
 def test_a_source_gives_what_a_consumer_of_committed_messages_finds(

@@ -56,7 +56,7 @@ ADDRESSES: dict[str, tuple[str, str, str]] = {
     "no name of a topic": ("'a topic'", "CAST(NULL AS INT)", "a topic"),
 }
 # Kafka's C client waits half a minute for a topic that is not there.
-WAIT = "producer={'topic.metadata.propagation.max.ms': '10000'}"
+WAIT = "producer={'topic.metadata.propagation.max.ms': '5000'}"
 LEDGER = f"delivery_guarantee='exactly-once', ledger_topic='LEDGER', retry_seconds=20, {WAIT}"
 
 

@@ -37,7 +37,7 @@ real = [pytest.mark.services, pytest.mark.connectors]
         ({"topic": "t", "options": {"kafka.key.serializer": "x"}}, "which Spark refuses"),
     ],
 )
-def test_a_wrong_option_is_told_without_a_broker(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], said: str) -> None:
     [problem] = KafkaSink(bootstrap_servers="nowhere:1", **options).problems("append")
     assert said in problem.what
 

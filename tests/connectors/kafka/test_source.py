@@ -103,7 +103,7 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
-def test_a_wrong_option_is_told_without_a_broker(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], said: str) -> None:
     [problem] = Kafka(bootstrap_servers="nowhere:1", **options).problems()
     assert said in problem.what
     assert problem.fix
@@ -296,17 +296,17 @@ def refused_soon(root: Path, spark: SparkSession) -> str:
 def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark: SparkSession, tmp_path: Path) -> None:
     topic = kafka.make(2)
     root = write(tmp_path / "p", kafka.url, topic)
-    for number in range(5):
+    for number in range(3):
         kafka.send(topic, sale("a", number), sale("b", 10), partition=number % 2)
     batches = Batches()
     assert hr.run(hr.load(root), spark=spark, reporter=batches).exit_code == 0
-    left = [10 - taken for taken in accumulate(batch.rows for batch in batches.found)]
+    left = [6 - taken for taken in accumulate(batch.rows for batch in batches.found)]
     assert (len(left) > 2, left[-1]) == (True, 0)
     waiting = [[source.lag for source in batch.sources] for batch in batches.found]
     assert waiting == [[Lag(count=count, unit="messages")] for count in left]
     [standing] = hr.status(hr.load(root))
     assert standing.backlog == Lag(count=0, unit="messages")
-    assert rows(root / "out.db", "SELECT * FROM totals ORDER BY name") == [("a", 10), ("b", 50)]
+    assert rows(root / "out.db", "SELECT * FROM totals ORDER BY name") == [("a", 3), ("b", 30)]
     hour_ago = int(1000 * (time.time() - 3600))
     kafka.send(topic, sale("a", 100), timestamp=hour_ago)
     # Nothing runs: the broker is asked, also for when the oldest message came that nobody has read.
@@ -314,18 +314,18 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
     assert standing.backlog == Lag(count=1, unit="messages")
     assert (standing.backlog.at_ms, standing.backlog.oldest_ms) == (None, hour_ago)
     assert ran(root, spark).exit_code == 0
-    assert rows(root / "out.db", "SELECT total FROM totals WHERE name = 'a'") == [(110,)]
+    assert rows(root / "out.db", "SELECT total FROM totals WHERE name = 'a'") == [(103,)]
     verdict = verify(hr.load(root), "totals", spark=spark)
-    assert (verdict.state, verdict.rows_read) == ("equal", 11)
+    assert (verdict.state, verdict.rows_read) == ("equal", 7)
     with closing(sqlite3.connect(root / "out.db", isolation_level=None)) as database:
         database.execute("UPDATE totals SET total = 1 WHERE name = 'a'")
     (wrong,) = verify(hr.load(root), "totals", spark=spark).differences
     assert wrong.fed_by is not None
     newest = wrong.fed_by[0]
     # The newest message of the key has no partition of its own, so that it is in either.
-    assert newest.file in {f"{topic}/{number}/{offset}" for number in (0, 1) for offset in (4, 5, 6, 7)}
+    assert newest.file in {f"{topic}/0/4", f"{topic}/1/2"}
     assert str(newest) == f'sales, batch {newest.batch} ({newest.file}): {{"name":"a","amount":100}}'
-    assert {row.file for row in wrong.fed_by[1:]} <= {f"{topic}/{at % 2}/{2 * (at // 2)}" for at in range(5)}
+    assert {row.file for row in wrong.fed_by[1:]} <= {f"{topic}/{at % 2}/{2 * (at // 2)}" for at in range(3)}
 
 
 @pytest.mark.services
@@ -349,7 +349,7 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
 
 @pytest.mark.services
 @pytest.mark.connectors
-def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_told_before_start(
+def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_reported_before_start(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     known = kafka.make()
@@ -425,7 +425,7 @@ def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: s
 
 @pytest.mark.services
 @pytest.mark.connectors
-def test_messages_that_retention_took_are_told_and_never_missed_in_silence(
+def test_messages_that_retention_took_are_reported_and_never_missed_in_silence(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = kafka.make()
@@ -462,12 +462,12 @@ def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing
 ) -> None:
     kafka = Topics(own_broker)
     topic = kafka.make()
-    kafka.send(topic, *[sale("a", 1)] * 6)
-    root = write(tmp_path / "p", kafka.url, topic)
-    own_broker.stop()
-    down = f"HR331: query 'totals', source 'sales': the broker at {kafka.url} does not answer"
+    kafka.send(topic, *[sale("a", 1)] * 4)
+    nobody = f"127.0.0.1:{free_port()}"
+    root = write(tmp_path / "p", nobody, topic)
+    down = f"HR331: query 'totals', source 'sales': the broker at {nobody} does not answer"
     assert refused_soon(root, spark).startswith(down)
-    own_broker.start()
+    write(root, kafka.url, topic)
     restarted: list[int] = []
 
     def restart(boundary: str, batch: int) -> None:
@@ -478,7 +478,7 @@ def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing
 
     assert hr.run(hr.load(root), spark=spark, reached=restart).exit_code == 0
     assert restarted == [1]
-    assert rows(root / "out.db", "SELECT total FROM totals") == [(6,)]
+    assert rows(root / "out.db", "SELECT total FROM totals") == [(4,)]
 
 
 @pytest.mark.services

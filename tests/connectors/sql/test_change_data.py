@@ -163,6 +163,7 @@ COUNTED = {
         [Change("delete", 10, 10, 2), Change("upsert", 10, 11, 4, "y")],
         ChangeCounts(inserts=1, deletes=1),
     ),
+    "a delete that is older than the row": ([Change("delete", 1, 15, 4)], ChangeCounts(ignored=1)),
     "a truncate, and what is older than it": (
         [Change("truncate", 12, 12), Change("upsert", 11, 13, 5), Change("upsert", 13, 14, 6)],
         ChangeCounts(inserts=1, deletes=1, ignored=1, truncates=1),

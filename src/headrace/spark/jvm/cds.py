@@ -7,6 +7,7 @@ Spark starts as it does without an archive.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import importlib.util
@@ -16,13 +17,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 from headrace.errors import Finding, PlatformError
-from headrace.spark.jvm import hadoop_files
+from headrace.spark.jvm import gateway, hadoop_files
 from headrace.spark.jvm import jars as connectors
 from headrace.spark.jvm.preconditions import Java, require_java
 from headrace.storage.durable import publish, replace_file
@@ -122,6 +124,7 @@ def make(java: Java) -> Path | None:
 def ensure_in_background(java: Java) -> Finding | None:
     """Have the archive made by a process of its own, at the lowest priority, if none fits; the note says so.
 
+    That process outlives the end of this one, but not its death: a killed driver leaves no work behind.
     Nothing is done, and nothing said, where an archive fits, where it is switched off, under `CI=true`, and where
     making it has failed before.
     """
@@ -133,14 +136,16 @@ def ensure_in_background(java: Java) -> Finding | None:
         return None
     try:
         cache().mkdir(parents=True, exist_ok=True)
+        alive, own = os.pipe()
         subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, "-m", "headrace.spark.jvm.cds"],
-            stdin=subprocess.DEVNULL,
+            ["nice", "-n", "19", sys.executable, "-m", "headrace.spark.jvm.cds", "--with-parent"],
+            stdin=alive,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             cwd=cache(),
         )
+        atexit.register(os.write, own, b"\n")
     except OSError:
         return None
     mismatch = any(note.get("jars") == str(jars) for _, note in _notes())
@@ -207,6 +212,17 @@ def _discard_unusable() -> None:
 # ------------------------------------------------------------------------------------------------ making it
 
 
+def end_with_parent() -> None:
+    """End this process and its JVM at once when the process that holds its input dies without a word."""
+
+    def wait() -> None:
+        if not os.read(0, 1):
+            gateway.kill()
+            os._exit(1)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
 def _train(java: Java, jars: Path, archive: Path) -> None:
     """Run the training in a process of its own and put what its JVM wrote in place, in one step."""
     failed = archive.with_suffix(".failed")
@@ -218,7 +234,7 @@ def _train(java: Java, jars: Path, archive: Path) -> None:
         written = place / "made.jsa"
         done = subprocess.run(
             [sys.executable, "-m", "headrace.demo.training", str(written)],
-            stdin=subprocess.DEVNULL,
+            stdin=os.pipe()[0],  # The system closes the other end when this process dies.
             capture_output=True,
             text=True,
             errors="replace",
@@ -263,6 +279,8 @@ def _is_locked(key: str) -> bool:
 def main() -> Literal[0]:
     """Make the archive once, and fetch what it is to hold; an installation must not fail for want of it."""
     try:
+        if "--with-parent" in sys.argv:
+            end_with_parent()
         if is_enabled():
             hadoop_files.ensure()
         make(require_java())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -29,7 +29,12 @@ def _lose_lease() -> None:
 
 
 class SinkConformance(SinkTriggers):
-    """What every sink must hold."""
+    """What every sink must hold.
+
+    rewound: the modes of which the first that the sink has is brought back to an earlier batch.
+    """
+
+    rewound: ClassVar[tuple[OutputMode, ...]] = ("update", "append", "complete")
 
     def result(self, frame: DataFrame, mode: OutputMode) -> DataFrame:
         """Return the query: the rows as they are in append mode, or the total of each name."""
@@ -229,7 +234,7 @@ class SinkConformance(SinkTriggers):
         assert errors, "a batch was taken for the one that the copy had written, and its rows are lost"
         assert self.read_written(spark, self.make(home, mode), copy) == held
 
-    def test_a_query_begins_anew_beside_its_result_or_over_it(
+    def test_a_query_begins_again_next_to_its_result_or_over_it(
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
         """Each step is made twice, as after a crash; what was archived comes back as it was, ledger included."""
@@ -276,7 +281,7 @@ class SinkConformance(SinkTriggers):
         assert self.read_written(spark, sink, first) == self.answer(spark, tmp_path, mode)
         sink.reset.hand_over(first, 2, lambda: spark)
         # With as many batches as the first life had, or more: what is kept may be replaced batch by batch.
-        self.start(spark, self.make(home, mode), tmp_path, second, ends=True)
+        self.start(spark, self.make(home, mode), tmp_path, second, ends=True, steps=2)
         assert self.read_written(spark, sink, second) == self.answer(spark, tmp_path, mode)
 
     def test_a_rebuilt_result_takes_the_place_of_the_former_one_and_gives_it_back(
@@ -323,8 +328,7 @@ class SinkConformance(SinkTriggers):
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
         """Each step is made twice, as after a crash; batches come again over a checkpoint that went back as well."""
-        ways: tuple[OutputMode, ...] = ("update", "append", "complete")
-        mode = next(mode for mode in ways if mode in self.make(home, mode).facts.modes)
+        mode = next(mode for mode in self.rewound if mode in self.make(home, mode).facts.modes)
         sink = self.make_rewindable(home, mode)
         if sink.rewind is None or sink.rewind.hindrance(mode):
             return
