@@ -207,12 +207,12 @@ def _clicking(name: str, flink: Flink, count: int) -> dict[str, Callable[[Path],
         project = _PROJECT.format(landing=landing, schema=SCHEMA, select=job.select, form=job.format)
         (place / "headrace.yml").write_text(project, encoding="utf-8")
         took = seconds([*HEADRACE, "run"], cwd=place)
-        compare(f"headrace: {name}", written(place / "result", expected), expected, job.key)
+        compare(f"headrace: {name}", read_result(place / "result", expected), expected, job.key)
         return took
 
     def theirs(place: Path) -> float:
         took = seconds(flink.command(name, given.landing, place), cwd=place)
-        compare(f"flink: {name}", written(place / "result", expected), expected, job.key)
+        compare(f"flink: {name}", read_result(place / "result", expected), expected, job.key)
         return took
 
     return {"ours": ours, "theirs": theirs}
@@ -223,10 +223,10 @@ def _into_disk_cache(directory: Path) -> None:
         path.read_bytes()
 
 
-def written(directory: Path, expected: pa.Table) -> pa.Table:
+def read_result(directory: Path, expected: pa.Table) -> pa.Table:
     """The rows in the parquet or csv files of a result, with the columns of the expected one."""
     files = [path for path in sorted(directory.rglob("part-*")) if not path.name.endswith(".crc")]
-    types = {field.name: _zoned(field.type) for field in expected.schema}
+    types = {field.name: _with_zone(field.type) for field in expected.schema}
     read = csv.ReadOptions(column_names=expected.column_names), csv.ConvertOptions(column_types=types)
     tables = []
     for file in files:
@@ -240,7 +240,7 @@ def written(directory: Path, expected: pa.Table) -> pa.Table:
     return pa.concat_tables(columns)
 
 
-def _zoned(kind: pa.DataType) -> pa.DataType:
+def _with_zone(kind: pa.DataType) -> pa.DataType:
     """Times in csv end with a zone, and may have six digits of a second."""
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
 

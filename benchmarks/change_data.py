@@ -54,10 +54,10 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
             theirs.append(_copy(url, copied))
             for kind, times in ours.items():
                 times.append(_apply(url, frame, kind, scratch))
-    what = {1: "the newest row of each", 2: "all intervals of each"}
+    titles = {1: "the newest row of each", 2: "all intervals of each"}
     return [
         Figure(
-            name=f"PostgreSQL: {count:,} changes of {keys:,} keys, {what[kind]}",
+            name=f"PostgreSQL: {count:,} changes of {keys:,} keys, {titles[kind]}",
             ours=Side.of(times),
             theirs=Side.of(theirs),
             against="COPY of the changes, sorted by key, into an empty table",

@@ -102,7 +102,7 @@ def _run(seconds: float) -> Clock:
         stack.callback(driver.wait, PATIENCE_SECONDS)
         stack.callback(driver.terminate)
         try:
-            return _clocked(source, copy, kafka.server, topic, driver, seconds)
+            return _clock_changes(source, copy, kafka.server, topic, driver, seconds)
         except RuntimeError as error:
             log.seek(0)
             raise RuntimeError(f"{error}:\n{log.read()[-4000:]}") from error
@@ -142,7 +142,7 @@ def _follow(connect: ConnectServer, source: str) -> str:
     return topic
 
 
-def _clocked(
+def _clock_changes(
     source: str, copy: str, kafka: KafkaServer, topic: str, driver: subprocess.Popen[bytes], seconds: float
 ) -> Clock:
     """Change the source for so many seconds, and note when each transaction arrives."""

@@ -81,7 +81,7 @@ class Pair:
                 if turn:
                     took[side].append(measured)
         for name in took["ours"][0]:
-            ours, theirs = (Side.of([each[name] for each in took[side]]) for side in ("ours", "theirs"))
+            ours, theirs = (Side.of([run[name] for run in took[side]]) for side in ("ours", "theirs"))
             figure = Figure(
                 name=name,
                 ours=ours,

@@ -1,6 +1,6 @@
 """This checkout against another one in many pairs of the one figure that is a single cold batch: appends to databases.
 
-`OTHER=DIR make bench NAME=checkout_appends`, as for `checkout`, whose three pairs cannot tell 3 % here.
+`OTHER=DIR make bench NAME=checkout_appends`, as for `checkout`, whose three pairs cannot show 3 % here.
 """
 
 from __future__ import annotations

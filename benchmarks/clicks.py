@@ -73,9 +73,9 @@ def _events(number: int) -> pa.Table:
     return pa.table(
         {
             "id": ids,
-            "session": pc.binary_join_element_wise("session-", _padded(session, 8), ""),
+            "session": pc.binary_join_element_wise("session-", _pad(session, 8), ""),
             "time": pa.array(START_MS + ms, pa.timestamp("ms")),
-            "page": pc.binary_join_element_wise("/products/", _padded(page, 3), ""),
+            "page": pc.binary_join_element_wise("/products/", _pad(page, 3), ""),
             "value": cents / 100,
             "agent": pc.take(pa.array(_agents()), pa.array(chance.integers(0, len(_agents()), number))),
         }
@@ -87,7 +87,7 @@ def _agents() -> list[str]:
     return [f"Mozilla/5.0 ({system}) {browser.format(number)}" for system in _SYSTEMS for number in range(3)]
 
 
-def _padded(numbers: np.ndarray, width: int) -> pa.Array:
+def _pad(numbers: np.ndarray, width: int) -> pa.Array:
     return pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width, padding="0")
 
 
@@ -125,14 +125,14 @@ def _lines(events: pa.Table) -> bytes:
 
 def _answers(events: pa.Table) -> dict[str, pa.Table]:
     return {
-        "groups": _windowed(events, 10 * 60_000, "session"),
+        "groups": _count_windows(events, 10 * 60_000, "session"),
         "rows": events,
         "sliding": _most_frequent(events),
-        "highest": _windowed(events, 10_000).select(["begins", "highest"]),
+        "highest": _count_windows(events, 10_000).select(["begins", "highest"]),
     }
 
 
-def _windowed(events: pa.Table, width_ms: int, *by: str) -> pa.Table:
+def _count_windows(events: pa.Table, width_ms: int, *by: str) -> pa.Table:
     ms = events["time"].cast(pa.int64()).to_numpy()
     begins = pa.array(ms // width_ms * width_ms, pa.timestamp("ms"))
     totals = events.append_column("begins", begins).group_by(["begins", *by])
@@ -160,7 +160,7 @@ def _most_frequent(events: pa.Table, width_ms: int = 10_000, slide_ms: int = 2_0
     return pa.table(
         {
             "begins": pa.array(begins, pa.timestamp("ms")),
-            "page": pc.binary_join_element_wise("/products/", _padded(best[number], 3), ""),
+            "page": pc.binary_join_element_wise("/products/", _pad(best[number], 3), ""),
             "count": views[number, best[number]],
         }
     )

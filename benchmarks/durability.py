@@ -60,13 +60,13 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
 
 def _median(durability: str, query: dict[str, str], first: int, last: int) -> float:
     def last_batch(line: str) -> bool:
-        said = json.loads(line)
-        return bool(said["event"] == "batch" and said["batch"] >= last)
+        event = json.loads(line)
+        return bool(event["event"] == "batch" and event["batch"] >= last)
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         place = Path(scratch)
         (place / "headrace.yml").write_text(_PROJECT.format(durability=durability, **query), encoding="utf-8")
         lines = lines_until([*HEADRACE, "run", "--json"], last_batch, cwd=place)
-    said = [json.loads(line) for line in lines]
-    batches = {line["batch"]: line["duration_ms"] for line in said if "duration_ms" in line}
+    events = [json.loads(line) for line in lines]
+    batches = {event["batch"]: event["duration_ms"] for event in events if "duration_ms" in event}
     return float(statistics.median(batches[batch] for batch in range(first, last + 1)))

@@ -37,10 +37,10 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         for turn in range(runs):
             for name in ("turns", "pools"):
                 ends = run(Path(scratch) / f"{turn}-{name}", files, rows, pool_each=name == "pools")
-                found = sides.setdefault(name, {"apart": [], "wait": [], "first": []})
-                found["apart"].append(apart(ends))
-                found["wait"].append(longest_wait(ends))
-                found["first"].append(first_apart(ends))
+                side = sides.setdefault(name, {"apart": [], "wait": [], "first": []})
+                side["apart"].append(apart(ends))
+                side["wait"].append(longest_wait(ends))
+                side["first"].append(first_apart(ends))
     against = "a scheduler pool for each query, named after it"
 
     def figure(key: str, title: str, target: float | None) -> Figure:
@@ -72,7 +72,7 @@ def run(
         if facts["event"] == "batch" and facts["rows"]:
             at = datetime.fromisoformat(facts["at"]).timestamp()
             ends.setdefault(facts["query"], []).append(at + facts["duration_ms"] / 1000)
-    assert {name: len(found) for name, found in ends.items()} == dict.fromkeys(QUERIES, files), "every batch ran"
+    assert {name: len(times) for name, times in ends.items()} == dict.fromkeys(QUERIES, files), "every batch ran"
     return ends
 
 
@@ -98,8 +98,8 @@ def write(home: Path, files: int, rows: int, *, pool_each: bool, settings: Mappi
 
 def apart(ends: Ends) -> float:
     """Between the first and the last end, as a share of the time from the first batch's end to the last one's."""
-    last = [found[-1] for found in ends.values()]
-    return (max(last) - min(last)) / (max(last) - min(found[0] for found in ends.values()))
+    last = [times[-1] for times in ends.values()]
+    return (max(last) - min(last)) / (max(last) - min(times[0] for times in ends.values()))
 
 
 def longest_wait(ends: Ends) -> float:
@@ -107,8 +107,8 @@ def longest_wait(ends: Ends) -> float:
     return float(
         max(
             sum(before < end < after for end in ends[other])
-            for name, found in ends.items()
-            for before, after in pairwise(found)
+            for name, times in ends.items()
+            for before, after in pairwise(times)
             for other in ends
             if other != name
         )
@@ -117,5 +117,5 @@ def longest_wait(ends: Ends) -> float:
 
 def first_apart(ends: Ends) -> float:
     """Between the first batch of the first and of the last query."""
-    firsts = [found[0] for found in ends.values()]
+    firsts = [times[0] for times in ends.values()]
     return max(firsts) - min(firsts)

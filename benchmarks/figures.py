@@ -126,7 +126,9 @@ def commit() -> str:
     results = f":!{RESULTS.relative_to(RESULTS.parent.parent)}"
     asked = ([*git, "rev-parse", "--short=12", "HEAD"], [*git, "status", "--porcelain", "-uno", "--", ".", results])
     try:
-        head, changed = (subprocess.run(each, check=True, capture_output=True, text=True).stdout for each in asked)
+        head, changed = (
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout for command in asked
+        )
         return head.strip() + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return _NO_COMMIT
@@ -142,7 +144,7 @@ def cores() -> int:
 
 
 def write(name: str, title: str, figures: Sequence[Figure], *, quick: bool) -> Path:
-    """Write the figures of a benchmark; a quick run goes beside the real one, and is not kept in the repository."""
+    """Write the figures of a benchmark; a quick run goes next to the real one, and is not kept in the repository."""
     path = RESULTS / (f"{name}.quick.json" if quick else f"{name}.json")
     path.parent.mkdir(exist_ok=True)
     content = {

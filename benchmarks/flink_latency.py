@@ -123,7 +123,7 @@ def _has(database: Path, number: int) -> bool:
     """Whether all events of a file are counted."""
     try:
         with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
-            found = connection.execute("SELECT count FROM counts WHERE action = ?", (f"action-{number}",)).fetchone()
+            row = connection.execute("SELECT count FROM counts WHERE action = ?", (f"action-{number}",)).fetchone()
     except sqlite3.OperationalError:  # it is not there yet, or locked
         return False
-    return bool(found and found[0] == _ROWS)
+    return bool(row and row[0] == _ROWS)

@@ -43,14 +43,14 @@ targets:
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    messages, each = (FEW_MESSAGES, FEW_EACH) if quick else (MESSAGES, EACH)
+    messages, size = (FEW_MESSAGES, FEW_EACH) if quick else (MESSAGES, EACH)
     large: dict[Delivery, list[float]] = {"exactly-once": [], "at-least-once": []}
     small: dict[Delivery, list[float]] = {"exactly-once": [], "at-least-once": []}
     with broker() as kafka:
         for turn in range(runs):
             # What runs second finds a warmer machine, or a busier one.
             for delivery in sorted(large, reverse=turn % 2 == 1):
-                took = _run(kafka, delivery, messages, each)
+                took = _run(kafka, delivery, messages, size)
                 large[delivery].append(took[0])
                 small[delivery].append(took[1])
     return [
@@ -63,13 +63,13 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
             note=f"triggerExecution, a median of each run; one broker on the same two cores, {PARTITIONS} partitions",
         )
         for name, times in (
-            (f"a batch of {each:,} messages into Kafka, exactly once", large),
+            (f"a batch of {size:,} messages into Kafka, exactly once", large),
             (f"a batch of {SMALL:,} messages into Kafka, exactly once", small),
         )
     ]
 
 
-def _run(kafka: Broker, delivery: Delivery, messages: int, each: int) -> tuple[float, float]:
+def _run(kafka: Broker, delivery: Delivery, messages: int, size: int) -> tuple[float, float]:
     """The median of the large batches but the first, and of the small ones that come after them, in milliseconds."""
     source, sink = kafka.topic(), kafka.topic()
     kafka.fill(source, messages)
@@ -80,11 +80,11 @@ def _run(kafka: Broker, delivery: Delivery, messages: int, each: int) -> tuple[f
 
     def enough(line: str) -> bool:
         nonlocal read
-        said = json.loads(line)
-        if said["event"] != "batch" or not said["rows"]:
+        event = json.loads(line)
+        if event["event"] != "batch" or not event["rows"]:
             return False
-        read += int(said["rows"])
-        (large if read <= messages else small).append(float(said["duration_ms"]))
+        read += int(event["rows"])
+        (large if read <= messages else small).append(float(event["duration_ms"]))
         if (done := read >= messages + SMALL * SMALL_BATCHES) or read < messages or (read - messages) % SMALL:
             return done
         for number in range(SMALL):
@@ -93,25 +93,25 @@ def _run(kafka: Broker, delivery: Delivery, messages: int, each: int) -> tuple[f
         return False
 
     with tempfile.TemporaryDirectory() as scratch:
-        text = _PROJECT.format(url=kafka.url, source=source, sink=sink, each=each, delivery=delivery)
+        text = _PROJECT.format(url=kafka.url, source=source, sink=sink, each=size, delivery=delivery)
         (Path(scratch) / "headrace.yml").write_text(text, encoding="utf-8")
         lines_until([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
-    if (found := _committed(kafka, sink)) != read:
-        raise RuntimeError(f"{found} messages came out of {read}, {delivery}")
+    if (count := _count_committed(kafka, sink)) != read:
+        raise RuntimeError(f"{count} messages came out of {read}, {delivery}")
     for topic in (source, sink):
         kafka.server.delete_topic(topic)
     return statistics.median(large[1:]), statistics.median(small[1:])
 
 
-def _committed(kafka: Broker, topic: str) -> int:
+def _count_committed(kafka: Broker, topic: str) -> int:
     """How many messages a reader of committed messages finds."""
     settings = {"bootstrap.servers": kafka.url, "group.id": "count", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    found = ended = 0
+    count = ended = 0
     while ended < PARTITIONS:
         for message in consumer.consume(10_000, 10):
             ended += message.error() is not None
-            found += message.error() is None
+            count += message.error() is None
     consumer.close()
-    return found
+    return count

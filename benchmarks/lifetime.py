@@ -1,4 +1,4 @@
-"""The driver's memory over many batches: one query at full pace beside one with state, sampled every so often."""
+"""The driver's memory over many batches: one query at full pace next to one with state, sampled every so often."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.figures import RESULTS, Figure, Side
 from benchmarks.memory import Memory, classes_of
-from benchmarks.processes import HEADRACE, lines_until_told
+from benchmarks.processes import HEADRACE, pass_lines
 
 TITLE = "the driver's memory over 100,000 batches into a sink that does nothing"
 RUNS = 400
@@ -45,9 +45,9 @@ def counted(numbers):
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
     """Sample `runs` times, or as often as fits into the minutes that MINUTES says."""
-    each = 20 if quick else 250
+    stride = 20 if quick else 250
     minutes = float(os.environ.get("MINUTES", "600"))
-    curve, grown = _curve(max(runs, 8), each, minutes * 60)
+    curve, grown = _curve(max(runs, 8), stride, minutes * 60)
     if not quick:
         _write(CURVE, curve)
         _write(GROWN, grown)
@@ -80,7 +80,7 @@ def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         written.writerows(rows)
 
 
-def _curve(samples: int, each: int, seconds: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _curve(samples: int, stride: int, seconds: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The samples, and the 25 classes of the JVM whose objects have grown most from a fifth of the way to its end."""
     curve: list[dict[str, Any]] = []
     early: dict[str, tuple[int, int]] = {}
@@ -94,7 +94,7 @@ def _curve(samples: int, each: int, seconds: float) -> tuple[list[dict[str, Any]
             return True
         if json.loads(line)["event"] == "batch":
             batches += 1
-            if batches % each == 0:
+            if batches % stride == 0:
                 passed = time.monotonic() - begun
                 curve.append({"batches": batches, "seconds": round(passed), **asdict(Memory.of(driver))})
                 if not early and (len(curve) >= samples // 5 or passed > seconds / 5):
@@ -104,7 +104,7 @@ def _curve(samples: int, each: int, seconds: float) -> tuple[list[dict[str, Any]
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         (Path(scratch) / "headrace.yml").write_text(_YAML, encoding="utf-8")
         (Path(scratch) / "pipeline.py").write_text(_PYTHON, encoding="utf-8")
-        lines_until_told([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
+        pass_lines([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
     return curve, grown
 
 

@@ -64,9 +64,9 @@ def _ticks(pid: int) -> int:
 
 
 def _resident(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found
-    return round(int(found[1]) / 1024, 1)
+    match = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert match
+    return round(int(match[1]) / 1024, 1)
 
 
 def _jcmd(java: int, order: str) -> str:

@@ -78,8 +78,8 @@ def ours(span: Span, command: tuple[str, ...] = HEADRACE) -> float:
     """The median batch by this `headrace`, in milliseconds."""
 
     def last_batch(line: str) -> bool:
-        said = json.loads(line)
-        return bool(said["event"] == "batch" and said["batch"] >= span.last)
+        event = json.loads(line)
+        return bool(event["event"] == "batch" and event["batch"] >= span.last)
 
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)

@@ -87,8 +87,8 @@ def _throughput(kafka: Broker, runs: int, messages: int) -> Figure:
         sink = kafka.topic()
         with tempfile.TemporaryDirectory() as scratch:
             lines = run(Path(scratch), sink)
-        if (found := kafka.messages(sink)) != messages - messages // 10:
-            raise RuntimeError(f"{found} messages came out of {messages}")
+        if (count := kafka.messages(sink)) != messages - messages // 10:
+            raise RuntimeError(f"{count} messages came out of {messages}")
         kafka.server.delete_topic(sink)
         return _span(lines)
 
@@ -107,9 +107,9 @@ def _throughput(kafka: Broker, runs: int, messages: int) -> Figure:
 
 def _span(lines: list[str]) -> float:
     """Seconds from the first batch's trigger to the last one's end."""
-    batches = [said for said in map(json.loads, lines) if "duration_ms" in said]
-    begun = min(_instant(said["at"]) for said in batches)
-    return max(_instant(said["at"]) + float(said["duration_ms"]) / 1000 for said in batches) - begun
+    batches = [event for event in map(json.loads, lines) if "duration_ms" in event]
+    begun = min(_instant(batch["at"]) for batch in batches)
+    return max(_instant(batch["at"]) + float(batch["duration_ms"]) / 1000 for batch in batches) - begun
 
 
 def _instant(text: str) -> float:
@@ -121,10 +121,10 @@ def _latency(kafka: Broker, runs: int, seconds: float, trigger: str, target: flo
         source, sink = kafka.topic(), kafka.topic()
         with tempfile.TemporaryDirectory() as scratch:
             place = Path(scratch)
-            found = median_latency(
+            median = median_latency(
                 kafka, source, sink, command(place, source, sink), cwd=place, rate=RATE, seconds=seconds
             )
-        return found * 1000
+        return median * 1000
 
     def ours(place: Path, source: str, sink: str) -> list[str]:
         _project(place, kafka, source, sink, trigger)
@@ -183,8 +183,8 @@ def _flat(runs: int, rows: int, last: int) -> Figure:
 
 def _groups(rows: int, last: int) -> dict[int, float]:
     def enough(line: str) -> bool:
-        said = json.loads(line)
-        return bool(said["event"] == "batch" and said["batch"] >= last)
+        entry = json.loads(line)
+        return bool(entry["event"] == "batch" and entry["batch"] >= last)
 
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
@@ -199,4 +199,4 @@ def _groups(rows: int, last: int) -> dict[int, float]:
     unsaid = groups - newest["state_rows"]
     if ahead < 0 or ahead % rows or not ahead * 7 // 10 <= unsaid <= ahead or groups < counted * 7 // 10:
         raise RuntimeError(f"{counted} rows counted in {groups} groups, {newest['state_rows']} of them in the state")
-    return {each["batch"]: float(each["duration_ms"]) for each in batches}
+    return {batch["batch"]: float(batch["duration_ms"]) for batch in batches}

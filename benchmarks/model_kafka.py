@@ -87,14 +87,14 @@ def median_latency(
             list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.DEVNULL, stderr=log, text=True
         )
         try:
-            found = _latencies(broker, source, sink, process, rate=rate, seconds=seconds)
+            latencies = _latencies(broker, source, sink, process, rate=rate, seconds=seconds)
         except RuntimeError as error:
             log.seek(0)
             raise RuntimeError(f"{error}:\n{log.read()[-4000:]}") from error
         finally:
             process.terminate()
             process.wait(PATIENCE_SECONDS)
-    return statistics.median(found)
+    return statistics.median(latencies)
 
 
 def _latencies(
@@ -106,7 +106,7 @@ def _latencies(
     _await_first(producer, source, consumer, process)
     pace, warm = 1 / rate, int(rate * seconds / 2)
     total = warm + int(rate * seconds)
-    begun, sent, came, found = time.perf_counter(), 0, 0, []
+    begun, sent, came, latencies = time.perf_counter(), 0, 0, []
     while came < total:
         now = time.perf_counter()
         if now - begun > seconds * 1.5 + PATIENCE_SECONDS:
@@ -122,10 +122,10 @@ def _latencies(
         number, at = value.split()
         came += 1
         if int(number) >= warm:
-            found.append(time.perf_counter() - float(at))
+            latencies.append(time.perf_counter() - float(at))
     producer.flush()
     consumer.close()
-    return found
+    return latencies
 
 
 def _await_first(producer: Producer, source: str, consumer: Consumer, process: subprocess.Popen[str]) -> None:

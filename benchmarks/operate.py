@@ -1,4 +1,4 @@
-"""What watching costs: history, metrics and open pages beside a batch, a page of a long history, and many queries."""
+"""What watching costs: history, metrics and open pages next to a batch, a page of a long history, and many queries."""
 
 from __future__ import annotations
 

@@ -22,17 +22,17 @@ def is_on(batch: int) -> bool:
     return batch >= first and (batch - first) // size % 4 in (0, 3)
 
 
-def timed(call: Callable[[], None], batch: int) -> None:
+def time_call(call: Callable[[], None], batch: int) -> None:
     if is_on(batch):
         begun = time.perf_counter()
         call()
         print(batch, time.perf_counter() - begun, file=spent, flush=True)
 
 
-def noted(self: History, run: int, made: BatchRecord) -> None:
+def note(self: History, run: int, made: BatchRecord) -> None:
     global newest
     newest = made.batch
-    timed(lambda: record(self, run, made), made.batch)
+    time_call(lambda: record(self, run, made), made.batch)
 
 
 def beaten(self: History, runs: Iterable[int]) -> None:
@@ -40,11 +40,11 @@ def beaten(self: History, runs: Iterable[int]) -> None:
         heartbeat(self, runs)
 
 
-def counted(self: MetricsObserver, made: BatchRecord) -> None:
-    timed(lambda: progressed(self, made), made.batch)
+def count(self: MetricsObserver, made: BatchRecord) -> None:
+    time_call(lambda: progressed(self, made), made.batch)
 
 
-History.record = noted  # type: ignore[method-assign, assignment]
+History.record = note  # type: ignore[method-assign, assignment]
 History.heartbeat = beaten  # type: ignore[method-assign]
-MetricsObserver.progressed = counted  # type: ignore[method-assign, assignment]
+MetricsObserver.progressed = count  # type: ignore[method-assign, assignment]
 sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, Side
 from benchmarks.memory import Memory, cpu_seconds
-from benchmarks.processes import HEADRACE, lines_until_told
+from benchmarks.processes import HEADRACE, pass_lines
 
 COUNTS = (1, 10, 50)
 STRETCHES = 3
@@ -59,16 +59,16 @@ def _figures(one: Stretches, many: Stretches) -> list[Figure]:
             note=f"{rates[0]:.1f} batches a second in all, with one query {rates[1]:.1f}",
         )
     ]
-    for key, what in (
+    for key, title in (
         ("python", "the resident memory of the driver's Python"),
         ("jvm", "the resident memory of the driver's JVM"),
         ("heap", "the JVM's heap after a collection"),
     ):
-        ours, theirs = (Side.of([getattr(each, key) for each in side.memory]) for side in (many, one))
+        ours, theirs = (Side.of([getattr(stretch, key) for stretch in side.memory]) for side in (many, one))
         note = f"{(ours.median - theirs.median) / further:.2f} MB for each further query"
         figures.append(
             Figure(
-                name=f"{what}, with {many.queries} queries",
+                name=f"{title}, with {many.queries} queries",
                 ours=ours,
                 theirs=theirs,
                 against="with one query",
@@ -80,31 +80,31 @@ def _figures(one: Stretches, many: Stretches) -> list[Figure]:
 
 
 def _application(queries: int, seconds: float) -> Stretches:
-    found = Stretches(queries=queries)
+    stretches = Stretches(queries=queries)
     counted: dict[str, int] = {}
     begun = cpu = batches = 0.0
 
     def enough(line: str, driver: int) -> bool:
         nonlocal begun, cpu, batches
-        said = json.loads(line)
-        if said["event"] != "batch":
+        event = json.loads(line)
+        if event["event"] != "batch":
             return False
-        counted[said["query"]] = counted.get(said["query"], 0) + 1
+        counted[event["query"]] = counted.get(event["query"], 0) + 1
         if len(counted) < queries or min(counted.values()) < 5:
             return False
         if begun == 0.0:
             begun, cpu, batches = time.monotonic(), cpu_seconds(driver), sum(counted.values())
         elif time.monotonic() - begun >= seconds:
             made = sum(counted.values()) - batches
-            found.cpu_ms.append(1000 * (cpu_seconds(driver) - cpu) / made)
-            found.rate.append(made / (time.monotonic() - begun))
+            stretches.cpu_ms.append(1000 * (cpu_seconds(driver) - cpu) / made)
+            stretches.rate.append(made / (time.monotonic() - begun))
             # The collection that it asks for belongs to no stretch.
-            found.memory.append(Memory.of(driver))
+            stretches.memory.append(Memory.of(driver))
             begun, cpu, batches = time.monotonic(), cpu_seconds(driver), sum(counted.values())
-        return len(found.memory) == STRETCHES
+        return len(stretches.memory) == STRETCHES
 
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as scratch:
         text = _HEAD + "".join(_QUERY.format(n=n) for n in range(queries))
         (Path(scratch) / "headrace.yml").write_text(text, encoding="utf-8")
-        lines_until_told([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
-    return found
+        pass_lines([*HEADRACE, "run", "--json"], enough, cwd=Path(scratch))
+    return stretches

@@ -121,15 +121,15 @@ def _open_page(events: int) -> list[Figure]:
     )
     return [
         Figure(
-            name=f"a page that is open for {events:,} seconds: {what}",
-            ours=Side.of([getattr(each, key) for each in held[-third:]]),
-            theirs=Side.of([getattr(each, key) for each in held[third:-third]]),
+            name=f"a page that is open for {events:,} seconds: {title}",
+            ours=Side.of([getattr(sample, key) for sample in held[-third:]]),
+            theirs=Side.of([getattr(sample, key) for sample in held[third:-third]]),
             against="the same page a third of this time earlier",
             unit=unit,
             target=1.05,
             note=note,
         )
-        for key, what, unit in held_of
+        for key, title, unit in held_of
     ]
 
 

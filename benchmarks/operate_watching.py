@@ -72,8 +72,8 @@ class Blocks:
         sides: dict[bool, list[float]] = {True: [], False: []}
         for begin in range(self.first, self.last, self.size):
             batches = range(begin + 2, begin + self.size)
-            found = [(at[n + 1] - at[n]).total_seconds() * 1000 for n in batches if n in at and n + 1 in at]
-            sides[self.is_on(begin)].append(statistics.median(found))
+            gaps = [(at[n + 1] - at[n]).total_seconds() * 1000 for n in batches if n in at and n + 1 in at]
+            sides[self.is_on(begin)].append(statistics.median(gaps))
         return sides[True], sides[False]
 
 

@@ -16,7 +16,7 @@ HEADRACE = (str(Path(sys.executable).parent / "headrace"),)
 
 
 def environment() -> dict[str, str]:
-    """The user's environment, with the same clock on both sides and nothing that tells PySpark otherwise."""
+    """The user's environment, with the same clock on both sides and no other setting of PySpark."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_"))}
     return {**kept, "TZ": "UTC", "PYTHONUNBUFFERED": "1"}
 
@@ -27,7 +27,7 @@ def seconds(command: Sequence[str | Path], *, cwd: Path | None = None) -> float:
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True)
     took = time.perf_counter() - begun
     if done.returncode != 0:
-        raise _failed(command, done.stdout, done.stderr)
+        raise _failure(command, done.stdout, done.stderr)
     return took
 
 
@@ -39,12 +39,12 @@ def seconds_to_line(command: Sequence[str | Path], line: str, *, cwd: Path | Non
             list(map(str, command)), cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=log, text=True
         )
         assert process.stdout
-        met = next((time.perf_counter() - begun for said in process.stdout if said.strip() == line), None)
+        met = next((time.perf_counter() - begun for output in process.stdout if output.strip() == line), None)
         process.communicate()
         ended = time.perf_counter() - begun
         if met is None or process.returncode != 0:
             log.seek(0)
-            raise _failed(command, "", log.read())
+            raise _failure(command, "", log.read())
     return met, ended
 
 
@@ -52,7 +52,7 @@ def lines_of(command: Sequence[str | Path], *, cwd: Path | None = None) -> list[
     """The lines that `command` prints; raises RuntimeError, with its log, when it fails."""
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), capture_output=True, text=True)
     if done.returncode != 0:
-        raise _failed(command, done.stdout, done.stderr)
+        raise _failure(command, done.stdout, done.stderr)
     return done.stdout.splitlines()
 
 
@@ -64,13 +64,11 @@ def lines_until(command: Sequence[str | Path], enough: Callable[[str], bool], *,
         lines.append(line)
         return enough(line)
 
-    lines_until_told(command, noted, cwd=cwd)
+    pass_lines(command, noted, cwd=cwd)
     return lines
 
 
-def lines_until_told(
-    command: Sequence[str | Path], enough: Callable[[str, int], bool], *, cwd: Path | None = None
-) -> None:
+def pass_lines(command: Sequence[str | Path], enough: Callable[[str, int], bool], *, cwd: Path | None = None) -> None:
     """Hand each line that `command` prints, and its process, to `enough` up to the one that is; then end it.
 
     Nothing of what it prints is kept.
@@ -92,8 +90,8 @@ def lines_until_told(
         process.wait()
         if not asked:
             log.seek(0)
-            raise _failed(command, "", log.read())
+            raise _failure(command, "", log.read())
 
 
-def _failed(command: Sequence[str | Path], said: str, log: str) -> RuntimeError:
-    return RuntimeError(f"{' '.join(map(str, command))} failed:\n{said[-2000:]}\n{log[-4000:]}")
+def _failure(command: Sequence[str | Path], output: str, log: str) -> RuntimeError:
+    return RuntimeError(f"{' '.join(map(str, command))} failed:\n{output[-2000:]}\n{log[-4000:]}")

@@ -58,9 +58,12 @@ def _pairs(
             if run:
                 large[kept].append(existing)
                 little[kept].append(took[len(took) // 2])
-    for times, what in ((large, f"upsert of {count:,} rows that are there"), (little, f"a batch of {SMALL:,} upserts")):
+    for times, title in (
+        (large, f"upsert of {count:,} rows that are there"),
+        (little, f"a batch of {SMALL:,} upserts"),
+    ):
         yield Figure(
-            name=f"{place.title}: {what}, rewindable",
+            name=f"{place.title}: {title}, rewindable",
             ours=Side.of(times["7 days"]),
             theirs=Side.of(times[None]),
             against="the same batch without rewindable",

@@ -18,7 +18,7 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
     figures = scale_cluster.measure(runs=runs, quick=quick)
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=Path.cwd()) as place:
         scratch = Path(place)
-        with scale_stores.opened(scratch) as stores:
+        with scale_stores.open_stores(scratch) as stores:
             figures += scale_stores.measure(stores, scratch, runs=runs, quick=quick)
             with scale_costs.session(scratch) as spark:
                 figures += scale_costs.asynchronous(spark, stores, runs=runs, quick=quick)

@@ -109,10 +109,10 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
             ),
         ]
         sides = _sides(stack, scratch)
-        found = [_turns(job, sides) for job in jobs]
+        turns = [_turns(job, sides) for job in jobs]
         for side, running in sides.items():
             _compare(side, running, given, groups)
-    return [figure for job, took in zip(jobs, found, strict=True) for figure in _figures(job, took)]
+    return [figure for job, took in zip(jobs, turns, strict=True) for figure in _figures(job, took)]
 
 
 def _sides(stack: ExitStack, scratch: Path) -> dict[str, Driver]:
@@ -120,7 +120,7 @@ def _sides(stack: ExitStack, scratch: Path) -> dict[str, Driver]:
     server = PostgresServer(new_home("postgres"))
     stack.callback(server.remove)
     server.create()
-    found = {}
+    drivers = {}
     for number, side in enumerate(SIDES):
         place = scratch / f"side-{number}"
         master, more, home = side, "", None
@@ -133,20 +133,20 @@ def _sides(stack: ExitStack, scratch: Path) -> dict[str, Driver]:
         text = PROJECT.format(database=database, master=master, more=more)
         (place / "headrace.yml").write_text(text, encoding="utf-8")
         (place / "database").write_text(database)
-        found[side] = stack.enter_context(driver(place, home, landings=("headline", "groups", "tiny")))
-    return found
+        drivers[side] = stack.enter_context(driver(place, home, landings=("headline", "groups", "tiny")))
+    return drivers
 
 
 def _turns(job: Job, sides: dict[str, Driver]) -> dict[str, list[Batch]]:
     """What each side took for each turn but the first, which warms up."""
-    found: dict[str, list[Batch]] = {side: [] for side in sides}
+    by_side: dict[str, list[Batch]] = {side: [] for side in sides}
     for number, files in enumerate(job.turns):
         # What runs second finds a warmer machine, or a busier one.
         for side in sorted(sides, reverse=number % 2 == 1):
             batches = [sides[side].batch(job.query, path) for path in files]
             if number:
-                found[side].append(_middle(batches))
-    return found
+                by_side[side].append(_middle(batches))
+    return by_side
 
 
 def _middle(batches: Sequence[Batch]) -> Batch:
@@ -160,9 +160,9 @@ def _figures(job: Job, took: dict[str, list[Batch]]) -> list[Figure]:
     def side(name: str, value: Callable[[Batch], float]) -> Side:
         return Side.of([value(batch) * (1000 if unit == "ms" else 1) for batch in took[name]])
 
-    def figure(what: str, ours: str, theirs: str, target: float | None) -> Figure:
+    def figure(title: str, ours: str, theirs: str, target: float | None) -> Figure:
         return Figure(
-            name=f"{job.name}: {what}",
+            name=f"{job.name}: {title}",
             ours=side(ours, lambda batch: batch.seconds),
             theirs=side(theirs, lambda batch: batch.seconds),
             against=theirs,
@@ -199,6 +199,6 @@ def _compare(side: str, running: Driver, given: Events, groups: Groups) -> None:
     """Raise if a side's results are not the expected ones."""
     compare(side, running.place / "headline.db", given.counts)
     with psycopg.connect((running.place / "database").read_text()) as connection:
-        found = connection.execute("SELECT count(*), sum(count) FROM groups").fetchone()
-    if found is None or (found[0], int(found[1])) != (groups.groups, groups.rows):
-        raise RuntimeError(f"'{side}' holds {found} groups and rows instead of {groups.groups} and {groups.rows}")
+        row = connection.execute("SELECT count(*), sum(count) FROM groups").fetchone()
+    if row is None or (row[0], int(row[1])) != (groups.groups, groups.rows):
+        raise RuntimeError(f"'{side}' holds {row} groups and rows instead of {groups.groups} and {groups.rows}")

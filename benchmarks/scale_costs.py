@@ -77,7 +77,7 @@ class Fed:
         shutil.copyfile(file, hidden)
         hidden.rename(self.landing / f"{hidden.name[1:]}.parquet")
         self.query.processAllAvailable()
-        return next(dict(each) for each in reversed(self.query.recentProgress) if each["numInputRows"])
+        return next(dict(progress) for progress in reversed(self.query.recentProgress) if progress["numInputRows"])
 
     def milliseconds(self, file: Path) -> float:
         """The mean of some batches."""
@@ -129,7 +129,7 @@ def state_rows(spark: SparkSession, scratch: Path, *, runs: int, quick: bool) ->
         "that never leave it": "SELECT xxhash64(value) AS key, count(*) AS count FROM numbers GROUP BY 1",
         "below a watermark": "SELECT xxhash64(value) AS key, time, count(*) AS count FROM numbers GROUP BY 1, time",
     }
-    for kind, (what, select) in enumerate(kinds.items()):
+    for kind, (title, select) in enumerate(kinds.items()):
         fed = {}
         for rows in FEW_STATE_ROWS if quick else STATE_ROWS:
             fed[rows] = Fed(spark, scratch / f"state-{kind}-{rows}", select)
@@ -144,7 +144,7 @@ def state_rows(spark: SparkSession, scratch: Path, *, runs: int, quick: bool) ->
         least, *more = took
         figures += [
             Figure(
-                name=f"a tiny batch over {rows:,} rows of state {what}",
+                name=f"a tiny batch over {rows:,} rows of state {title}",
                 ours=Side.of(took[rows]),
                 theirs=Side.of(took[least]),
                 against=f"{least:,} rows",
@@ -156,7 +156,7 @@ def state_rows(spark: SparkSession, scratch: Path, *, runs: int, quick: bool) ->
         sizes = [_bytes(query, rows) for rows, query in fed.items()]
         figures.append(
             Figure(
-                name=f"a row of state {what}, in a snapshot",
+                name=f"a row of state {title}, in a snapshot",
                 ours=Side.of([snapshot for snapshot, _ in sizes]),
                 theirs=Side.of([changelog for _, changelog in sizes]),
                 against="in a changelog",
@@ -188,17 +188,19 @@ def _size(files: Iterable[Path]) -> int:
 
 
 def asynchronous(spark: SparkSession, stores: Mapping[str, Store], *, runs: int, quick: bool) -> list[Figure]:
-    """A tiny batch without state on each store, with Spark's progress written beside it and with each batch."""
+    """A tiny batch without state on each store, with Spark's progress written asynchronously and with each batch."""
     last = FEW_ASYNC if quick else ASYNC_LAST
     took: dict[tuple[str, bool], list[float]] = {}
     for turn in range(runs):
         for name, store in stores.items():
             if store.manager is None:
                 continue
-            for beside in (True, False):
-                place = store.place(f"progress-{turn}-{'beside' if beside else 'with'}")
+            for asynchronous in (True, False):
+                place = store.place(f"progress-{turn}-{'asynchronous' if asynchronous else 'with'}")
                 spark.conf.set(FILE_MANAGER, store.manager)
-                took.setdefault((name, beside), []).append(_stateless(spark, place, last, beside=beside))
+                took.setdefault((name, asynchronous), []).append(
+                    _stateless(spark, place, last, asynchronous=asynchronous)
+                )
     spark.conf.set(FILE_MANAGER, LOCAL_FILE_MANAGER)
     return [
         Figure(
@@ -215,16 +217,16 @@ def asynchronous(spark: SparkSession, stores: Mapping[str, Store], *, runs: int,
     ]
 
 
-def _stateless(spark: SparkSession, place: str, last: int, *, beside: bool) -> float:
+def _stateless(spark: SparkSession, place: str, last: int, *, asynchronous: bool) -> float:
     rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", TINY_ROWS).load()
     writer = rate.select("value").writeStream.format("noop").option("checkpointLocation", place)
-    query = writer.option("asyncProgressTrackingEnabled", str(beside).lower()).start()
+    query = writer.option("asyncProgressTrackingEnabled", str(asynchronous).lower()).start()
     try:
         while query.isActive and (query.lastProgress is None or query.lastProgress["batchId"] < last):
             time.sleep(0.1)
         if not query.isActive:
             raise RuntimeError(str(query.exception()))
-        batches = {each["batchId"]: each["durationMs"] for each in query.recentProgress}
+        batches = {progress["batchId"]: progress["durationMs"] for progress in query.recentProgress}
     finally:
         query.stop()
     return statistics.median(float(batches[batch]["triggerExecution"]) for batch in range(ASYNC_FIRST, last + 1))

@@ -51,28 +51,28 @@ class Driver:
         hidden = self.place / f"landing/{query}/.{self.landed:06d}"
         shutil.copyfile(file, hidden)
         hidden.rename(hidden.with_name(f"{self.landed:06d}{file.suffix}"))
-        said = self._next(lambda said: said["query"] == query and bool(said["rows"]))
+        event = self._next(lambda event: event["query"] == query and bool(event["rows"]))
         ended = self._cpu()
-        return Batch(float(str(said["duration_ms"])) / 1000, ended[0] - begun[0], ended[1] - begun[1])
+        return Batch(float(str(event["duration_ms"])) / 1000, ended[0] - begun[0], ended[1] - begun[1])
 
     def await_started(self, queries: int) -> None:
         for _ in range(queries):
-            self._next(lambda said: said["event"] == "started")
+            self._next(lambda event: event["event"] == "started")
 
     def _next(self, wanted: object) -> dict[str, object]:
         assert callable(wanted)
         ends = time.monotonic() + PATIENCE_SECONDS
         while (left := ends - time.monotonic()) > 0:
             try:
-                said = self.batches.get(timeout=left)
+                event = self.batches.get(timeout=left)
             except queue.Empty:
                 break
-            if said is None:
+            if event is None:
                 break
-            if said["event"] == "ended":
-                raise RuntimeError(f"{said}\n{self.log()}")
-            if wanted({"query": None, "rows": None, **said}):
-                return said
+            if event["event"] == "ended":
+                raise RuntimeError(f"{event}\n{self.log()}")
+            if wanted({"query": None, "rows": None, **event}):
+                return event
         raise RuntimeError(f"nothing more came from {self.place}:\n{self.log()}")
 
     def log(self) -> str:
@@ -86,8 +86,8 @@ class Driver:
 
     def _cpu(self) -> tuple[float, float]:
         parents = _parents()
-        known = daemons.read(self.home) if self.home else None
-        pids = [each.pid for each in known.daemons] if known else []
+        record = daemons.read(self.home) if self.home else None
+        pids = [daemon.pid for daemon in record.daemons] if record else []
         return _cpu_seconds(parents, [self.process.pid]), _cpu_seconds(parents, pids)
 
 
@@ -128,13 +128,13 @@ def cluster(home: Path, workers: int) -> Iterator[str]:
 
 
 def _parents() -> Mapping[int, int]:
-    found = {}
+    parents = {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
-            found[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(place.name)] = int((place / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError):
             continue
-    return found
+    return parents
 
 
 def _cpu_seconds(parents: Mapping[int, int], pids: Iterable[int]) -> float:

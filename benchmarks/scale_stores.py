@@ -74,8 +74,8 @@ class Run:
 
     def listed(self, counted: Counter[str]) -> str:
         """How many of each kind a batch, the most first; what comes less than once in ten batches is left out."""
-        each = [(name, round(count / self.batches, 1)) for name, count in counted.most_common()]
-        return "a batch: " + ", ".join(f"{count:g} {name}" for name, count in each if count >= 0.1)
+        counts = [(name, round(count / self.batches, 1)) for name, count in counted.most_common()]
+        return "a batch: " + ", ".join(f"{count:g} {name}" for name, count in counts if count >= 0.1)
 
 
 class Store(ABC):
@@ -150,13 +150,13 @@ class Hdfs(Store):
         )
         files: Counter[str] = Counter()
         for line in self.server.log.splitlines():
-            told = dict(re.findall(r"(\w+)=(\S+)", line))
-            if told.get("proto") == "webhdfs":
-                asked["WebHDFS " + told["cmd"]] += 1
-            if told.get("cmd") in ("create", "append") and told["src"].startswith(
+            fields = dict(re.findall(r"(\w+)=(\S+)", line))
+            if fields.get("proto") == "webhdfs":
+                asked["WebHDFS " + fields["cmd"]] += 1
+            if fields.get("cmd") in ("create", "append") and fields["src"].startswith(
                 place.removeprefix(self.server.url())
             ):
-                files[_kind(told["src"])] += 1
+                files[_kind(fields["src"])] += 1
         return Seen(files=files, asked=asked)
 
 
@@ -171,8 +171,8 @@ class Bucket(Store):
     def __init__(self, server: S3Server) -> None:
         self.log = server.home / self.LOG
         key, secret = server.credentials
-        known = {"endpoint": server.url(), "path.style.access": "true", "endpoint.region": "us-east-1"}
-        every = {**known, "access.key": key, "secret.key": secret}
+        common = {"endpoint": server.url(), "path.style.access": "true", "endpoint.region": "us-east-1"}
+        every = {**common, "access.key": key, "secret.key": secret}
         self.settings = {f"spark.hadoop.fs.s3a.bucket.{self.NAME}.{name}": value for name, value in every.items()}
 
     def place(self, name: str) -> str:
@@ -233,7 +233,7 @@ STORES = {"local disk": local, "HDFS": hdfs, "S3": s3}
 
 
 @contextmanager
-def opened(scratch: Path) -> Iterator[dict[str, Store]]:
+def open_stores(scratch: Path) -> Iterator[dict[str, Store]]:
     """All stores, up."""
     with ExitStack() as stack:
         yield {name: stack.enter_context(store(scratch)) for name, store in STORES.items()}
@@ -241,12 +241,12 @@ def opened(scratch: Path) -> Iterator[dict[str, Store]]:
 
 def measure(stores: Mapping[str, Store], scratch: Path, *, runs: int, quick: bool) -> list[Figure]:
     first, last = (FEW_FIRST, FEW_LAST) if quick else (FIRST, LAST)
-    found: dict[str, list[Run]] = {name: [] for name in stores}
+    runs_of: dict[str, list[Run]] = {name: [] for name in stores}
     for turn in range(runs):
         for number, (name, store) in enumerate(stores.items()):
-            found[name].append(_run(store, scratch, f"run-{turn}-{number}", first, last))
-    plain, *others = found
-    return [figure for name in others for figure in _figures(name, found[name], plain, found[plain])]
+            runs_of[name].append(_run(store, scratch, f"run-{turn}-{number}", first, last))
+    plain, *others = runs_of
+    return [figure for name in others for figure in _figures(name, runs_of[name], plain, runs_of[plain])]
 
 
 def _run(store: Store, scratch: Path, name: str, first: int, last: int) -> Run:
@@ -257,13 +257,13 @@ def _run(store: Store, scratch: Path, name: str, first: int, last: int) -> Run:
     seen: dict[int, Seen] = {}
 
     def is_last(line: str) -> bool:
-        said = json.loads(line)
-        if said["event"] == "batch" and said["batch"] in (first, last):
-            seen[said["batch"]] = store.seen(place)
-        return bool(said["event"] == "batch" and said["batch"] >= last)
+        event = json.loads(line)
+        if event["event"] == "batch" and event["batch"] in (first, last):
+            seen[event["batch"]] = store.seen(place)
+        return bool(event["event"] == "batch" and event["batch"] >= last)
 
-    said = map(json.loads, lines_until([*HEADRACE, "run", "--json"], is_last, cwd=home))
-    batches = {each["batch"]: each["duration_ms"] for each in said if each["event"] == "batch"}
+    events = map(json.loads, lines_until([*HEADRACE, "run", "--json"], is_last, cwd=home))
+    batches = {event["batch"]: event["duration_ms"] for event in events if event["event"] == "batch"}
     median = statistics.median(batches[batch] for batch in range(first, last + 1))
     return Run(median=median, seen=seen[last].since(seen[first]), batches=last - first)
 

@@ -1,4 +1,4 @@
-"""What people write by hand, beside the sinks: foreachBatch row by row or by executemany, and Spark's JDBC writer."""
+"""What people write by hand, next to the sinks: foreachBatch row by row or by executemany, and Spark's JDBC writer."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Ways:
         options = {"user": parts.username or "", "password": parts.password or ""}
         drivers = {"postgres": "org.postgresql.Driver", "mariadb": "org.mariadb.jdbc.Driver"}
         more = {"batchsize": "10000", "driver": drivers[self.place.name]}
-        # Spark quotes names as the standard says, which MariaDB takes only when it is told to.
+        # Spark quotes names as the standard says, which MariaDB takes only with a setting.
         extra = {
             "postgres": "reWriteBatchedInserts=true",
             "mariadb": "rewriteBatchedStatements=true&sessionVariables=sql_mode='ANSI_QUOTES'",

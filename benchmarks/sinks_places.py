@@ -99,9 +99,9 @@ class Place(ABC):
         with closing(self.connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(f"SELECT count(*) FROM {TABLE}")
-            found = cursor.fetchone()[0]
-        if found != count:
-            raise RuntimeError(f"{self.title} holds {found} rows instead of {count}")
+            row = cursor.fetchone()[0]
+        if row != count:
+            raise RuntimeError(f"{self.title} holds {row} rows instead of {count}")
 
 
 class PostgresPlace(Place):

@@ -41,14 +41,14 @@ DATA = (
 def imports() -> dict[str, frozenset[str]]:
     """Each room, and the rooms that it imports; imports in functions and for type checkers count."""
     graph = grimp.build_graph("headrace", cache_dir=None)
-    found: dict[str, set[str]] = {}
+    targets: dict[str, set[str]] = {}
     for module in graph.modules:
         room = _room(module)
         if room is None or room.startswith("_"):
             continue
         others = {_room(other) for other in graph.find_modules_directly_imported_by(module)}
-        found.setdefault(room, set()).update(other for other in others if other not in (None, room, "__init__"))
-    return {room: frozenset(found[room]) for room in sorted(found)}
+        targets.setdefault(room, set()).update(other for other in others if other not in (None, room, "__init__"))
+    return {room: frozenset(targets[room]) for room in sorted(targets)}
 
 
 def _room(module: str) -> str | None:
@@ -71,8 +71,8 @@ def _next(room: str) -> Iterator[str]:
     """The rooms that `room` imports and that none of its other imports leads to."""
     direct = imports()[room] - EVERYWHERE
     for other in direct:
-        between = (each for each in direct if each != other and room not in _reached(each))
-        if not any(other in _reached(each) for each in between):
+        between = (middle for middle in direct if middle != other and room not in _reached(middle))
+        if not any(other in _reached(middle) for middle in between):
             yield other
 
 

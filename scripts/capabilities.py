@@ -65,10 +65,10 @@ def state_of(row: str, record: Iterable[Mapping[str, object]]) -> str:
 
 def by_area() -> dict[str, list[dict[str, str]]]:
     """The rows of each area, areas in the order in which the table names them."""
-    found: dict[str, list[dict[str, str]]] = {}
+    areas: dict[str, list[dict[str, str]]] = {}
     for row in rows():
-        found.setdefault(row["area"], []).append(row)
-    return found
+        areas.setdefault(row["area"], []).append(row)
+    return areas
 
 
 def show(standing: Mapping[str, str]) -> None:
@@ -105,10 +105,10 @@ def page(claims: Mapping[str, tuple[str, ...]]) -> str:
     """The reference page: every row with the tests that show it."""
     by_row: dict[str, list[str]] = {}
     for test, claimed in claims.items():
-        for each in claimed:
-            by_row.setdefault(each, []).append(test.partition("[")[0])
-    known = rows()
-    done = sum(row["id"] in by_row for row in known)
+        for row_id in claimed:
+            by_row.setdefault(row_id, []).append(test.partition("[")[0])
+    table = rows()
+    done = sum(row["id"] in by_row for row in table)
     lines = [
         "# Capabilities",
         "",
@@ -117,7 +117,7 @@ def page(claims: Mapping[str, tuple[str, ...]]) -> str:
         "What must work for a user of Headrace, row by row, and the tests that show it. A row without a test is open.",
         "`make capabilities` runs the tests and prints which rows pass.",
         "",
-        f"{done} of {len(known)} rows are claimed by a test, {len(known) - done} are open.",
+        f"{done} of {len(table)} rows are claimed by a test, {len(table) - done} are open.",
     ]
     for area, listed in by_area().items():
         lines += ["", f"## {area[0].upper()}{area[1:]}", "", "| row | what must work | shown by |", "|---|---|---|"]

@@ -31,8 +31,8 @@ def heading(code: Code) -> str:
 
 def _of(part: str) -> str | None:
     """The code that a part of the page is about."""
-    found = _CODE.match(part)
-    return found[1] if found else None
+    match = _CODE.match(part)
+    return match[1] if match else None
 
 
 def _renamed(part: str) -> str:
@@ -40,15 +40,15 @@ def _renamed(part: str) -> str:
     if code is None:
         return part
     if code not in CATALOGUE:
-        raise SystemExit(f"{PAGE.name} tells of {code}, which is not in src/headrace/findings.py")
+        raise SystemExit(f"{PAGE.name} describes {code}, which is not in src/headrace/findings.py")
     return f"### {heading(CATALOGUE[code])}\n{part.partition(chr(10))[2]}"
 
 
 def _place(parts: list[str], code: str) -> int:
     """Behind the next smaller code of the same hundred, or in front of the next larger one, or at the end."""
-    told = ((_of(part), at) for at, part in enumerate(parts))
-    hundred = [(found, at) for found, at in told if found and _hundred(found) == _hundred(code)]
-    smaller = [at for found, at in hundred if found < code]
+    places = ((_of(part), at) for at, part in enumerate(parts))
+    hundred = [(other, at) for other, at in places if other and _hundred(other) == _hundred(code)]
+    smaller = [at for other, at in hundred if other < code]
     larger = [at for _, at in hundred] or [len(parts)]
     return smaller[-1] + 1 if smaller else larger[0]
 

@@ -6,7 +6,7 @@ import csv
 
 from benchmarks.lifetime import CURVE
 
-# As many as can be told apart in a page's width.
+# As many as a page's width shows apart.
 POINTS = 50
 LINES = {
     "heap": "the JVM's heap after a collection",

@@ -72,7 +72,7 @@ def page(file: Path) -> str:
 
 
 def parts() -> dict[Path, dict[str, Callable[[], str]]]:
-    found: dict[Path, dict[str, Callable[[], str]]] = {
+    pages: dict[Path, dict[str, Callable[[], str]]] = {
         ROOT / "README.md": {"benchmarks": speed_sentence},
         ROOT / "benchmarks" / "README.md": {
             "flink": lambda: benchmark_table(of="against_flink"),
@@ -99,8 +99,8 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
     }
     for kind in KINDS:
         for name in registry.list_names(kind):
-            found[connector_page(kind, name)] = {"options": lambda kind=kind, name=name: connector_part(kind, name)}  # type: ignore[misc]
-    return found
+            pages[connector_page(kind, name)] = {"options": lambda kind=kind, name=name: connector_part(kind, name)}  # type: ignore[misc]
+    return pages
 
 
 def connector_page(kind: registry.ConnectorKind, name: str) -> Path:
@@ -129,7 +129,7 @@ def command_list() -> str:
 
 def _command(name: str, command: click.Command, level: str = "##") -> str:
     if isinstance(command, click.Group):
-        parts = [_command(f"{name} {each}", inner, "###") for each, inner in command.commands.items()]
+        parts = [_command(f"{name} {inner_name}", inner, "###") for inner_name, inner in command.commands.items()]
         return "\n\n".join([f"## headrace {name}", inspect.cleandoc(command.help or ""), *parts])
     context = click.Context(command, info_name=f"headrace {name}", max_content_width=100)
     usage = " ".join([f"headrace {name}", *command.collect_usage_pieces(context)])
@@ -263,7 +263,7 @@ def _with_defaults(cls: type[Any]) -> Any:
 
 
 def example_list() -> str:
-    """A link to each example, with the section of the guide, the form and the first sentence that its README tells."""
+    """A link to each example, with the section of the guide, the form and the first sentence of its README."""
     lines = ["| example | section of the guide | written in | what it shows |", "|---|---|---|---|"]
     for file in sorted(EXAMPLES.glob("*/README.md")):
         if (file.parent / "pyproject.toml").exists():  # A distribution and no project.
@@ -328,7 +328,7 @@ def _signature(function: Callable[..., Any]) -> str:
     short = f"({', '.join(inside)}) -> {signature.return_annotation}"
     if len(short) <= 96:
         return short
-    return "(\n" + "".join(f"    {each},\n" for each in inside) + f") -> {signature.return_annotation}"
+    return "(\n" + "".join(f"    {parameter},\n" for parameter in inside) + f") -> {signature.return_annotation}"
 
 
 def _python(value: Any) -> str:
@@ -394,7 +394,7 @@ def benchmark_table(of: str = "*") -> str:
     lines = ["| what | Headrace | the other side | ratio | target | against |", "|---|---|---|---|---|---|"]
     for result in results:
         lines += [_figure(figure) for figure in result["figures"]]
-    measured = {f"{each['cores']} cores, Spark {each['versions']['pyspark']}" for each in results}
+    measured = {f"{result['cores']} cores, Spark {result['versions']['pyspark']}" for result in results}
     return "\n".join([*lines, "", f"Medians, measured on {' and '.join(sorted(measured))}."])
 
 

@@ -159,17 +159,17 @@ def _batch(query: str, batch: int, started: datetime, chance: random.Random) -> 
     return replace(
         made.record(batch, query=query),
         at=at,
-        rows=sum(each.rows for each in sources),
-        input_rate=sum(each.rows for each in sources) / 2,
+        rows=sum(source.rows for source in sources),
+        input_rate=sum(source.rows for source in sources) / 2,
         processed_rate=1000 * wave / busy,
         duration_ms=busy + 95,
         durations={**phases, "addBatch": busy, "triggerExecution": busy + 95},
         watermark=at - behind - timedelta(seconds=2),
-        sources=tuple(replace(each, end=f'{{"logOffset":{batch + 1}}}') for each in sources),
+        sources=tuple(replace(source, end=f'{{"logOffset":{batch + 1}}}') for source in sources),
         backlog=lag,
         operators=tuple(operators),
-        state_rows=sum(each.rows or 0 for each in operators) or None,
-        state_bytes=sum(each.bytes for each in operators) or None,
+        state_rows=sum(operator.rows or 0 for operator in operators) or None,
+        state_bytes=sum(operator.bytes for operator in operators) or None,
         dropped_by_watermark=late,
         event_min=oldest,
         event_mean=at - timedelta(seconds=chance.uniform(8, 11)),
@@ -188,7 +188,7 @@ def _take(browser: webdriver.Chrome, url: str) -> None:
         browser.save_screenshot(str(IMAGES / f"ui-project{_suffix(theme)}.png"))
         _open(browser, f"{url}queries/order_counts", ".charts canvas")
         WebDriverWait(browser, 20).until(
-            lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Newest rows'] td")
+            lambda page: page.find_elements(By.CSS_SELECTOR, "[aria-label='Newest rows'] td")
         )
         _sized(browser, 1600, 1180)
         browser.save_screenshot(str(IMAGES / f"ui-query{_suffix(theme)}.png"))
@@ -218,7 +218,7 @@ def _cards(browser: webdriver.Chrome) -> Iterator[WebElement]:
         "SELECT item, sum(orders) AS orders, sum(amount) AS amount\nFROM order_counts GROUP BY item ORDER BY 3 DESC"
     )
     box.send_keys(Keys.CONTROL, Keys.ENTER)
-    WebDriverWait(browser, 10).until(lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Answer'] td"))
+    WebDriverWait(browser, 10).until(lambda page: page.find_elements(By.CSS_SELECTOR, "[aria-label='Answer'] td"))
     browser.find_element(By.TAG_NAME, "summary").click()
     for label in CARDS:
         yield browser.find_element(By.CSS_SELECTOR, f"section[aria-label='{label}']")
@@ -226,8 +226,8 @@ def _cards(browser: webdriver.Chrome) -> Iterator[WebElement]:
 
 def _open(browser: webdriver.Chrome, url: str, until: str) -> None:
     browser.get(url)
-    WebDriverWait(browser, 20).until(lambda each: each.find_elements(By.CSS_SELECTOR, until))
-    WebDriverWait(browser, 20).until(lambda each: each.find_elements(By.CSS_SELECTOR, ".live.on"))
+    WebDriverWait(browser, 20).until(lambda page: page.find_elements(By.CSS_SELECTOR, until))
+    WebDriverWait(browser, 20).until(lambda page: page.find_elements(By.CSS_SELECTOR, ".live.on"))
     time.sleep(2.5)
 
 

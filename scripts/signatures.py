@@ -1,4 +1,4 @@
-"""Write the stub that tells type checkers and editors what each connector takes: `python -m scripts.signatures`.
+"""Write the stub that shows type checkers and editors what each connector takes: `python -m scripts.signatures`.
 
 With `--check` nothing is written; it ends with 1 where the stub in the tree is not what would be written.
 """
@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from headrace.declare.declarations import DeclaredSink, DeclaredSource'''
-# What `hr.source` takes beside the connector's options.
+# What `hr.source` takes in addition to the connector's options.
 OF_SOURCES = (
     "watermark: tuple[str, str] | None = None",
     "name: str | None = None",
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     if STUB.exists() and STUB.read_text(encoding="utf-8") == made:
         return 0
     if "--check" in arguments:
-        print(f"{STUB} does not tell what the connectors take: run python -m scripts.signatures")
+        print(f"{STUB} does not say what the connectors take: run python -m scripts.signatures")
         return 1
     STUB.write_text(made, encoding="utf-8")
     print(f"wrote {STUB}")

@@ -15,8 +15,8 @@ RECORD = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "sink
 
 def records() -> dict[str, dict[str, Any]]:
     """What was measured, by the sink's name, in the order of the page."""
-    found: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return document
 
 
 def sinks() -> str:
@@ -25,14 +25,16 @@ def sinks() -> str:
     rows = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for name, record in records().items():
         version, outcomes = f"PySpark {record['spark']}{_connector(record['jars'])}", _outcomes(record)
-        found = finding(outcomes).replace("-", " ")
-        missed = [each.fault for each in outcomes if each.within and each.verdict in ("not tried", "not shown")]
-        found = f"{found}, but for {', '.join(missed)}" if missed else found
-        found = found if finding(outcomes) == EXACTLY else f"**{found}**"
-        kept = "**no**" if any(each.breaks(record["promises"]) for each in outcomes) else "yes"
+        verdict = finding(outcomes).replace("-", " ")
+        missed = [
+            outcome.fault for outcome in outcomes if outcome.within and outcome.verdict in ("not tried", "not shown")
+        ]
+        verdict = f"{verdict}, but for {', '.join(missed)}" if missed else verdict
+        verdict = verdict if finding(outcomes) == EXACTLY else f"**{verdict}**"
+        kept = "**no**" if any(outcome.breaks(record["promises"]) for outcome in outcomes) else "yes"
         kept = "gives none" if record["promises"] == NONE else kept
         words = f"[{record['words']}]({record['link']})"
-        row = (f"`{name}`", record["title"], version, words, record["promises"].replace("-", " "), found, kept)
+        row = (f"`{name}`", record["title"], version, words, record["promises"].replace("-", " "), verdict, kept)
         rows.append(f"| {' | '.join(row)} |")
     return "\n".join(rows)
 
@@ -50,14 +52,14 @@ def beyond() -> str:
 def _faults(faults: list[str]) -> str:
     rows = [f"| sink | {' | '.join(faults)} | seed |", f"|---{'|---' * len(faults)}|---|"]
     for name, record in records().items():
-        outcomes = {each.fault: each for each in _outcomes(record)}
+        outcomes = {outcome.fault: outcome for outcome in _outcomes(record)}
         cells = (_cell(outcomes[fault]) for fault in faults)
         rows.append(f"| `{name}` | {' | '.join(cells)} | {next(iter(outcomes.values())).seed} |")
     return "\n".join(rows)
 
 
 def _outcomes(record: dict[str, Any]) -> list[FaultOutcome]:
-    return [FaultOutcome(**each) for each in record["outcomes"]]
+    return [FaultOutcome(**facts) for facts in record["outcomes"]]
 
 
 def _cell(outcome: FaultOutcome) -> str:
@@ -71,5 +73,5 @@ def _cell(outcome: FaultOutcome) -> str:
 def _connector(jars: list[str]) -> str:
     """The connector among the jars: the one that the sink is named by, and its version."""
     wanted = r"(delta-spark|iceberg-spark|paimon-spark|hudi-spark|spark-sql-kafka|postgresql).*\.jar"
-    found = [jar.removesuffix(".jar") for jar in jars if re.fullmatch(wanted, jar)]
-    return f", {found[0]}" if found else ""
+    names = [jar.removesuffix(".jar") for jar in jars if re.fullmatch(wanted, jar)]
+    return f", {names[0]}" if names else ""

@@ -32,21 +32,21 @@ def rows() -> list[dict[str, str]]:
 
 def claims_of(items: Iterable[pytest.Item]) -> Claims:
     """The rows that each test claims; raises UsageError for every row that is not in the table."""
-    known = {row["id"] for row in rows()}
-    found: Claims = {}
+    ids = {row["id"] for row in rows()}
+    claims: Claims = {}
     wrong: list[str] = []
     for item in items:
         claimed = tuple(dict.fromkeys(str(row) for mark in item.iter_markers("capability") for row in mark.args))
         for row in claimed:
-            if row not in known:
-                near = difflib.get_close_matches(row, known, n=1)
+            if row not in ids:
+                near = difflib.get_close_matches(row, ids, n=1)
                 hint = f"; did you mean '{near[0]}'?" if near else ""
                 wrong.append(f"{item.nodeid} claims '{row}', which is not a row of {ROWS_FILE.name}{hint}")
         if claimed:
-            found[item.nodeid] = claimed
+            claims[item.nodeid] = claimed
     if wrong:
         raise pytest.UsageError(*wrong)
-    return found
+    return claims
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let the report tell which rows its test claims."""
+    """Add to the report which rows its test claims."""
     report = yield
     if claimed := item.config.stash.get(CLAIMS, {}).get(item.nodeid):
         report.capabilities = list(claimed)  # type: ignore[attr-defined]

@@ -157,7 +157,10 @@ class Sessions:
                 self.current = local_session(self.home, connectors=names)
             self.connectors = names
             local = self.current.sparkContext.getConf().get("spark.local.dir") or ""
-            self.scratch = [self.home, *(found for each in local.split(",") for found in Path(each).glob("blockmgr-*"))]
+            self.scratch = [
+                self.home,
+                *(path for folder in local.split(",") for path in Path(folder).glob("blockmgr-*")),
+            ]
             assert len(self.scratch) > 1, "Spark has no directory of its own"
         return self.current
 
@@ -213,9 +216,9 @@ def _stop(session: SparkSession) -> None:
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
     os.environ.setdefault("PYARROW_IGNORE_TIMEZONE", "1")
     connectors.use()
-    found = Sessions(tmp_path_factory.mktemp("spark"))
-    yield found
-    found.stop()
+    sessions = Sessions(tmp_path_factory.mktemp("spark"))
+    yield sessions
+    sessions.stop()
 
 
 @pytest.fixture

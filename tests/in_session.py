@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def lend(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what the commands call run in `spark` where they name no session: `main([...])` is then the whole command.
 
-    One that is told to do without Spark does.
+    `spark=False` stays as it is.
     """
     for name, function in list(vars(api).items()):
         if callable(function) and function.__module__ == api.__name__ and "spark" in signature(function).parameters:

@@ -12,18 +12,18 @@ from headrace.generations.register import Entry, Register, append, enter_directo
 
 def layout_in(storage: Path, query: str, generation: int = 1) -> QueryLayout:
     """The places of a generation of the query of this name, as the newest record of its log knows it."""
-    found = layout_named(storage, query)
-    if not found.query_id:
+    layout = layout_named(storage, query)
+    if not layout.query_id:
         register = read_register(storage) or Register(application=str(uuid.uuid4()), project="", roots=())
         query_id = str(uuid.uuid4())
         entry = Entry(id=query_id, directory=f"{query}-{query_id[:8]}")
         enter_directory(storage, entry, register, query)
         assert append(storage, replace(register, queries={**register.queries, query: entry}))
-        found = layout_named(storage, query)
-    record = begin(found.folder)
+        layout = layout_named(storage, query)
+    record = begin(layout.folder)
     places = (record.live, *([record.building] if record.building else []), *reversed(record.kept))
     own = next((place for place in places if place.generation == generation), Directory(generation=generation))
-    return replace(found.at(own), record=record)
+    return replace(layout.at(own), record=record)
 
 
 def latest_generation(layout: QueryLayout) -> int:

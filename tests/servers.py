@@ -63,7 +63,7 @@ class Topics:
         )
         partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        found: dict[int, list[tuple[str | None, str | None]]] = {number: [] for number in partitions}
+        by_partition: dict[int, list[tuple[str | None, str | None]]] = {number: [] for number in partitions}
         open_ = set(partitions)
         while open_:
             message = consumer.poll(10)
@@ -74,9 +74,9 @@ class Topics:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 open_.discard(number)
                 continue
-            found[number].append((_text(message.key()), _text(message.value())))
+            by_partition[number].append((_text(message.key()), _text(message.value())))
         consumer.close()
-        return [each for number in partitions for each in found[number]]
+        return [message for number in partitions for message in by_partition[number]]
 
 
 def _text(value: bytes | None) -> str | None:
@@ -151,7 +151,7 @@ class Servers:
         return False
 
     def _made(self, name: str) -> Server:
-        """A new server; after two failures the tests are told at once what the last one was."""
+        """A new server; after two failures the tests fail at once with the last one."""
         failed = self.failed.setdefault(name, [])
         if len(failed) >= 2:
             raise failed[-1]
@@ -171,23 +171,23 @@ class Servers:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    found = Servers()
-    yield found
-    found.remove()
+    servers = Servers()
+    yield servers
+    servers.remove()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show beside a failure the last faults in the logs of its servers: a lost connection has its cause there."""
+    """Show with a failure the last faults in the logs of its servers: a lost connection has its cause there."""
     report = yield
     if report.failed:
         given = getattr(item, "funcargs", {}).values()
-        shared = [server for each in given if isinstance(each, Servers) for server in each.running.values()]
-        own = [each for each in given if isinstance(each, Server)]
+        shared = [server for value in given if isinstance(value, Servers) for server in value.running.values()]
+        own = [value for value in given if isinstance(value, Server)]
         for server in dict.fromkeys([*shared, *own]):
             with contextlib.suppress(OSError):
-                told = [line for line in server.log.splitlines() if FAULT.search(line) and not NOISE.search(line)]
-                tail = "\n".join(told[-LOG_LINES:])
+                faults = [line for line in server.log.splitlines() if FAULT.search(line) and not NOISE.search(line)]
+                tail = "\n".join(faults[-LOG_LINES:])
                 report.sections.append((f"log of {server.home.name}", tail))
     return report
 

@@ -165,7 +165,7 @@ def test_clicks_are_read_back_from_their_files_and_answered(tmp_path: Path, monk
     best: dict[int, tuple[int, str]] = {}
     for (begins, page), count in views.items():
         best[begins] = max(best.get(begins, (0, "")), (count, page))
-    found = zip(*(answers["sliding"][name].to_pylist() for name in ("begins", "count", "page")), strict=True)
+    windows = zip(*(answers["sliding"][name].to_pylist() for name in ("begins", "count", "page")), strict=True)
     assert {
-        int(begins.replace(tzinfo=timezone.utc).timestamp()): (count, page) for begins, count, page in found
+        int(begins.replace(tzinfo=timezone.utc).timestamp()): (count, page) for begins, count, page in windows
     } == best

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.plain
 LINE = re.compile(r"^\| (?P<row>[A-Z]+(?:-[A-Z]+)*-\d\d) \| .* \| (?P<tests>[^|]*) \|$", re.MULTILINE)
 
 
-def listed() -> dict[str, list[str]]:
+def read_page() -> dict[str, list[str]]:
     """The rows of the committed page, each with the tests named in it."""
-    found = LINE.finditer(PAGE.read_text(encoding="utf-8"))
-    return {match["row"]: re.findall(r"`([^`]+)`", match["tests"]) for match in found}
+    matches = LINE.finditer(PAGE.read_text(encoding="utf-8"))
+    return {match["row"]: re.findall(r"`([^`]+)`", match["tests"]) for match in matches}
 
 
 def functions(file: Path) -> set[str]:
@@ -38,11 +38,11 @@ def functions(file: Path) -> set[str]:
 def test_the_page_lists_exactly_the_rows_of_the_table() -> None:
     ids = [row["id"] for row in rows()]
     assert len(set(ids)) == len(ids)
-    assert sorted(listed()) == sorted(ids)
+    assert sorted(read_page()) == sorted(ids)
 
 
 def test_every_test_named_in_the_page_exists() -> None:
-    for row, tests in listed().items():
+    for row, tests in read_page().items():
         for test in tests:
             file, _, function = test.partition("::")
             assert function in functions(ROOT / file), f"{row} names {test}"
@@ -54,7 +54,7 @@ def test_the_page_names_the_tests_that_carry_the_markers(request: pytest.Fixture
         assert PAGE.read_text(encoding="utf-8") == page(claims), "stale; run: make docs"
     collected = {item.nodeid.partition("::")[0] for item in request.session.items}
     claimed = {(test.partition("[")[0], row) for test, wanted in claims.items() for row in wanted}
-    for row, tests in listed().items():
+    for row, tests in read_page().items():
         for test in tests:
             assert (test, row) in claimed or test.partition("::")[0] not in collected, f"{test} does not claim {row}"
 

@@ -97,5 +97,5 @@ def test_a_schema_that_is_declared_is_what_a_watermark_is_checked_by(tmp_path: P
         query = Query(name="q", transform=transform, sink=Drop(path=str(tmp_path)), sink_kind="drop")
         return Project(name="p", root=tmp_path, sources={"in": declared}, queries={"q": query})
 
-    assert [found.code for found in check_structure(project("at"))] == ["HR113"]
-    assert {found.code for found in check_structure(project("id"))} == {"HR113", "HR218"}
+    assert [finding.code for finding in check_structure(project("at"))] == ["HR113"]
+    assert {finding.code for finding in check_structure(project("id"))} == {"HR113", "HR218"}

@@ -38,14 +38,14 @@ def texts(file: Path) -> Iterator[str]:
 
 def codes(directory: Path) -> set[str]:
     """The codes that the code below a directory uses, and those of its tables."""
-    found = {
+    codes = {
         code
         for file in directory.rglob("*.py")
         if file != Path(__file__)
         for text in texts(file)
         for code in CODE.findall(text)
     }
-    return found | {
+    return codes | {
         code for file in directory.rglob("*.txt") for code in CODE.findall(file.read_text(encoding="utf-8"))
     }
 
@@ -59,8 +59,8 @@ def test_the_catalogue_has_the_codes_that_the_source_uses_and_no_others() -> Non
 
 
 def test_the_catalogue_is_in_order_and_has_each_code_once() -> None:
-    assert [each.code for each in CODES] == sorted(CATALOGUE)
-    assert [each.code for each in CODES if not OURS.fullmatch(each.code) or not each.severities] == []
+    assert [code.code for code in CODES] == sorted(CATALOGUE)
+    assert [code.code for code in CODES if not OURS.fullmatch(code.code) or not code.severities] == []
 
 
 def test_each_code_is_raised_by_a_test() -> None:
@@ -105,6 +105,8 @@ def test_a_connector_of_another_distribution_has_codes_of_its_own() -> None:
 
 
 def test_a_finding_keeps_what_it_was_weighed_with_in_other_words() -> None:
-    found = Finding(code="HR503", what="it is damaged").with_severity("warning").reword(what="a secret", fix="mend it")
-    told = Project(name="p", root=Path()).redacted_finding(found)
-    assert (told.severity, told.what, told.fix) == ("warning", "a secret", "mend it")
+    finding = (
+        Finding(code="HR503", what="it is damaged").with_severity("warning").reword(what="a secret", fix="mend it")
+    )
+    shown = Project(name="p", root=Path()).redacted_finding(finding)
+    assert (shown.severity, shown.what, shown.fix) == ("warning", "a secret", "mend it")

@@ -54,13 +54,13 @@ class Page(HTMLParser):
             self.cells[-1] += data
 
 
-def shown(value: Any) -> Page:
+def page_of(value: Any) -> Page:
     return Page(value._repr_html_())
 
 
 def test_values_stand_in_one_table_and_records_in_others() -> None:
     finding = Finding(code="HR701", what="no checkpoint yet", fix="run it first")
-    page = shown(Answer(query="counts", rows=12_000, findings=(finding,), guarantees={"counts": {"level": "same"}}))
+    page = page_of(Answer(query="counts", rows=12_000, findings=(finding,), guarantees={"counts": {"level": "same"}}))
     assert page.tags.count("table") == 3
     assert page.cells[:4] == ["query", "counts", "rows", "12,000"]
     assert {"HR701", "no checkpoint yet", "run it first", "level", "same"} <= set(page.cells)
@@ -68,7 +68,7 @@ def test_values_stand_in_one_table_and_records_in_others() -> None:
 
 
 def test_a_list_of_results_is_one_table() -> None:
-    page = shown(Listing([Answer(query="one", rows=1), Answer(query="other", late=2)]))
+    page = page_of(Listing([Answer(query="one", rows=1), Answer(query="other", late=2)]))
     assert page.tags.count("table") == 1
     assert page.cells == ["query", "rows", "late", "one", "1", "", "other", "0", "2"]
 
@@ -85,7 +85,7 @@ def test_states_have_colours_and_rows_of_data_have_none() -> None:
 
 
 def test_cells_are_aligned_to_the_left_where_a_notebook_without_trust_has_no_style() -> None:
-    html = shown(Answer(query="one", findings=(Finding(code="HR701", what="no checkpoint yet"),))).html
+    html = page_of(Answer(query="one", findings=(Finding(code="HR701", what="no checkpoint yet"),))).html
     assert set(re.findall(r"<t[hd]\b[^>]*>", html)) == {'<th style="text-align:left">', '<td style="text-align:left">'}
 
 

@@ -34,14 +34,14 @@ def project(root: Path, *, query: str = "sink: console", top: str = "") -> Proje
     return headrace.load(root)
 
 
-def raised(work: Callable[[], object]) -> Seen:
+def findings_of_error(work: Callable[[], object]) -> Seen:
     """The findings of the error that `work` ends with."""
     with pytest.raises(HeadraceError) as caught:
         work()
     return caught.value.findings
 
 
-def checked(root: Path, **parts: str) -> Seen:
+def check_project(root: Path, **parts: str) -> Seen:
     return headrace.check(project(root, **parts), spark=False).findings
 
 
@@ -52,7 +52,7 @@ def no_directory(root: Path) -> Seen:
     from headrace.demo.starter import write_project
 
     (root / "file").touch()
-    return raised(lambda: write_project(root / "file" / "p"))
+    return findings_of_error(lambda: write_project(root / "file" / "p"))
 
 
 def no_starter(root: Path) -> Seen:
@@ -61,7 +61,7 @@ def no_starter(root: Path) -> Seen:
     query = project(root) and headrace.query(sink=headrace.sink.console())(lambda ticks: ticks)
     before, DeclaredQuery.starter = DeclaredQuery.starter, None
     try:
-        return raised(lambda: query.start(None))
+        return findings_of_error(lambda: query.start(None))
     finally:
         DeclaredQuery.starter = before
 
@@ -76,12 +76,12 @@ def no_session(root: Path) -> Seen:
 
 def no_entry_of_the_log(root: Path) -> Seen:
     prefix = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end='{"logOffset": 0}'),), log={})
-    return raised(lambda: file_prefix.files(prefix))
+    return findings_of_error(lambda: file_prefix.files(prefix))
 
 
 def no_creation_of_the_rate(root: Path) -> Seen:
     prefix = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end="3"),), log={})
-    return raised(lambda: Rate()._creation_ms(prefix))
+    return findings_of_error(lambda: Rate()._creation_ms(prefix))
 
 
 def no_disk(root: Path) -> Seen:
@@ -95,7 +95,7 @@ def no_disk(root: Path) -> Seen:
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         patched.setattr(os, "fsync", full)
-        return raised(lambda: sync(0))  # type: ignore[misc]
+        return findings_of_error(lambda: sync(0))  # type: ignore[misc]
 
 
 def no_archive(root: Path) -> Seen:
@@ -123,7 +123,7 @@ def no_input(root: Path) -> Seen:
     from headrace.frames import plan_builder
 
     builder = plan_builder._Builder(project(root), None, None, {})  # type: ignore[arg-type]
-    return raised(lambda: builder.resolve("tick", NOWHERE))
+    return findings_of_error(lambda: builder.resolve("tick", NOWHERE))
 
 
 def no_reading_back(root: Path) -> Seen:
@@ -139,7 +139,7 @@ def no_second_read(root: Path) -> Seen:
         def stream(self, spark: SparkSession, name: str) -> NoReturn:
             raise NotImplementedError
 
-    return raised(lambda: Fleeting().read(None, SourcePrefix(batches=())))  # type: ignore[arg-type]
+    return findings_of_error(lambda: Fleeting().read(None, SourcePrefix(batches=())))  # type: ignore[arg-type]
 
 
 def a_beginning(root: Path, generation: int = 1) -> Seen:
@@ -160,7 +160,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
     "a JVM that refuses": ("HR127", no_session, "System memory must be larger"),
     "a misspelt setting": (
         "HR103",
-        lambda root: checked(root, top="spark: {spark.sql.shufle.partitions: 8}"),
+        lambda root: check_project(root, top="spark: {spark.sql.shufle.partitions: 8}"),
         "spark.sql.shuffle.partitions",
     ),
     "the first start of a topic": ("HR131", a_beginning, "starts for the first time"),
@@ -168,7 +168,7 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
     "an input that no check has seen": ("HR204", no_input, "'tick'"),
     "a continuous query": (
         "HR263",
-        lambda root: checked(root, query="sink: console, trigger: {continuous: 1 s}"),
+        lambda root: check_project(root, query="sink: console, trigger: {continuous: 1 s}"),
         "twice",
     ),
     "a gap in the log of files": ("HR509", no_entry_of_the_log, "no entry 0"),
@@ -184,22 +184,22 @@ PLAIN: dict[str, tuple[str, Callable[[Path], Seen], str]] = {
         "versions that go before they are read",
     ),
     "a disk that fails": ("HR421", no_disk, "Input/output error"),
-    "a full disk beside the stream": ("HR544", no_archive, "No space left on device"),
+    "a full disk next to the stream": ("HR544", no_archive, "No space left on device"),
     "a source that gives its rows once": ("HR433", no_second_read, "Fleeting"),
-    "a sink that nobody reads": ("HR402", no_reading_back, "'console'"),
+    "a sink without a reader": ("HR402", no_reading_back, "'console'"),
 }
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("code", "case", "says"), PLAIN.values(), ids=PLAIN)
 def test_without_spark(code: str, case: Callable[[Path], Seen], says: str, tmp_path: Path) -> None:
-    assert [says in found.what + found.fix for found in case(tmp_path) if found.code == code] == [True]
+    assert [says in finding.what + finding.fix for finding in case(tmp_path) if finding.code == code] == [True]
 
 
 # ------------------------------------------------------------------------------------------------------- with Spark
 
 
-def refused(work: Callable[[], object]) -> Seen:
+def refusal(work: Callable[[], object]) -> Seen:
     """The finding of what Spark raises."""
     from headrace.spark.messages.refusals import finding_of
 
@@ -212,22 +212,22 @@ def no_files(spark: SparkSession, root: Path) -> Seen:
     from headrace.connectors.files.source import Files
 
     (root / "in").mkdir()
-    return raised(lambda: Files(path=str(root / "in"), format="json", infer_schema=True).stream(spark, "s"))
+    return findings_of_error(lambda: Files(path=str(root / "in"), format="json", infer_schema=True).stream(spark, "s"))
 
 
 def no_memory(spark: SparkSession, root: Path) -> Seen:
     from headrace.connectors.memory.sink import Memory
     from headrace.contract import SinkContext
 
-    context = SinkContext(query="nobody", generation=1, mode="append", checkpoint=root, fingerprint="")
-    return raised(lambda: Memory().read_back(spark, context))
+    context = SinkContext(query="other", generation=1, mode="append", checkpoint=root, fingerprint="")
+    return findings_of_error(lambda: Memory().read_back(spark, context))
 
 
 def no_delta(spark: SparkSession, root: Path) -> Seen:
     from headrace.connectors.delta.table import require_delta
     from headrace.errors import SourceError
 
-    return raised(lambda: require_delta(spark, SourceError))
+    return findings_of_error(lambda: require_delta(spark, SourceError))
 
 
 def otherwise_alone() -> object:
@@ -237,12 +237,12 @@ def otherwise_alone() -> object:
 
 
 SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
-    "no such table": ("HR215", lambda spark, _: refused(lambda: spark.sql("SELECT * FROM nowhere")), "nowhere"),
-    "another type": ("HR218", lambda spark, _: refused(lambda: spark.sql("SELECT sum(array(1))")), "sum"),
-    "what has no condition": ("HR220", lambda spark, _: refused(otherwise_alone), "otherwise"),
-    "no stream": ("HR252", lambda spark, _: refused(lambda: spark.range(1).writeStream), "stream"),
+    "no such table": ("HR215", lambda spark, _: refusal(lambda: spark.sql("SELECT * FROM nowhere")), "nowhere"),
+    "another type": ("HR218", lambda spark, _: refusal(lambda: spark.sql("SELECT sum(array(1))")), "sum"),
+    "what has no condition": ("HR220", lambda spark, _: refusal(otherwise_alone), "otherwise"),
+    "no stream": ("HR252", lambda spark, _: refusal(lambda: spark.range(1).writeStream), "stream"),
     "no file to infer from": ("HR332", no_files, "no schema can be inferred"),
-    "a session that another one has filled": ("HR402", no_memory, "no table 'nobody'"),
+    "a session that another one has filled": ("HR402", no_memory, "no table 'other'"),
     "a session without Delta": ("HR125", no_delta, "spark.sql.extensions"),
 }
 
@@ -252,5 +252,5 @@ SPARK: dict[str, tuple[str, Callable[[SparkSession, Path], Seen], str]] = {
 def test_with_spark(
     code: str, case: Callable[[SparkSession, Path], Seen], says: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    found = case(spark, tmp_path)
-    assert [(each.code, says in each.what) for each in found] == [(code, True)]
+    findings = case(spark, tmp_path)
+    assert [(finding.code, says in finding.what) for finding in findings] == [(code, True)]

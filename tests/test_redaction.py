@@ -41,8 +41,8 @@ URLS = {
 @pytest.mark.parametrize(("url", "password"), URLS.values(), ids=URLS)
 def test_a_password_is_found_wherever_it_stands_in_a_url(url: str, password: str) -> None:
     assert password in set(secrets_in(url))
-    for said in (url, f"cannot use {password}", f'"{password}" is wrong', f"at={password},"):
-        assert password not in without(said, url)
+    for text in (url, f"cannot use {password}", f'"{password}" is wrong', f"at={password},"):
+        assert password not in without(text, url)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_password_is_found_wherever_it_stands_in_a_url(url: str, password: str
         ("p://u:a?b@h", "?"),
     ],
 )
-def test_a_password_that_must_be_encoded_is_told_by_its_character(url: str, character: str) -> None:
+def test_a_password_that_must_be_encoded_is_reported_by_its_character(url: str, character: str) -> None:
     assert encoding_fault(url) == character
     assert encoding_fault("p://u:a%2Fb@h/d?sslmode=x") is None
     assert encoding_fault("p://h/d") is None
@@ -73,12 +73,12 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("secret", "said", "shown"), WORDS.values(), ids=WORDS)
-def test_a_value_is_masked_as_a_whole_and_in_every_form(secret: str, said: str, shown: str) -> None:
-    assert Redactor([secret]).redacted(said) == shown
+@pytest.mark.parametrize(("secret", "text", "shown"), WORDS.values(), ids=WORDS)
+def test_a_value_is_masked_as_a_whole_and_in_every_form(secret: str, text: str, shown: str) -> None:
+    assert Redactor([secret]).redacted(text) == shown
 
 
-def test_what_has_the_form_of_a_secret_is_masked_though_nobody_told_of_it() -> None:
+def test_what_has_the_form_of_a_secret_is_masked_without_a_declaration() -> None:
     assert redacted("jdbc:p://me:sesame@db/x?password=sesame&a=1") == "jdbc:p://me:***@db/x?password=***&a=1"
     kept = "write p://user:${DATABASE_PASSWORD}@db, p://user:password@db or password=${PASSWORD}; the password: give it"
     assert redacted(kept) == kept

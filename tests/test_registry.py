@@ -92,7 +92,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("options", "codes", "fix"), FAULTS.values(), ids=FAULTS)
-def test_every_fault_of_the_options_is_told(options, codes, fix):
+def test_every_fault_of_the_options_is_reported(options, codes, fix):
     built, findings = build("sink", "gauge", options, HERE)
     assert built is None
     assert sorted(finding.code for finding in findings) == codes
@@ -100,7 +100,7 @@ def test_every_fault_of_the_options_is_told(options, codes, fix):
     assert {finding.where for finding in findings} == {HERE}
 
 
-def test_a_fault_is_told_at_the_options_own_line():
+def test_a_fault_is_reported_at_the_options_own_line():
     there = Where(file="headrace.yml", line=9)
     _, (finding,) = build("sink", "gauge", {"path": "x", "limit": "many"}, HERE, lines={"limit": there})
     assert finding.where == there
@@ -116,7 +116,7 @@ def test_an_option_whose_value_is_not_known_is_not_missing():
     assert build("sink", "gauge", {"path": ""}, HERE, unresolved={"path"}) == (None, [])
 
 
-def test_an_unknown_connector_is_told_with_the_nearest():
+def test_an_unknown_connector_is_reported_with_the_nearest():
     built, (finding,) = build("sink", "guage", {}, HERE)
     assert built is None
     assert (finding.code, finding.where) == ("HR103", HERE)

@@ -36,10 +36,10 @@ def test_sparks_own_file_sink_is_exact_and_a_script_that_appends_by_jdbc_is_not(
     asked = [["--sink", name, "--fault", "replayed batch", "--json", str(file)] for name, file in records.items()]
     with ThreadPoolExecutor(2) as both:
         assert list(both.map(main, asked)) == [0, 1], capsys.readouterr()
-    found = [json.loads(file.read_text())[name] for name, file in records.items()]
-    assert [each["verdict"] for record in found for each in record["outcomes"]] == ["exact", "duplicates 300"]
-    assert [record["found"] for record in found] == [EXACTLY, AT_LEAST]
-    assert [record["broken"] for record in found] == [[], []]
+    documents = [json.loads(file.read_text())[name] for name, file in records.items()]
+    assert [outcome["verdict"] for record in documents for outcome in record["outcomes"]] == ["exact", "duplicates 300"]
+    assert [record["found"] for record in documents] == [EXACTLY, AT_LEAST]
+    assert [record["broken"] for record in documents] == [[], []]
 
 
 @pytest.mark.plain
@@ -64,7 +64,7 @@ def test_a_promise_is_broken_by_what_it_excludes(verdict: str, within: bool, pro
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("verdicts", "found"),
+    ("verdicts", "expected"),
     [
         (["exact", "not applicable", "exact"], EXACTLY),
         (["exact", "duplicates 300"], AT_LEAST),
@@ -73,11 +73,11 @@ def test_a_promise_is_broken_by_what_it_excludes(verdict: str, within: bool, pro
     ],
     ids=["exact", "duplicates", "lost", "nothing"],
 )
-def test_a_sink_is_what_its_worst_outcome_leaves(verdicts: list[str], found: str) -> None:
+def test_a_sink_is_what_its_worst_outcome_leaves(verdicts: list[str], expected: str) -> None:
     outcomes = [
         FaultOutcome(fault="f", within=True, verdict=verdict, detail="", seed=1, seconds=0.0) for verdict in verdicts
     ]
-    assert finding([*outcomes, replace(outcomes[0], within=False, verdict="lost 300")]) == found
+    assert finding([*outcomes, replace(outcomes[0], within=False, verdict="lost 300")]) == expected
 
 
 @pytest.mark.plain
@@ -121,18 +121,18 @@ def test_a_sink_that_needs_a_server_says_so(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.crash
 def test_a_sink_that_fails_without_any_fault_is_not_blamed(capsys: pytest.CaptureFixture[str]) -> None:
-    # Nobody listens there.
+    # No server listens there.
     asked = ["--sink", "jdbc-upsert", "--url", "postgresql://me@127.0.0.1:1/test", "--fault", "kill at each log write"]
     assert main(asked) == 2
-    said = capsys.readouterr()
-    assert "without any fault the result is not exact: refused (" in said.err
-    assert "no fault was tried" in said.err
-    assert "BREAKS" not in said.out
+    printed = capsys.readouterr()
+    assert "without any fault the result is not exact: refused (" in printed.err
+    assert "no fault was tried" in printed.err
+    assert "BREAKS" not in printed.out
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["--sink", "fles"], "'fles' is not a sink: there are files, kafka"),
         (["--sink", "away.py"], "cannot be run: FileNotFoundError"),
@@ -148,12 +148,12 @@ def test_a_sink_that_fails_without_any_fault_is_not_blamed(capsys: pytest.Captur
         (["--sink", "files", "--minutes", "0"], "argument --minutes: invalid"),
     ],
 )
-def test_what_was_asked_wrongly_is_told_before_any_trial(
+def test_what_was_asked_wrongly_is_reported_before_any_trial(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    said: str,
+    words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in {"broken.py": "def (", "empty.py": "", "other.py": "SINK = 1", "list.json": "[]"}.items():
@@ -161,7 +161,7 @@ def test_what_was_asked_wrongly_is_told_before_any_trial(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.plain
@@ -178,7 +178,7 @@ def test_a_script_over_derby_needs_no_jar() -> None:
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("[STREAM_FAILED] Query terminated with exception: [DIVIDE_BY_ZERO] x SQLSTATE: 22012", "DIVIDE_BY_ZERO"),
         ("[STREAM_FAILED] Query terminated with exception: HR431: x", "HR431"),
@@ -188,5 +188,5 @@ def test_a_script_over_derby_needs_no_jar() -> None:
         ("", "RuntimeError"),
     ],
 )
-def test_an_error_is_told_by_its_code(text: str, said: str) -> None:
-    assert sentence(RuntimeError(text)) == said
+def test_an_error_is_named_by_its_code(text: str, expected: str) -> None:
+    assert sentence(RuntimeError(text)) == expected

@@ -1,7 +1,7 @@
 """Messages from a topic to another, upper-cased and filtered, as an expert writes it, with Spark tuned by hand.
 
 python model_kafka.py SERVERS FROM TO CHECKPOINT TRIGGER JARS; TRIGGER is available-now, default, continuous or
-real-time. All but the first run until they are told to stop.
+real-time. All but the first run until they are asked to stop.
 """
 
 import json

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.sink_faults.query import AT_LEAST, EXACTLY, SINKS, TestedSink, sink_of
 from benchmarks.sink_faults.settings import of_the_jvm, settings_of
-from benchmarks.sink_faults.trial import FAULTS, FaultOutcome, finding, try_sink, undisturbed
+from benchmarks.sink_faults.trial import FAULTS, FaultOutcome, finding, try_sink, verdict_without_fault
 from headrace.errors import HeadraceError, reason
 from headrace.storage.durable import replace_file
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--python", default=sys.executable, help="of an environment with another PySpark")
     parser.add_argument("--version", help="of the connector; or group:artifact:version")
     parser.add_argument("--url", default="", help="postgresql://... of a database, or HOST:PORT of a Kafka broker")
-    parser.add_argument("--json", type=Path, help="put the record there, beside those of other sinks")
+    parser.add_argument("--json", type=Path, help="put the record there, next to those of other sinks")
     parser.add_argument("--keep", type=Path, help="keep the directories of the trials there")
     options = parser.parse_args(arguments)
     name = str(Path(options.sink).absolute()) if options.sink.endswith(".py") else options.sink
@@ -56,26 +56,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     more = {"python": options.python, "url": options.url, "settings": {**of_the_jvm(spark), **settings}}
     with tempfile.TemporaryDirectory(prefix="headrace-sinks-") as scratch:
         home, faults = (options.keep or Path(scratch)).absolute(), options.fault or FAULTS
-        if (alone := undisturbed(name, home, seed=options.seed, **more)) != "exact":
+        if (alone := verdict_without_fault(name, home, seed=options.seed, **more)) != "exact":
             fix = f"see {home / 'undisturbed' / 'log'}" if options.keep else "read the log that --keep DIR keeps"
-            said = f"without any fault the result is not exact: {alone}"
-            print(f"'{options.sink}': {said}, so that no fault was tried; fix: {fix}", file=sys.stderr)
+            sentence = f"without any fault the result is not exact: {alone}"
+            print(f"'{options.sink}': {sentence}, so that no fault was tried; fix: {fix}", file=sys.stderr)
             return 2
-        for each in try_sink(name, home, faults, seed=options.seed, minutes=options.minutes, **more):
-            row = f"{each.fault:26} {each.verdict:32} {_mark(each, promises):16} {each.seconds:6.1f} s  {each.detail}"
-            red = each.breaks(options.promises) and sys.stdout.isatty()
+        for outcome in try_sink(name, home, faults, seed=options.seed, minutes=options.minutes, **more):
+            row = f"{outcome.fault:26} {outcome.verdict:32} {_mark(outcome, promises):16} {outcome.seconds:6.1f} s  "
+            row += outcome.detail
+            red = outcome.breaks(options.promises) and sys.stdout.isatty()
             print(f"\x1b[31m{row.rstrip()}\x1b[0m" if red else row.rstrip(), flush=True)
-            outcomes.append(each)
-    found, broken = finding(outcomes), [each.fault for each in outcomes if each.breaks(promises)]
-    inexact = ", ".join(f"{each.verdict} ({each.fault})" for each in outcomes if each.breaks(EXACTLY))
-    print(f"found: {found}{': ' if inexact else ''}{inexact}")
+            outcomes.append(outcome)
+    verdict, broken = finding(outcomes), [outcome.fault for outcome in outcomes if outcome.breaks(promises)]
+    inexact = ", ".join(f"{outcome.verdict} ({outcome.fault})" for outcome in outcomes if outcome.breaks(EXACTLY))
+    print(f"found: {verdict}{': ' if inexact else ''}{inexact}")
     print(f"its documentation promises {promises}{': broken by ' if broken else ''}{', '.join(broken)}")
     if options.json:
         record: dict[str, Any] = {
             **{"title": sink.title, "promises": promises, "words": words, "link": link, "spark": spark},
             "jars": sorted(Path(jar).name for jar in settings.get("spark.jars", "").split(",") if jar),
-            "outcomes": [asdict(each) for each in outcomes],
-            **{"found": found, "broken": broken},
+            "outcomes": [asdict(outcome) for outcome in outcomes],
+            **{"found": verdict, "broken": broken},
         }
         try:
             held = {**held, **_record(options.json)}
@@ -83,35 +84,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (ValueError, OSError) as error:
             print(f"{error}; the record of '{options.sink}' was not written: {json.dumps(record)}", file=sys.stderr)
             return 2
-    if any(each.breaks(options.promises) for each in outcomes):
+    if any(outcome.breaks(options.promises) for outcome in outcomes):
         return 1
-    return 0 if any(not each.verdict.startswith("not ") for each in outcomes) else 2
+    return 0 if any(not outcome.verdict.startswith("not ") for outcome in outcomes) else 2
 
 
 def _sink(name: str) -> TestedSink:
     """The sink of that name or file; raises ValueError."""
     try:
-        found = sink_of(name)
+        sink = sink_of(name)
     except KeyError:
-        what = "defines no SINK" if name.endswith(".py") else f"is not a sink: there are {', '.join(SINKS)}"
-        raise ValueError(f"'{name}' {what}") from None
+        reason = "defines no SINK" if name.endswith(".py") else f"is not a sink: there are {', '.join(SINKS)}"
+        raise ValueError(f"'{name}' {reason}") from None
     except Exception as error:  # whatever a user's file raises
         raise ValueError(f"'{name}' cannot be run: {type(error).__name__}: {error}") from error
-    if not isinstance(found, TestedSink):
-        raise ValueError(f"SINK in '{name}' is of type {type(found).__name__}, not TestedSink")
-    return found
+    if not isinstance(sink, TestedSink):
+        raise ValueError(f"SINK in '{name}' is of type {type(sink).__name__}, not TestedSink")
+    return sink
 
 
 def _version(python: str) -> str:
     """The version of PySpark in an environment; raises ValueError."""
     asked = [python, "-c", "import pyspark; print(pyspark.__version__)"]
     try:
-        found = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+        output = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
     except OSError as error:
         raise ValueError(f"'{python}' cannot be run: {reason(error)}") from error
-    if not found:
+    if not output:
         raise ValueError(f"'{python}' has no PySpark: pip install pyspark")
-    return found
+    return output
 
 
 def _record(file: Path) -> dict[str, Any]:
@@ -131,13 +132,13 @@ def _record(file: Path) -> dict[str, Any]:
 
 def _minutes(text: str) -> float:
     """A number of minutes above 0; raises ValueError."""
-    if not 0 < (found := float(text)) < float("inf"):
+    if not 0 < (minutes := float(text)) < float("inf"):
         raise ValueError
-    return found
+    return minutes
 
 
 def _mark(outcome: FaultOutcome, promises: str) -> str:
-    """What an outcome is, beside what the documentation promises."""
+    """Compare an outcome with what the documentation promises."""
     if outcome.breaks(promises):
         return "BREAKS ITS WORD"
     if outcome.breaks(EXACTLY):

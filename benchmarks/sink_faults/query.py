@@ -88,7 +88,7 @@ def value(number: int) -> str:
     It closes over nothing, so that it is the same code in each life.
     """
     if number % ROWS == 0:
-        time.sleep(0.15)  # Whoever kills at a log entry comes before the batch is written.
+        time.sleep(0.15)  # A kill at a log entry comes before the batch is written.
     fault: dict[str, Any] = json.loads(os.environ["SINKS_FAULT"])
     if not fault or number != fault["id"]:
         return f"v{number}"
@@ -164,8 +164,8 @@ def by_batch(write: Callable[[DataFrame, int, Scene], None], *, complete: bool =
 def jdbc(scene: Scene) -> dict[str, str]:
     """Options of Spark's JDBC reader and writer; without a URL the database is Derby's, which PySpark brings along."""
     parts = urlsplit(scene.url)
-    told = {"user": parts.username, "password": parts.password, "sslmode": "disable"}
-    words = "&".join(f"{key}={text}" for key, text in told.items() if text)
+    options = {"user": parts.username, "password": parts.password, "sslmode": "disable"}
+    words = "&".join(f"{key}={text}" for key, text in options.items() if text)
     derby = f"jdbc:derby:;databaseName={scene.home}/derby;create=true"
     place = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
     postgres = {"url": f"jdbc:postgresql://{place}?{words}", "driver": "org.postgresql.Driver"}
@@ -190,11 +190,11 @@ def upsert(batch: DataFrame, number: int, scene: Scene) -> None:
         with psycopg.connect(url, sslmode="disable") as connection:
             connection.cursor().executemany(insert, [tuple(row) for row in rows])
 
-    asked(url, f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT PRIMARY KEY, value TEXT)")
+    ask(url, f"CREATE TABLE IF NOT EXISTS {table} (id BIGINT PRIMARY KEY, value TEXT)")
     batch.foreachPartition(write)
 
 
-def asked(url: str, statement: Any) -> list[tuple[Any, ...]]:
+def ask(url: str, statement: Any) -> list[tuple[Any, ...]]:
     import psycopg
 
     with psycopg.connect(url, sslmode="disable") as connection:
@@ -203,7 +203,7 @@ def asked(url: str, statement: Any) -> list[tuple[Any, ...]]:
 
 
 def from_postgres(spark: SparkSession, scene: Scene) -> Rows:
-    return asked(scene.url, f"SELECT id, value FROM {scene.name}")
+    return ask(scene.url, f"SELECT id, value FROM {scene.name}")
 
 
 def to_delta(batch: DataFrame, number: int, scene: Scene) -> None:
@@ -293,8 +293,8 @@ def sink_of(name: str) -> TestedSink:
     if not name.endswith(".py"):
         return SINKS[name]
     sys.modules.setdefault("query", sys.modules[__name__])
-    found: TestedSink = runpy.run_path(name)["SINK"]
-    return found
+    sink: TestedSink = runpy.run_path(name)["SINK"]
+    return sink
 
 
 def sentence(error: Exception) -> str:
@@ -306,9 +306,9 @@ def sentence(error: Exception) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     # py4j names the call first, and the exception of the JVM in the next line.
     called = lines[0].startswith("An error occurred while calling") and len(lines) > 1
-    said = ended[1] if ended else re.sub(r"^: (?:[\w.$]+: )?", "", lines[called])
-    code = re.search(r"\bHR\d{3}\b", str(error)) or re.search(r"(?<=\[)[A-Z][A-Z0-9_.]{8,}(?=\])", said)
-    masked = re.sub(r"(?<![\w/])(?:[a-z][\w.+-]*:)*/[^\s'\",;()]+", "PATH", said)
+    text = ended[1] if ended else re.sub(r"^: (?:[\w.$]+: )?", "", lines[called])
+    code = re.search(r"\bHR\d{3}\b", str(error)) or re.search(r"(?<=\[)[A-Z][A-Z0-9_.]{8,}(?=\])", text)
+    masked = re.sub(r"(?<![\w/])(?:[a-z][\w.+-]*:)*/[^\s'\",;()]+", "PATH", text)
     return code[0] if code else re.sub(r"[|`]| SQLSTATE.*", "", masked)[:80]
 
 
@@ -328,8 +328,8 @@ def main(path: str) -> int:
         error = sentence(failure)
         print(failure, file=sys.stderr)
     try:
-        found = sink.read(spark, scene) if scene.reads else []
-        rows = [tuple(row) for row in (found if isinstance(found, list) else found.select("id", "value").collect())]
+        result = sink.read(spark, scene) if scene.reads else []
+        rows = [tuple(row) for row in (result if isinstance(result, list) else result.select("id", "value").collect())]
     except Exception as failure:
         error = error or f"the result cannot be read: {sentence(failure)}"
         print(failure, file=sys.stderr)

@@ -46,7 +46,7 @@ def settings_of(sink: TestedSink, *, spark: str, connector: str | None = None, u
     wanted = [] if jdbc else coordinates_of(sink, spark=spark, connector=connector)
     if not wanted:
         return dict(sink.settings)
-    names = (name for name, known in jars.known_connectors().items() if known.coordinates == tuple(wanted))
+    names = (name for name, connector in jars.known_connectors().items() if connector.coordinates == tuple(wanted))
     name, kind = next(names, wanted[0].split(":")[1]), "alone" if sink.alone else "coordinates"
     asked: dict[str, Any] = {"coordinates": (), kind: tuple(wanted)}
     return jars.settings([Jars(name=name, settings=sink.settings, **asked)])
@@ -55,7 +55,7 @@ def settings_of(sink: TestedSink, *, spark: str, connector: str | None = None, u
 def coordinates_of(sink: TestedSink, *, spark: str, connector: str | None = None) -> list[str]:
     """The coordinates of the sink's jars for that version of Spark, which PySpark's wheel brings for one Scala."""
     minor, scala = ".".join(spark.split(".")[:2]), "2.12" if spark.startswith("3.") else "2.13"
-    wanted = [each.format(spark=minor, scala=scala) for each in sink.coordinates]
+    wanted = [coordinate.format(spark=minor, scala=scala) for coordinate in sink.coordinates]
     if connector and wanted:
         wanted[0] = connector if ":" in connector else f"{wanted[0].rpartition(':')[0]}:{connector}"
     return wanted

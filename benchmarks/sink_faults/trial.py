@@ -59,9 +59,9 @@ class FaultOutcome:
 
 def finding(outcomes: Sequence[FaultOutcome]) -> str:
     """What the sink was under the faults that a promise covers: the strongest promise that none of them breaks."""
-    if not any(each.within and not each.verdict.startswith("not ") for each in outcomes):
+    if not any(outcome.within and not outcome.verdict.startswith("not ") for outcome in outcomes):
         return "nothing shown"
-    kept = (promise for promise in (EXACTLY, AT_LEAST) if not any(each.breaks(promise) for each in outcomes))
+    kept = (promise for promise in (EXACTLY, AT_LEAST) if not any(outcome.breaks(promise) for outcome in outcomes))
     return next(kept, "neither exactly-once nor at-least-once")
 
 
@@ -85,8 +85,8 @@ class Life:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         if self.answer.exists():
-            told: dict[str, Any] = json.loads(self.answer.read_text())
-            return told
+            answer: dict[str, Any] = json.loads(self.answer.read_text())
+            return answer
         error = f"no end within {PATIENCE:.0f} s" if time.monotonic() >= latest else ""
         return {
             "error": f"its process ended with {ended}" if ended not in (None, -signal.SIGKILL) else error,
@@ -109,7 +109,7 @@ class Bench:
     fed: int = 0
     # Of a life that came to the end of its input and read the result.
     answer: dict[str, Any] | None = None
-    # What was seen of the fault, beside its result.
+    # What was seen of the fault, other than its result.
     seen: str = ""
 
     def __post_init__(self) -> None:
@@ -158,11 +158,11 @@ class Bench:
 
     def live(self, until: Path | None = None, **more: Any) -> list[str]:
         """One life of the query; returns what it failed with, if it did."""
-        told = self.begin(**more).end(until)
-        self.answer = told if told["rows"] and not told["error"] else None
-        return [told["error"]] if told["error"] else []
+        answer = self.begin(**more).end(until)
+        self.answer = answer if answer["rows"] and not answer["error"] else None
+        return [answer["error"]] if answer["error"] else []
 
-    def verdict(self, told: Sequence[str]) -> tuple[str, str]:
+    def verdict(self, errors: Sequence[str]) -> tuple[str, str]:
         """Resume the query to the end of its input, and compare the result with the batch answer."""
         answer = self.answer or self.begin(reads=True).end()
         rows, wanted = Counter(number for number, _ in answer["rows"]), set(range(self.fed * ROWS))
@@ -172,11 +172,11 @@ class Bench:
             "lost": 0 if answer["error"] else len(wanted - rows.keys()),
             "wrong": sum(value != f"v{number}" or number not in wanted for number, value in answer["rows"]),
         }
-        found = [f"{name} {number}" for name, number in counts.items() if number]
-        found += [f"refused ({answer['error']})"] if answer["error"] else []
-        others = ", ".join(error for error in dict.fromkeys(told) if error != answer["error"])
+        parts = [f"{name} {number}" for name, number in counts.items() if number]
+        parts += [f"refused ({answer['error']})"] if answer["error"] else []
+        others = ", ".join(error for error in dict.fromkeys(errors) if error != answer["error"])
         details = [self.seen, f"a driver failed: {others}" if others else ""]
-        return ", ".join(found) or "exact", "; ".join(filter(None, details))
+        return ", ".join(parts) or "exact", "; ".join(filter(None, details))
 
 
 def kills(bench: Bench) -> list[str]:
@@ -192,12 +192,12 @@ def in_a_task(do: str, settings: Mapping[str, str], attempts: int = 1) -> Happen
     def happen(bench: Bench) -> list[str]:
         bench.feed()
         fault = bench.fault(do, bench.chance.randrange(BATCHES))
-        told = bench.live(fault=fault, settings=settings, reads=True)
+        errors = bench.live(fault=fault, settings=settings, reads=True)
         seen = attempts_at(Path(fault["mark"]))
         bench.seen = f"attempts that came to the row: {seen}"
         if seen < attempts:
-            raise NotShown(f"{seen} of {attempts} attempts came to the row {', '.join(told)}".rstrip())
-        return told
+            raise NotShown(f"{seen} of {attempts} attempts came to the row {', '.join(errors)}".rstrip())
+        return errors
 
     return happen
 
@@ -215,15 +215,15 @@ def attempts_at(mark: Path) -> int:
     return max(Counter(task[:-1] for task in seen).values(), default=0)
 
 
-def replayed(bench: Bench) -> list[str]:
+def replay(bench: Bench) -> list[str]:
     """The newest entry of the commit log is deleted, as if it had been killed just before it."""
     bench.feed()
-    told, entry = bench.live(), bench.entry(Part.COMMITS, BATCHES - 1)
+    errors, entry = bench.live(), bench.entry(Part.COMMITS, BATCHES - 1)
     if not entry.exists():
-        raise NotShown(f"the query did not come to its end: {', '.join(told)}")
+        raise NotShown(f"the query did not come to its end: {', '.join(errors)}")
     entry.unlink()
     entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
-    return told
+    return errors
 
 
 def answer_lost(bench: Bench) -> list[str]:
@@ -232,10 +232,10 @@ def answer_lost(bench: Bench) -> list[str]:
         raise NotApplicable("no connection to a database")
     bench.feed()
     with LostAnswer(bench.url, bench.chance.randint(2, 2 * BATCHES - 1)) as proxy:
-        told = bench.live(url=proxy.url, reads=True)
+        errors = bench.live(url=proxy.url, reads=True)
     if not proxy.lost:
         raise NotShown("no COMMIT was seen")
-    return told
+    return errors
 
 
 def two_drivers(bench: Bench) -> list[str]:
@@ -245,41 +245,41 @@ def two_drivers(bench: Bench) -> list[str]:
     first = {**bench.fault("meet", 1), "other": str(bench.home / "mark-2")}
     second = {**first, "mark": first["other"], "other": first["mark"]}
     lives = [bench.begin(fault=fault) for fault in (first, second)]
-    told = [error for life in lives if (error := life.end()["error"])]
+    errors = [error for life in lives if (error := life.end()["error"])]
     met = all(os.path.exists(mark) for mark in (first["mark"], first["other"]))
     bench.seen = "they met in the write" if met else "one ended before they met"
-    return told
+    return errors
 
 
-def copied(bench: Bench) -> list[str]:
+def resume_copy(bench: Bench) -> list[str]:
     """A copy of the storage, of after its first batch, is resumed when the original is further and input is new.
 
     It takes all that is new in one batch, as after a change of maxFilesPerTrigger.
     """
     bench.feed(1)
-    told = bench.live()
+    errors = bench.live()
     shutil.copytree(bench.home / bench.storage, bench.home / "copy")
     bench.feed(BATCHES - 1)
-    told += bench.live()
+    errors += bench.live()
     bench.feed(1)
     bench.storage, bench.files = "copy", 1000
-    return told
+    return errors
 
 
 Happening = Callable[[Bench], "list[str]"]
 # What Spark's fault tolerance is about.
 WITHIN: dict[str, Happening] = {
-    "replayed batch": replayed,
+    "replayed batch": replay,
     "kill in the write": in_a_task("kill", {}),
     "task tried again": in_a_task("fail", {}, 2),
     "answer lost": answer_lost,
     "kill at each log write": kills,
     "speculation": speculation,
 }
-BEYOND: dict[str, Happening] = {"two drivers": two_drivers, "older copy": copied}
+BEYOND: dict[str, Happening] = {"two drivers": two_drivers, "older copy": resume_copy}
 # Those that cost most are last, if the time is short.
 FAULTS = dict(
-    sorted({**WITHIN, **BEYOND}.items(), key=lambda each: each[0] in ("kill at each log write", "speculation"))
+    sorted({**WITHIN, **BEYOND}.items(), key=lambda item: item[0] in ("kill at each log write", "speculation"))
 )
 
 
@@ -318,7 +318,7 @@ class LostAnswer:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def undisturbed(name: str, home: Path, *, seed: int = 1, **more: Any) -> str:
+def verdict_without_fault(name: str, home: Path, *, seed: int = 1, **more: Any) -> str:
     """The verdict on a query that no fault befalls. Unless it is "exact", no fault says anything of the sink."""
     bench = Bench(name=name, home=home / "undisturbed", seed=seed, **more)
     bench.feed()

@@ -47,14 +47,14 @@ class Row:
 
 def rows(table: Path = TABLE) -> list[Row]:
     """Every row of the table."""
-    found = []
+    rows = []
     for line in table.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            id_, kind, text, at, code, what, fix = (cell.strip(" ") for cell in line.split(" | "))
+            id_, kind, text, at, code, sentence, fix = (cell.strip(" ") for cell in line.split(" | "))
             kind, mode = kind.split(" ")
             written = text.replace("\\n", "\n")
-            found.append(Row(id=id_, kind=kind, mode=mode, text=written, at=int(at), code=code, what=what, fix=fix))
-    return found
+            rows.append(Row(id=id_, kind=kind, mode=mode, text=written, at=int(at), code=code, what=sentence, fix=fix))
+    return rows
 
 
 def write(root: Path, rows: Sequence[Row]) -> Path:

@@ -34,15 +34,15 @@ class Row:
 
 def rows(table: Path = TABLE) -> list[Row]:
     """Every row of the table."""
-    found = []
+    rows = []
     for line in table.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             cells = [cell.strip(" ") for cell in line.split(" | ")]
             if len(cells) < 6:
                 cells = [*cells, *[""] * (6 - len(cells))]
             text = cells[2].replace("\\n", "\n").replace("\\t", "\t")
-            found.append(Row(id=cells[0], kind=cells[1], text=text, code=cells[3], what=cells[4], fix=cells[5]))
-    return found
+            rows.append(Row(id=cells[0], kind=cells[1], text=text, code=cells[3], what=cells[4], fix=cells[5]))
+    return rows
 
 
 def make(row: Row, root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -121,7 +121,7 @@ def _target(text: str, root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
 def _env(text: str, root: Path) -> tuple[tuple[str, ...], dict[str, str]]:
     *given, value = text.split(" ")
     _with("top")(f'storage: "{value}"', root)
-    return CHECK, dict(each.split("=", 1) for each in given)
+    return CHECK, dict(setting.split("=", 1) for setting in given)
 
 
 def _env_of_run(text: str, root: Path) -> tuple[tuple[str, ...], dict[str, str]]:

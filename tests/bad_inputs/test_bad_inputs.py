@@ -37,7 +37,7 @@ def test_the_table_is_long_and_whole():
 
 @pytest.mark.plain
 @pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
-def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
+def test_a_bad_input_is_reported(row: Row, tmp_path, monkeypatch, capsys):
     root = tmp_path / "p"
     root.mkdir()
     command, variables = make(row, root)
@@ -47,17 +47,17 @@ def test_a_bad_input_is_told(row: Row, tmp_path, monkeypatch, capsys):
     began = time.process_time()
     code = main(list(command))
     duration = time.process_time() - began
-    said = capsys.readouterr()
-    text = said.out + said.err
-    # What is told as a warning stops nothing.
+    printed = capsys.readouterr()
+    text = printed.out + printed.err
+    # A warning stops nothing.
     assert code in ((0,) if re.search(r" HR\d{3} \(warning\): ", text) else (1, 2, 78)), text
     assert "HR999" not in text
     assert "Traceback" not in text
-    found = re.search(r"^(\S+) (HR\d{3})(?: \(warning\))?: (.+)\n  fix: (.+)$", text, re.MULTILINE)
-    assert found, text
-    where, told, what, fix = found.groups()
-    assert told == row.code, text
-    assert row.what in what
+    match = re.search(r"^(\S+) (HR\d{3})(?: \(warning\))?: (.+)\n  fix: (.+)$", text, re.MULTILINE)
+    assert match, text
+    where, finding_code, sentence, fix = match.groups()
+    assert finding_code == row.code, text
+    assert row.what in sentence
     assert row.fix in fix
     if row.kind in AT_A_LINE and command == CHECK:
         assert re.search(r":\d+$", where), text

@@ -20,18 +20,18 @@ ROWS = rows()
 
 
 @pytest.fixture(scope="module")
-def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Finding]]]:
+def errors(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Finding]]]:
     """The errors of each query, by its name; all are found by one check of one project."""
     with pytest.MonkeyPatch.context() as patch:
         root = write(tmp_path_factory.mktemp("wrong") / "p", ROWS)
         patch.chdir(root)
-        found: dict[str, list[Finding]] = {row.id: [] for row in ROWS} | {"nobody": []}
+        findings: dict[str, list[Finding]] = {row.id: [] for row in ROWS} | {"no query": []}
         for finding in check(load(root), spark=sessions.with_connectors(())).findings:
             owner = Path(finding.where.file or "").stem
             named = re.search(r"query '(\w+)'", finding.what)
             if finding.severity == "error":
-                found[owner if owner in found else named[1] if named else "nobody"].append(finding)
-        yield found
+                findings[owner if owner in findings else named[1] if named else "no query"].append(finding)
+        yield findings
 
 
 @pytest.mark.plain
@@ -42,15 +42,15 @@ def test_the_table_of_what_spark_finds_is_long_and_whole():
 
 
 @pytest.mark.spark
-def test_each_error_belongs_to_a_query(told: dict[str, list[Finding]]):
-    assert told["nobody"] == []
+def test_each_error_belongs_to_a_query(errors: dict[str, list[Finding]]):
+    assert errors["no query"] == []
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("row", ROWS, ids=[row.id for row in ROWS])
-def test_a_query_that_spark_refuses_is_told(row: Row, told: dict[str, list[Finding]]):
-    assert told[row.id], "nothing is wrong with it"
-    finding = told[row.id][0]
+def test_a_query_that_spark_refuses_is_reported(row: Row, errors: dict[str, list[Finding]]):
+    assert errors[row.id], "nothing is wrong with it"
+    finding = errors[row.id][0]
     assert (finding.code, row.what in finding.what, row.fix in finding.fix) == (row.code, True, True), finding
     assert "\n" not in finding.what
     assert finding.where.line is not None

@@ -139,7 +139,9 @@ def test_names_that_are_given_twice_count_once(project: Project, monkeypatch: py
 
 
 @pytest.mark.parametrize("trigger", [hr.every, hr.continuous, hr.real_time])
-@pytest.mark.parametrize("interval", ["", "soon", "-1 s", b"1 s", 5, None, ["1 s"], Odd()], ids=lambda each: type(each))
+@pytest.mark.parametrize(
+    "interval", ["", "soon", "-1 s", b"1 s", 5, None, ["1 s"], Odd()], ids=lambda value: type(value)
+)
 def test_a_trigger_takes_a_length_of_time_alone(trigger: Callable[[Any], object], interval: Any) -> None:
     with pytest.raises(ProjectError, match="HR104"):
         trigger(interval)

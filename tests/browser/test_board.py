@@ -17,7 +17,7 @@ from headrace.ui.guard import LINK
 from headrace.ui.listed import list_projects
 from headrace.ui.server import ServedAddress, serve_in_background
 from headrace.ui.shown import ShownProject
-from tests.browser.test_pages import misplaced
+from tests.browser.test_pages import find_misplaced
 from tests.ui import made
 from tests.ui.chromium import click, faults, look, texts, wait, words
 from tests.ui.test_board import write_shop
@@ -40,7 +40,7 @@ def test_the_list_leads_to_each_project_and_its_pages_lead_back(browser: webdriv
         for theme in THEMES:
             for width in WIDTHS:
                 look(browser, url, width=width, theme=theme, until="[aria-label='Projects'] td")
-                assert (misplaced(browser), faults(browser)) == ([], []), (theme, width)
+                assert (find_misplaced(browser), faults(browser)) == ([], []), (theme, width)
         rows = [" ".join(row.split()) for row in texts(browser, "[aria-label='Projects'] tbody tr")]
         assert "phones ✕ in trouble 1 of 2" in rows[0]
         assert "phones-2 ○ not running 0 of 1" in rows[1]

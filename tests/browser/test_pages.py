@@ -123,11 +123,14 @@ def test_each_page_fits_every_width_without_a_fault(
         look(browser, address + path, width=width, theme=theme, until=until)
         # The database of this project is away.
         assert [fault for fault in faults(browser) if "/rows?" not in fault] == []
-        assert misplaced(browser) == [], width
+        assert find_misplaced(browser) == [], width
         assert browser.execute_script("return document.documentElement.dataset.theme") == theme
         browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
-        found: dict[str, Any] = browser.execute_async_script(AXE)
-        wrong = {each["id"]: [node["html"][:120] for node in each["nodes"][:3]] for each in found["violations"]}
+        report: dict[str, Any] = browser.execute_async_script(AXE)
+        wrong = {
+            violation["id"]: [node["html"][:120] for node in violation["nodes"][:3]]
+            for violation in report["violations"]
+        }
         assert wrong == {}, width
 
 
@@ -156,7 +159,7 @@ def test_no_page_is_wider_than_the_window_however_long_its_names_and_rows_are(
         pages = {"/": ".graph svg .node .figure", rows: "[aria-label='Newest rows'] td"}
         for path, until in (pages | {f"/queries/{query}": ".tiles .tile" for query in project.queries} | pages).items():
             look(browser, address + path, width=width, until=until)
-            assert wait(browser, lambda each: each.execute_script(WIDER) == [], 20) or path
+            assert wait(browser, lambda page: page.execute_script(WIDER) == [], 20) or path
         look(browser, f"{address}/", width=width, until=".graph svg .node")
         assert "mismatch" in words(browser, "Queries")
         assert any(text.endswith("…") for text in texts_of_nodes(browser))
@@ -168,12 +171,12 @@ def texts_of_nodes(browser: webdriver.Chrome) -> list[str]:
     return list(browser.execute_script(script))
 
 
-def misplaced(browser: webdriver.Chrome) -> list[str]:
+def find_misplaced(browser: webdriver.Chrome) -> list[str]:
     """What is misplaced once the page stands still: on a loaded machine charts follow the width of the window late."""
     ends = time.monotonic() + 20
-    while (found := browser.execute_async_script(STILL)) and time.monotonic() < ends:
+    while (elements := browser.execute_async_script(STILL)) and time.monotonic() < ends:
         pass
-    return list(found)
+    return list(elements)
 
 
 TOP = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
@@ -202,7 +205,7 @@ def test_the_page_of_a_query_has_sections_and_its_verdicts_have_words(browser: w
     ]
     assert browser.execute_script(TOP, ".attention") < browser.execute_script(TOP, ".tiles")
     browser.find_elements(By.CSS_SELECTOR, "nav.sections a")[1].click()
-    wait(browser, lambda each: 0 <= each.execute_script(TOP, "#runs") < 300)
+    wait(browser, lambda page: 0 <= page.execute_script(TOP, "#runs") < 300)
     assert words(browser, "Verdicts, the oldest first").split() == ["✓", "equal"]
 
 
@@ -254,7 +257,7 @@ def test_from_the_project_a_reader_finds_why_a_query_failed(browser: webdriver.C
     assert "HR601" in needs
     assert "Fix: mend it" in needs
     click(browser, ".attention a")
-    wait(browser, lambda each: each.find_elements(By.CSS_SELECTOR, "h1 + span .badge.bad"))
+    wait(browser, lambda page: page.find_elements(By.CSS_SELECTOR, "h1 + span .badge.bad"))
     assert browser.title.startswith("copied")
     assert "it broke" in words(browser, "Runs")
 
@@ -263,7 +266,7 @@ def test_batches_are_searched_and_opened(browser: webdriver.Chrome, address: str
     look(browser, address + "/queries/counts", until=".charts canvas")
     table = "[aria-label='Batches'] tbody tr"
     browser.find_element(By.CSS_SELECTOR, "[aria-label='Search the batches']").send_keys("390")
-    wait(browser, lambda each: len(each.find_elements(By.CSS_SELECTOR, table)) == 1)
+    wait(browser, lambda page: len(page.find_elements(By.CSS_SELECTOR, table)) == 1)
     browser.find_element(By.CSS_SELECTOR, "[aria-label='Details of batch 390']").send_keys(Keys.ENTER)
     assert '{"logOffset":390} to {"logOffset":391}' in texts(browser, ".detail")[0]
     assert browser.switch_to.active_element.get_attribute("aria-expanded") == "true"
@@ -287,12 +290,12 @@ def test_what_is_written_appears_on_an_open_page(browser: webdriver.Chrome, addr
     with History.open(history_file(made.project(root).storage)) as history:
         history.record(2, replace(newest, state_rows=1, **one))  # type: ignore[arg-type]
     first = "[aria-label='Batches'] tbody td.num"
-    wait(browser, lambda each: texts(each, first)[:1] == [str(BATCHES)])
+    wait(browser, lambda page: texts(page, first)[:1] == [str(BATCHES)])
     browser.find_element(By.CSS_SELECTOR, f"[aria-label='Details of batch {BATCHES}']").send_keys(Keys.ENTER)
-    (said,) = texts(browser, "main")
+    (text,) = texts(browser, "main")
     assert (
         {"1 file", "1 row"}
-        <= set(re.findall(r"(?<![\d.,])1 (?:file|row|batch)(?:e?s)?\b(?!/)", said))
+        <= set(re.findall(r"(?<![\d.,])1 (?:file|row|batch)(?:e?s)?\b(?!/)", text))
         <= {"1 file", "1 row", "1 batch"}
     )
 
@@ -314,31 +317,31 @@ def test_a_newcomer_finds_what_is_wrong_with_three_queries_and_asks_for_rows(
         browser.get(address)
         browser.find_element(By.NAME, "token").send_keys(TOKEN)
         click(browser, "form button")
-        found = wait(browser, lambda each: texts(each, ".attention .finding"))
+        findings = wait(browser, lambda page: texts(page, ".attention .finding"))
         facts = {
             "paid_orders": ("held back by 'payments'", "see why 'payments' gives nothing"),
             "order_counts": ("its lag grew over the last", "give the query more cores"),
             "archived": ("the disk is full", "make room"),
         }
-        for query, (what, fix) in facts.items():
-            (own,) = [text for text in found if query in text and what in text]
+        for query, (sentence, fix) in facts.items():
+            (own,) = [text for text in findings if query in text and sentence in text]
             assert fix in own
-        for query, (what, _) in facts.items():
+        for query, (sentence, _) in facts.items():
             look(browser, f"{address}/")
             click(browser, f".attention a[href='/queries/{query}']")
             # The page before this one has the same words.
-            wait(browser, lambda each, query=query: each.title.startswith(query))
-            wait(browser, lambda each, what=what: what in words(each, "What needs attention"))
+            wait(browser, lambda page, query=query: page.title.startswith(query))
+            wait(browser, lambda page, sentence=sentence: sentence in words(page, "What needs attention"))
         look(browser, f"{address}/queries/order_counts", until="[aria-label='Newest rows'] td")
         assert "b" in words(browser, "Newest rows")
         box = browser.find_element(By.TAG_NAME, "textarea")
         box.send_keys("SELECT sum(n) FROM order_counts", Keys.CONTROL, Keys.ENTER)
-        wait(browser, lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Answer'] td"))
+        wait(browser, lambda page: page.find_elements(By.CSS_SELECTOR, "[aria-label='Answer'] td"))
         assert words(browser, "Answer").split() == ["sum(n)", "8"]
         for width in WIDTHS:
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-            assert misplaced(browser) == [], width
+            assert find_misplaced(browser) == [], width
         assert browser.find_element(By.XPATH, "//button[text()='Verify now']").is_enabled()
         assert faults(browser) == []
         browser.execute_cdp_cmd("Runtime.evaluate", {"expression": axe})
@@ -363,13 +366,13 @@ def test_a_query_that_fails_again_and_again_is_in_trouble_with_its_next_attempt(
             for state, which in moments.items():
                 history.state(replace(now, state=state, next_attempt=at if state == "restarting" else None))  # type: ignore[arg-type]
                 look(browser, url)
-                wait(browser, lambda each, which=which: which in words(each, "Queries"))
+                wait(browser, lambda page, which=which: which in words(page, "Queries"))
                 row = "//tr[td/a[text()='order_counts']]"
                 assert browser.find_elements(By.XPATH, f"{row}//*[contains(@class, 'badge bad')]"), state
                 assert browser.find_elements(By.XPATH, "//*[contains(@class, 'finding error')][.//a='order_counts']")
                 assert "2 in trouble" in words(browser, "The project in figures")
-                assert "because HR405: the disk is away" in (told := words(browser, "What needs attention")) or (
-                    "no batch committed yet since HR405: the disk is away" in told
+                assert "because HR405: the disk is away" in (needs := words(browser, "What needs attention")) or (
+                    "no batch committed yet since HR405: the disk is away" in needs
                 ), state
             shown = words(browser, "Events")
             assert "started × 7" in shown
@@ -401,10 +404,10 @@ def test_the_button_starts_a_verify_whose_verdict_appears(
         assert "name total apple 6" in " ".join(words(browser, "Newest rows").split())
         button = browser.find_element(By.XPATH, "//button[text()='Verify now']")
         button.click()
-        wait(browser, lambda each: "runs since" in words(each, "Verified"))
+        wait(browser, lambda page: "runs since" in words(page, "Verified"))
         assert not button.is_enabled()
-        wait(browser, seconds=150, found=lambda each: "ended: mismatch" in words(each, "Verified"))
-        wait(browser, lambda each: each.find_elements(By.CSS_SELECTOR, "[aria-label='Verdicts'] td"))
+        wait(browser, seconds=150, condition=lambda page: "ended: mismatch" in words(page, "Verified"))
+        wait(browser, lambda page: page.find_elements(By.CSS_SELECTOR, "[aria-label='Verdicts'] td"))
         # Batch, rows read, expected; missing, unexpected, different, late.
         assert words(browser, "Verdicts").split()[-8:] == ["mismatch", *"0110010"]
         assert faults(browser) == []

@@ -1,4 +1,4 @@
-"""One application in trouble, told of in the same words by its terminal, `status`, its pages and its metrics."""
+"""One application in trouble, described in the same words by its terminal, `status`, its pages and its metrics."""
 
 from __future__ import annotations
 
@@ -114,20 +114,20 @@ class Places:
         """Everything that the terminal has shown, as one line."""
         return " ".join(_CONTROL.sub("", self._read).split())
 
-    def told(self, pattern: str) -> str:
+    def await_text(self, pattern: str) -> str:
         """What the first group of the pattern is, as soon as the terminal shows it."""
 
         def shown() -> re.Match[str] | None:
-            found = re.search(pattern, self.terminal)
-            assert found or self.process.poll() is None, self.terminal[-3_000:]
-            return found
+            match = re.search(pattern, self.terminal)
+            assert match or self.process.poll() is None, self.terminal[-3_000:]
+            return match
 
         return str(eventually(shown)[1])
 
     def open(self) -> None:
-        """Take the addresses that the terminal tells, and open the page."""
-        self.page, _, self.token = self.told(r"the dashboard is at (\S+) until").partition("?open=")
-        self.served = self.told(r"metrics are served at (\S+)/metrics")
+        """Take the addresses that the terminal shows, and open the page."""
+        self.page, _, self.token = self.await_text(r"the dashboard is at (\S+) until").partition("?open=")
+        self.served = self.await_text(r"metrics are served at (\S+)/metrics")
         self.project = load(self.root)
         self.browser.get(f"{self.page}?open={self.token}")
         look(self.browser, self.page)
@@ -135,15 +135,15 @@ class Places:
     def status(self, query: str) -> dict[str, Any]:
         self.capsys.readouterr()
         exit_code = main(["status", "-C", str(self.root), "--json"])
-        found = {each["query"]: each for each in json.loads(self.capsys.readouterr().out)["queries"]}
-        assert exit_code == int(any(each["in_trouble"] for each in found.values()))
-        return dict(found.get(query) or {})
+        queries = {entry["query"]: entry for entry in json.loads(self.capsys.readouterr().out)["queries"]}
+        assert exit_code == int(any(entry["in_trouble"] for entry in queries.values()))
+        return dict(queries.get(query) or {})
 
     def metric(self, name: str, query: str) -> float:
         families = text_string_to_metric_families(get(f"{self.served}/metrics"))
         samples = (sample for family in families for sample in family.samples)
         wanted = f"headrace_{name}"
-        return sum(each.value for each in samples if each.name == wanted and each.labels.get("query") == query)
+        return sum(sample.value for sample in samples if sample.name == wanted and sample.labels.get("query") == query)
 
     def ready(self) -> str:
         """The query's state by /readyz, which is 503 while one is down."""
@@ -168,8 +168,8 @@ class Places:
     def attempt(self, query: str) -> int:
         """Which restart the project's page shows of the query; 0: none."""
         rows = [row for row in texts(self.browser, "tr") if row.startswith(query)]
-        found = re.search(r"restart (\d+)", rows[0]) if rows else None
-        return int(found[1]) if found else 0
+        match = re.search(r"restart (\d+)", rows[0]) if rows else None
+        return int(match[1]) if match else 0
 
     def tile(self, label: str) -> list[str]:
         """The lines of one figure of the page."""
@@ -205,16 +205,16 @@ def write_in_trouble(root: Path) -> None:
         (root / "times" / f"{number:02d}.json").write_text('{"at": "2026-01-01T00:00:00Z", "n": 1}\n')
 
 
-def test_one_application_in_trouble_is_told_of_in_one_voice(
+def test_one_application_in_trouble_is_described_in_the_same_words_everywhere(
     tmp_path: Path, browser: webdriver.Chrome, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "p"
     write_in_trouble(root)
     with places(root, browser, capsys) as scene:
-        assert scene.told(r"(slow\.py:\d+) HR114 .* still being loaded after 5 seconds") == "slow.py:10"
+        assert scene.await_text(r"(slow\.py:\d+) HR114 .* still being loaded after 5 seconds") == "slow.py:10"
         scene.open()
-        scene.told(r"(starting Spark) \(")
-        scene.told(r"starting \w+: (making its plan)")
+        scene.await_text(r"(starting Spark) \(")
+        scene.await_text(r"starting \w+: (making its plan)")
         fails_again_and_again(scene)
         rows_are_counted_once(scene)
         a_sink_tries_again_and_a_watermark_stands(scene)
@@ -227,14 +227,14 @@ def fails_again_and_again(scene: Places) -> None:
     eventually(lambda: scene.status("totals").get("restarts"))
     seen, pauses = set[int](), list[float]()
     while len(seen) < 3:
-        found = eventually(lambda: scene.all_of("totals"))
-        status, page, metrics = found
-        assert (status["in_trouble"], page["in_trouble"], page["level"]) == (True, True, "bad"), found
-        assert (metrics["query_up"], metrics["query_down"], metrics["query_healthy"]) == (0, 1, 0), found
-        assert status["restarts"] == page["restarts"] == metrics["restarts_total"] >= 1, found
-        assert page["state"] == status["state"] in ("restarting", "starting", "running"), found
-        assert (page["attempt"], page["next_attempt"]) == (status["attempt"], status["next_attempt"]), found
-        assert "HR861" in [finding["code"] for finding in page["findings"]], found
+        standing = eventually(lambda: scene.all_of("totals"))
+        status, page, metrics = standing
+        assert (status["in_trouble"], page["in_trouble"], page["level"]) == (True, True, "bad"), standing
+        assert (metrics["query_up"], metrics["query_down"], metrics["query_healthy"]) == (0, 1, 0), standing
+        assert status["restarts"] == page["restarts"] == metrics["restarts_total"] >= 1, standing
+        assert page["state"] == status["state"] in ("restarting", "starting", "running"), standing
+        assert (page["attempt"], page["next_attempt"]) == (status["attempt"], status["next_attempt"]), standing
+        assert "HR861" in [finding["code"] for finding in page["findings"]], standing
         assert scene.ready() in ("restarting", "starting", "running")
         if status["state"] == "restarting" and status["restarts"] not in seen:
             begins, ends = (datetime.fromisoformat(status[name]) for name in ("since", "next_attempt"))
@@ -255,11 +255,11 @@ def fails_again_and_again(scene: Places) -> None:
     assert pauses[-1] == 12
     numbers = sorted({int(number) for number in NEXT.findall(scene.terminal)})
     assert numbers[:3] == [1, 2, 3]
-    # Each is told once.
+    # Each is reported once.
     log = (scene.root / ".headrace" / "logs" / "headrace.log").read_text()
-    told = [int(found[1]) for line in log.splitlines() if "HR861" in line and (found := NEXT.search(line))]
-    assert told == list(range(1, len(told) + 1))
-    assert len(told) >= 3
+    restarts = [int(match[1]) for line in log.splitlines() if "HR861" in line and (match := NEXT.search(line))]
+    assert restarts == list(range(1, len(restarts) + 1))
+    assert len(restarts) >= 3
     eventually(lambda: scene.status("copied")["healthy"])
     status, page, metrics = eventually(lambda: scene.all_of("copied"))
     assert (status["healthy"], page["level"]) == (True, "good")
@@ -274,7 +274,7 @@ def rows_are_counted_once(scene: Places) -> None:
     eventually(lambda: scene.status("copied")["rows_total"] == 4)
     assert scene.status("copied")["rows_quarantined"] == 1
     assert (scene.metric("input_rows_total", "copied"), scene.metric("quarantined_rows_total", "copied")) == (4, 1)
-    scene.told(r"(4 \(1 quarantined\))")
+    scene.await_text(r"(4 \(1 quarantined\))")
     click(scene.browser, "a[href='/queries/copied']")
     wait(scene.browser, lambda _: scene.tile("Rows in")[-1:] == ["4 in all, 1 of them quarantined"])
 
@@ -285,17 +285,17 @@ def a_sink_tries_again_and_a_watermark_stands(scene: Places) -> None:
         land(scene.root, 8, FRUIT[1])
         eventually(lambda: scene.metric("sink_retrying", "copied") == 1)
         look(scene.browser, scene.page, until=".events b")
-        wait(scene.browser, lambda each: "HR411" in words(each, "Events"))
-        assert scene.told(r"(HR411) .* batch \d+ is tried again in") == "HR411"
+        wait(scene.browser, lambda page: "HR411" in words(page, "Events"))
+        assert scene.await_text(r"(HR411) .* batch \d+ is tried again in") == "HR411"
         other.execute("ROLLBACK")
     other.close()
     eventually(lambda: scene.metric("sink_retrying", "copied") == 0)
     assert scene.metric("sink_retries_total", "copied") > 0
     eventually(lambda: scene.status("copied")["rows_total"] == 5)
     eventually(lambda: scene.metric("watermark_standing_seconds", "stands") > 0)
-    assert scene.told(r"(HR883) .* watermark stands at 2025-12-31 23:59:59 UTC although rows come") == "HR883"
+    assert scene.await_text(r"(HR883) .* watermark stands at 2025-12-31 23:59:59 UTC although rows come") == "HR883"
     look(scene.browser, f"{scene.page}queries/stands")
-    wait(scene.browser, lambda each: "its watermark stands at" in words(each, "What needs attention"))
+    wait(scene.browser, lambda page: "its watermark stands at" in words(page, "What needs attention"))
 
 
 def works_again(scene: Places) -> None:

@@ -92,7 +92,7 @@ class Visits(StatefulProcessor):
         import pandas as pd
 
         before = self.seen.get() if self.seen.exists() else None
-        seen = (before[0] if before else 0) + sum(len(each) for each in rows)
+        seen = (before[0] if before else 0) + sum(len(row) for row in rows)
         self.seen.update((seen,))
         yield pd.DataFrame({"name": [key[0]], "visits": [seen]})
 
@@ -188,7 +188,7 @@ def _both(spark: SparkSession, root: Path) -> DataFrame:
     return united.groupBy("name").agg(F.max("amount").alias("most"))
 
 
-def _joined(spark: SparkSession, root: Path) -> DataFrame:
+def _join(spark: SparkSession, root: Path) -> DataFrame:
     from pyspark.sql import functions as F
 
     events, dated = (stream(spark, root, folder).withWatermark("at", "1 hour") for folder in ("events", "others"))
@@ -232,7 +232,7 @@ JOBS = {
         table="joined",
         create="CREATE TABLE joined (name TEXT, price INTEGER)",
         settings=PLAIN,
-        frame=_joined,
+        frame=_join,
         mode="append",
     ),
     "visits": Job(
@@ -249,7 +249,7 @@ OLDER = ("copies", "totals", "both")
 _MADE_IN = Path("/tmp/former-jobs/p")
 
 
-def unpacked(root: Path) -> None:
+def unpack(root: Path) -> None:
     """The project of the archive in `root`, as if the jobs had run there."""
     root.mkdir(parents=True)
     with tarfile.open(ARCHIVE) as archive:
@@ -281,13 +281,13 @@ def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def digests(folder: Path) -> dict[str, str]:
     """Every file below a directory by its content, its time and its rights."""
-    found = {}
+    contents = {}
     for file in sorted(folder.rglob("*")):
         if file.is_file():
-            told = file.stat()
+            facts = file.stat()
             content = hashlib.sha256(file.read_bytes()).hexdigest()
-            found[str(file.relative_to(folder))] = f"{content} {told.st_mtime_ns} {told.st_mode}"
-    return found
+            contents[str(file.relative_to(folder))] = f"{content} {facts.st_mtime_ns} {facts.st_mode}"
+    return contents
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def old(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------------------------------------- refused
 
 
-def uncommitted(project: Project, old: Path) -> None:
+def remove_commit(project: Project, old: Path) -> None:
     (old / "commits" / "2").unlink()
 
 
@@ -106,7 +106,7 @@ def cut_off_of_another(project: Project, old: Path) -> None:
 
 def continued_since(project: Project, old: Path) -> None:
     cut_off(project, old)
-    uncommitted(project, old)
+    remove_commit(project, old)
 
 
 def damaged_record(project: Project, old: Path) -> None:
@@ -131,17 +131,17 @@ def test_a_sink_that_begins_no_ledger_takes_nothing_over() -> None:
         def open(self, frame: Any, context: SinkContext) -> Any:
             raise AssertionError("nothing is written")
 
-    told = Own().adoption.possible("append")
-    assert (told.possible, told.why) == (False, "a ledger cannot be begun for rows that another program wrote")
+    adoption = Own().adoption.possible("append")
+    assert (adoption.possible, adoption.why) == (False, "a ledger cannot be begun for rows that another program wrote")
 
 
 @pytest.mark.parametrize(
-    ("change", "query", "code", "said"),
+    ("change", "query", "code", "words"),
     [
         (None, "unknown", "HR091", "unknown"),
         (None, "shown", "HR596", "it keeps nothing"),
         (empty, "totals", "HR590", "it is not a checkpoint"),
-        (uncommitted, "totals", "HR591", "--planned written"),
+        (remove_commit, "totals", "HR591", "--planned written"),
         (has_run, "totals", "HR580", "has run already"),
         (has_lost_its_offsets, "totals", "HR580", "has run already"),
         (cut_off_of_another, "totals", "HR580", "the adoption of another checkpoint"),
@@ -155,13 +155,13 @@ def test_what_cannot_be_adopted_is_refused_before_spark_is_started(
     change: Callable[[Project, Path], None] | None,
     query: str,
     code: str,
-    said: str,
+    words: str,
 ) -> None:
     if change is not None:
         change(project, old)
     with pytest.raises(HeadraceError, match=code) as caught:
         assert hr.adopt(project, query, old).plan
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 def test_the_checkpoint_of_a_query_of_the_project_is_none_to_adopt(project: Project, old: Path) -> None:
@@ -181,18 +181,18 @@ def test_a_query_whose_adoption_was_cut_off_does_not_start(project: Project, old
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["--yes", "--source", "events"], "NAME=POSITION"),
         ([], "--yes or --dry-run"),
     ],
 )
-def test_the_command_tells_what_it_lacks(
-    project: Project, old: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+def test_the_command_says_what_it_lacks(
+    project: Project, old: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     command = ["adopt", "totals", "--checkpoint", str(old), "-C", str(project.root), *arguments]
     assert main(command) == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------------------- sources
@@ -363,15 +363,15 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_which_source_is_which_is_told_by_what_it_read(project: Project, tmp_path: Path, case: Case) -> None:
-    files = {name: [project.root / each for each in found] for name, found in case.files.items()}
-    found = checkpoint(tmp_path / "c", case.offsets, files, case.version)
+def test_sources_are_matched_by_what_they_read(project: Project, tmp_path: Path, case: Case) -> None:
+    files = {name: [project.root / path for path in paths] for name, paths in case.files.items()}
+    former = checkpoint(tmp_path / "c", case.offsets, files, case.version)
     query = project.queries[case.query]
     if case.expected is not None:
-        assert match_sources(project, query, case.uses, found, case.chosen or {}) == case.expected
+        assert match_sources(project, query, case.uses, former, case.chosen or {}) == case.expected
         return
     with pytest.raises(CheckFailed, match=case.code) as caught:
-        match_sources(project, query, case.uses, found, case.chosen or {})
+        match_sources(project, query, case.uses, former, case.chosen or {})
     assert case.said in str(caught.value)
 
 
@@ -388,7 +388,7 @@ def adopting(dialect: SqliteDialect, schema: Any, key: tuple[str, ...]) -> tuple
     return SimpleNamespace(schema=schema), adoption
 
 
-def filled(file: Path, *statements: str) -> SqliteDialect:
+def fill_database(file: Path, *statements: str) -> SqliteDialect:
     with closing(sqlite3.connect(file)) as database, database:
         for statement in statements:
             database.execute(statement)
@@ -399,7 +399,7 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
     from pyspark.sql.types import LongType, StringType, StructType
 
     schema = StructType().add("name", StringType()).add("total", LongType())
-    dialect = filled(
+    dialect = fill_database(
         tmp_path / "out.db",
         "CREATE TABLE Totals (name TEXT PRIMARY KEY, total BIGINT)",
         "INSERT INTO Totals VALUES ('a', 1), ('b', 2)",
@@ -424,7 +424,7 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("statements", "code", "said"),
+    ("statements", "code", "words"),
     [
         ((), "HR596", "there is no table 'totals'"),
         (("CREATE TABLE totals (name TEXT, total BIGINT)",), "HR406", "no primary key or unique index on (name)"),
@@ -440,16 +440,16 @@ def test_a_table_of_another_program_gets_a_ledger(tmp_path: Path, old: Path) -> 
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
-    tmp_path: Path, old: Path, statements: tuple[str, ...], code: str, said: str
+    tmp_path: Path, old: Path, statements: tuple[str, ...], code: str, words: str
 ) -> None:
     from pyspark.sql.types import LongType, StringType, StructType
 
     schema = StructType().add("name", StringType()).add("total", LongType())
-    dialect = filled(tmp_path / "out.db", *statements)
+    dialect = fill_database(tmp_path / "out.db", *statements)
     frame, adoption = adopting(dialect, schema, ("name",))
     with pytest.raises(HeadraceError, match=code) as caught:
         adoption.take_over(frame, context(old), 2)
-    assert said in str(caught.value)
+    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,9 @@ def test_a_table_that_does_not_fit_is_refused(
         ("string", "x", b"x"),
     ],
 )
-def test_values_in_another_form_are_told(tmp_path: Path, old: Path, type_name: str, good: object, bad: object) -> None:
+def test_values_in_another_form_are_reported(
+    tmp_path: Path, old: Path, type_name: str, good: object, bad: object
+) -> None:
     from pyspark.sql import types as T
 
     kinds: dict[str, T.DataType] = {
@@ -483,7 +485,7 @@ def test_values_in_another_form_are_told(tmp_path: Path, old: Path, type_name: s
         "string": T.StringType(),
     }
     schema = T.StructType().add("value", kinds[type_name])
-    dialect = filled(tmp_path / "out.db", "CREATE TABLE totals (value BLOB)")
+    dialect = fill_database(tmp_path / "out.db", "CREATE TABLE totals (value BLOB)")
     frame, adoption = adopting(dialect, schema, ())
     # A column declared BLOB keeps what it is given.
     for value in (None, good, bad):

@@ -19,7 +19,7 @@ from headrace.storage.remote import RemotePath
 from headrace.storage.store import Store
 from services import HdfsServer, S3Server
 from tests.changes.former_jobs import JOBS, begin, land_more, table, unchanged
-from tests.changes.rebuild.scenes import Killed, killed_at
+from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.changes.test_adopt_run import EXPECTED
 from tests.registered import latest_generation, layout_in
 from tests.rounds import rounds
@@ -34,21 +34,21 @@ STEPS = ("recorded", "copied", "sink", "entered")
 
 @pytest.fixture
 def root(spark: SparkSession, tmp_path: Path) -> Path:
-    """A project, and beside it the checkpoint and the table of a job that has run without Headrace."""
-    found = tmp_path / "p"
-    begin(found)
-    JOBS["totals"].run(spark, found)
-    return found
+    """A project, and next to it the checkpoint and the table of a job that has run without Headrace."""
+    root = tmp_path / "p"
+    begin(root)
+    JOBS["totals"].run(spark, root)
+    return root
 
 
-def stored_in(root: Path, storage: str, settings: Mapping[str, str] | None = None) -> Project:
+def store_in(root: Path, storage: str, settings: Mapping[str, str] | None = None) -> Project:
     (root / "headrace.yml").write_text(f"name: former\nstorage: {storage}\nspark: {json.dumps(settings or {})}\n")
     return hr.load(root)
 
 
 def errors(project: Project, query: str) -> list[str]:
-    found = inspect_checkpoint(project, project.queries[query]).findings
-    return [each.code for each in found if each.severity == "error"]
+    findings = inspect_checkpoint(project, project.queries[query]).findings
+    return [finding.code for finding in findings if finding.severity == "error"]
 
 
 def content(project: Project, query: str) -> dict[str, bytes]:
@@ -77,7 +77,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
 ) -> None:
     former = root / "former" / "totals"
     with made("adopted") as (store, place), unchanged(root / "former"):
-        project = stored_in(root, f"{place}/p")
+        project = store_in(root, f"{place}/p")
         assert hr.adopt(project, "totals", former, spark=spark).apply().next_batch == 3
         whole = content(project, "totals")
         assert not [name for name in whole if name.endswith(".crc")]
@@ -86,7 +86,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
         for step in STEPS:
             again(project)
             with pytest.raises(Killed):
-                hr.adopt(project, "totals", former, spark=spark).apply(reached=killed_at(step))
+                hr.adopt(project, "totals", former, spark=spark).apply(reached=kill_at(step))
             ended(project, former, spark, whole)
         again(project)
         if isinstance(store, MemoryBucket):
@@ -100,7 +100,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
                 ended(project, former, spark, whole)
 
 
-def continued(project: Project, root: Path, spark: SparkSession, *queries: str) -> None:
+def run_on(project: Project, root: Path, spark: SparkSession, *queries: str) -> None:
     """Run the adopted queries on, and compare them with the batch answer."""
     land_more(root)
     result = hr.run(project, queries, trigger=hr.available_now, spark=spark)
@@ -115,7 +115,7 @@ def test_jobs_continue_with_their_storage_on_hdfs(hdfs_server: HdfsServer, spark
     root = tmp_path / "p"
     begin(root)
     settings = {"spark.hadoop.dfs.namenode.http-address": hdfs_server.web_address}
-    project = stored_in(root, f"{hdfs_server.url()}/adopted by us", settings)
+    project = store_in(root, f"{hdfs_server.url()}/adopted by us", settings)
     former = project.storage.parent / "former jobs"
     JOBS["totals"].run(spark, root)
     JOBS["visits"].run(spark, root, former / "visits")
@@ -123,7 +123,7 @@ def test_jobs_continue_with_their_storage_on_hdfs(hdfs_server: HdfsServer, spark
     with unchanged(root / "former"):
         hr.adopt(project, "totals", root / "former" / "totals", spark=spark).apply()
         assert hr.adopt(project, "visits", str(former / "visits"), spark=spark).apply().plan.operators
-        continued(project, root, spark, "totals", "visits")
+        run_on(project, root, spark, "totals", "visits")
     assert {str(file): file.read_bytes() for file in files_below(former)} == before
 
 
@@ -133,7 +133,7 @@ def test_jobs_continue_with_their_storage_in_a_bucket(s3_server: S3Server, spark
     root = tmp_path / "p"
     begin(root)
     bucket = new_bucket(s3_server)
-    project = stored_in(root, f"s3a://{bucket.name}/adopted", bucket.settings())
+    project = store_in(root, f"s3a://{bucket.name}/adopted", bucket.settings())
     former = project.storage.parent / "former"
     with reached_by(spark, bucket):
         JOBS["totals"].run(spark, root, former / "totals")
@@ -141,10 +141,10 @@ def test_jobs_continue_with_their_storage_in_a_bucket(s3_server: S3Server, spark
         before = {str(file): file.read_bytes() for file in files_below(former)}
         hr.adopt(project, "totals", str(former / "totals"), spark=spark).apply()
         hr.adopt(project, "hours", root / "former" / "hours", spark=spark).apply()
-        continued(project, root, spark, "totals", "hours")
+        run_on(project, root, spark, "totals", "hours")
         assert {str(file): file.read_bytes() for file in files_below(former)} == before
         # From the bucket into local storage.
         again(project)
-        local = stored_in(root, ".headrace", bucket.settings())
+        local = store_in(root, ".headrace", bucket.settings())
         with pytest.raises(HeadraceError, match="HR590"):
             hr.adopt(local, "totals", "gs://bucket/former", spark=spark).apply()

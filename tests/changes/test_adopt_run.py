@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.changes.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpacked
+from tests.changes.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpack
 from tests.registered import latest_generation, layout_in
 
 if TYPE_CHECKING:
@@ -103,16 +103,16 @@ def other_form(events):
 
 @pytest.fixture(scope="module")
 def root(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project, and beside it the checkpoints and tables of six jobs that have run without Headrace."""
-    found = tmp_path_factory.mktemp("former") / "p"
-    begin(found)
+    """A project, and next to it the checkpoints and tables of six jobs that have run without Headrace."""
+    root = tmp_path_factory.mktemp("former") / "p"
+    begin(root)
     for job in JOBS.values():
-        job.run(sessions.with_connectors(()), found)
-    return found
+        job.run(sessions.with_connectors(()), root)
+    return root
 
 
 @pytest.mark.parametrize(
-    ("query", "job", "code", "said"),
+    ("query", "job", "code", "words"),
     [
         ("other_aggregate", "totals", "HR594", "'sum long' in the checkpoint and 'max integer' in the query"),
         ("further_aggregate", "totals", "HR594", "column 2 is 'count long' in the query"),
@@ -130,7 +130,7 @@ def root(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_query_that_is_not_the_former_job_is_refused(
-    root: Path, spark: SparkSession, tmp_path: Path, query: str, job: str, code: str, said: str
+    root: Path, spark: SparkSession, tmp_path: Path, query: str, job: str, code: str, words: str
 ) -> None:
     (tmp_path / "headrace.yml").write_text("name: others\n")
     (tmp_path / "pipeline.py").write_text(OTHERS.replace("{root}", str(root)))
@@ -143,7 +143,7 @@ def test_a_query_that_is_not_the_former_job_is_refused(
             database.execute(statement)
     with unchanged(root / "former"), pytest.raises(HeadraceError, match=code) as caught:
         hr.adopt(hr.load(tmp_path), query, root / "former" / job, spark=spark).apply()
-    assert said in caught.value.findings[0].what
+    assert words in caught.value.findings[0].what
     assert not layout_in(tmp_path / ".headrace", query).home.exists(), "nothing was made"
 
 
@@ -159,8 +159,8 @@ def test_six_jobs_of_plain_pyspark_continue(
         assert main([*command, "--dry-run"]) == 0
         assert not layout_in(project.storage, "both").home.exists()
         assert main([*command, "--yes", "--verify"]) == 0
-        told = capsys.readouterr().out
-        for said in (
+        output = capsys.readouterr().out
+        for words in (
             "source 0 is events (files): 2 files read",
             "source 1 is others (files): 2 files read",
             "state operator 0: stateStoreSave in 2 partitions, kept by hdfs",
@@ -169,12 +169,12 @@ def test_six_jobs_of_plain_pyspark_continue(
             "both is adopted: the next start makes batch 3",
             "the result was compared with the batch answer: equal",
         ):
-            assert said in told
+            assert words in output
         assert main(["adopt", "copies", "--checkpoint", str(root / "former/copies"), "-C", str(root), "--yes"]) == 0
         assert main([*command, "--yes"]) == 1
         assert "HR580" in capsys.readouterr().err
     assert hr.verify(project, "copies", spark=spark).state == "equal", "over the batches of the former job alone"
-    assert {each.query: each.verdict for each in hr.plan(project, spark=spark)} == dict.fromkeys(JOBS, "same")
+    assert {entry.query: entry.verdict for entry in hr.plan(project, spark=spark)} == dict.fromkeys(JOBS, "same")
     land_more(root)
     result = hr.run(project, trigger=hr.available_now, spark=spark)
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
@@ -189,7 +189,7 @@ def test_six_jobs_of_plain_pyspark_continue(
 
 def test_jobs_of_spark_4_1_continue(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "p"
-    unpacked(root)
+    unpack(root)
     project = hr.load(root)
     with unchanged(root / "former"):
         for name in OLDER:
@@ -235,7 +235,7 @@ def test_what_spark_has_purged_cannot_be_proved(spark: SparkSession, tmp_path: P
     assert hr.run(project, ["copies"], trigger=hr.available_now, spark=spark).exit_code == 0
     assert table(root, "copies") == [*EXPECTED["copies"], ("z", 2)]
     verdict = hr.verify(project, "copies", spark=spark)
-    assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR511"])
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR511"])
     assert "purged them before the query was adopted" in verdict.findings[0].fix
 
 
@@ -277,7 +277,7 @@ def test_a_job_of_a_native_sink_continues(spark: SparkSession, tmp_path: Path) -
         writer = stream(spark, root, "events").select("name", "amount").writeStream.trigger(availableNow=True)
         writer = writer.option("checkpointLocation", str(root / "tables"))
         writer.format("json").toTable("adopted_copies").awaitTermination()
-    # Spark's log of its files tells by itself whether a batch is in, and a sink without a record gets it again.
+    # Spark's log of its files says by itself whether a batch is in, and a sink without a record gets it again.
     forget_commit(checkpoint)
     project = hr.load(root)
     with pytest.raises(HeadraceError, match="plain' holds no batch"):
@@ -297,7 +297,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def killed_at(wanted: str) -> Callable[[str], None]:
+def kill_at(wanted: str) -> Callable[[str], None]:
     def reached(step: str) -> None:
         if step == wanted:
             raise Killed(step)
@@ -329,15 +329,17 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
                 if step == "copying":
                     patch.setattr(shutil, "copyfile", cut_off)
                 with pytest.raises(Killed):
-                    hr.adopt(project, "totals", checkpoint, spark=spark).apply(reached=killed_at(step))
-            found = [each for each in inspect_checkpoint(project, query).findings if each.severity == "error"]
-            assert [each.code for each in found] == ([] if step == "done" else ["HR581"]), step
+                    hr.adopt(project, "totals", checkpoint, spark=spark).apply(reached=kill_at(step))
+            errors = [finding for finding in inspect_checkpoint(project, query).findings if finding.severity == "error"]
+            assert [finding.code for finding in errors] == ([] if step == "done" else ["HR581"]), step
             if step == "done":
                 with pytest.raises(HeadraceError, match="was adopted already"):
                     hr.adopt(project, "totals", checkpoint, spark=spark).apply()
             else:
                 assert hr.adopt(project, "totals", checkpoint, spark=spark).apply().plan.continues
-        assert [each.code for each in inspect_checkpoint(project, query).findings if each.severity == "error"] == []
+        assert [
+            finding.code for finding in inspect_checkpoint(project, query).findings if finding.severity == "error"
+        ] == []
         assert latest_generation(layout_in(project.storage, "totals")) == generation
         if step != steps[-1]:
             # A reset takes it back, and the next one begins where the table stays.

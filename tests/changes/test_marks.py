@@ -18,7 +18,7 @@ from headrace.connectors.sql.sink_table import SinkTable
 from headrace.errors import HeadraceError
 from headrace.generations.facts import sink_context
 from headrace.model import Project
-from tests.changes.test_rewind import AFTER, Driver, made, state
+from tests.changes.test_rewind import AFTER, Driver, make_project, state
 from tests.registered import layout_in
 from tests.runner.projects import rows
 
@@ -32,7 +32,7 @@ MARK = "SELECT change_number, change_of, change_way FROM _headrace_epochs"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return made(tmp_path / "p")
+    return make_project(tmp_path / "p")
 
 
 def drive(project: Project) -> None:

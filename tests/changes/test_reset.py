@@ -65,7 +65,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def killed_at(wanted: str) -> Callable[[str], None]:
+def kill_at(wanted: str) -> Callable[[str], None]:
     def reached(step: str) -> None:
         if step == wanted:
             raise Killed(step)
@@ -77,11 +77,11 @@ def killed_at(wanted: str) -> Callable[[str], None]:
 def project(tmp_path: Path) -> Project:
     """A project whose query has run: its checkpoint, its table of two rows, three lines of the ledger."""
     root = write_project(tmp_path / "p", BODY)
-    found = hr.load(root)
-    layout = layout_in(found.storage, "totals")
+    project = hr.load(root)
+    layout = layout_in(project.storage, "totals")
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout.checkpoint)
-    context = sink_context(found, found.queries["totals"], layout)
+    context = sink_context(project, project.queries["totals"], layout)
     dialect = SqliteDialect(str(root / "out.db"))
     with closing(dialect.connect()) as connection:
         ledger = Ledger(connection, dialect, context, "Totals")
@@ -96,7 +96,7 @@ def project(tmp_path: Path) -> Project:
         for batch in range(3):
             line = KeptLine(batch=batch, checkpoint=Checkpoint(layout.checkpoint).id or "")
             ledger.add(Admitted(line), epoch=0, rows=2, quarantined=0)
-    return found
+    return project
 
 
 def state(project: Project) -> dict[str, Any]:
@@ -128,8 +128,8 @@ KEPT = {**OLD, "is first": False, "batch": None, "owner": [("totals", 0)]}
 
 def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
-    found = inspect_checkpoint(project, project.queries["totals"]).findings
-    return [finding.code for finding in found if finding.severity == "error"]
+    findings = inspect_checkpoint(project, project.queries["totals"]).findings
+    return [finding.code for finding in findings if finding.severity == "error"]
 
 
 def test_an_undo_that_was_cut_off_once_the_sink_had_undone_is_not_taken_for_one_that_has_done_nothing(
@@ -137,7 +137,7 @@ def test_an_undo_that_was_cut_off_once_the_sink_had_undone_is_not_taken_for_one_
 ) -> None:
     hr.reset(project, "totals", result="keep").apply()
     with pytest.raises(Killed):
-        hr.reset(project, "totals").undo(reached=killed_at("sink"))
+        hr.reset(project, "totals").undo(reached=kill_at("sink"))
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "create", raising(sqlite3.OperationalError("disk I/O error")))
         with pytest.raises(NothingChanged, match="HR587"):
@@ -156,11 +156,11 @@ def test_a_reset_that_is_killed_is_ended_or_taken_back(
     assert state(project) == OLD
     for ends in ("undo", "again"):
         with pytest.raises(Killed):
-            hr.reset(project, "totals", result=result).apply(reached=killed_at(step))
+            hr.reset(project, "totals", result=result).apply(reached=kill_at(step))
         assert codes(project) == ([] if step == "done" else ["HR581"])
         if step != "done":
             verdict = hr.verify(project, "totals")
-            assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR581"])
+            assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR581"])
         if ends == "undo":
             hr.reset(project, "totals").undo()
             assert (state(project), codes(project)) == (OLD, [])
@@ -180,7 +180,7 @@ def test_taking_a_reset_back_is_ended_after_a_kill(
     hr.reset(project, "totals", result=result).apply()
     assert state(project) == new
     with pytest.raises(Killed):
-        hr.reset(project, "totals").undo(reached=killed_at(step))
+        hr.reset(project, "totals").undo(reached=kill_at(step))
     assert codes(project) == ([] if step == "done" else ["HR581"])
     if step != "done":
         with pytest.raises(HeadraceError, match="HR580"):
@@ -210,7 +210,7 @@ def test_of_two_commands_at_once_the_second_sees_what_the_first_has_done(
 
 def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(dialect: SqliteDialect, connection: Any, table: str, name: str) -> None:
-        connection.cursor().execute("ALTER TABLE of_nobody RENAME TO nothing")
+        connection.cursor().execute("ALTER TABLE missing RENAME TO nothing")
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)
@@ -261,7 +261,7 @@ def rows_since(project: Project) -> None:
 
 def another_choice(project: Project) -> None:
     with pytest.raises(Killed):
-        hr.reset(project, "totals", result="keep").apply(reached=killed_at("recorded"))
+        hr.reset(project, "totals", result="keep").apply(reached=kill_at("recorded"))
 
 
 def damaged_record(project: Project) -> None:
@@ -336,7 +336,7 @@ def test_an_undoing_whose_record_came_after_a_driver_has_run_is_given_up(
 
 
 @pytest.mark.parametrize(
-    ("before", "command", "code", "said"),
+    ("before", "command", "code", "words"),
     [
         (None, "reset unknown --drop-result --yes", "HR091", "no query 'unknown'"),
         (None, "reset copies --drop-result --yes", "HR582", "no checkpoint yet"),
@@ -362,7 +362,7 @@ def test_what_cannot_be_reset_is_said_in_a_sentence(
     before: Callable[[Project], None] | None,
     command: str,
     code: str,
-    said: str,
+    words: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if before is not None:
@@ -375,11 +375,11 @@ def test_what_cannot_be_reset_is_said_in_a_sentence(
             held.pop().close()
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["code"] == code
-    assert said in finding["what"] + finding["fix"]
+    assert words in finding["what"] + finding["fix"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["totals"], "choose --drop-result or --keep-result"),
         (["totals", "--drop-result"], "give --yes"),
@@ -387,10 +387,10 @@ def test_what_cannot_be_reset_is_said_in_a_sentence(
     ],
 )
 def test_nothing_is_done_without_a_word(
-    project: Project, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    project: Project, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reset", *arguments, "-C", str(project.root)]) == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert state(project) == OLD
 
 
@@ -412,10 +412,10 @@ def test_at_a_terminal_it_asks(
 
 def test_it_says_what_it_moves_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reset", "totals", "--drop-result", "--yes", "-C", str(project.root)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    for said in ("3 committed batches", "bytes of state", "2 rows of table 'Totals'", "3 lines of its ledger"):
-        assert said in told
-    assert "headrace change undo totals" in told
+    output = " ".join(capsys.readouterr().out.split())
+    for words in ("3 committed batches", "bytes of state", "2 rows of table 'Totals'", "3 lines of its ledger"):
+        assert words in output
+    assert "headrace change undo totals" in output
     assert main(["change", "status", "totals", "-C", str(project.root)]) == 0
     assert "totals: query 'totals' was reset, and is generation 2; take it back: " in capsys.readouterr().out
     assert main(["change", "undo", "totals", "--json", "-C", str(project.root)]) == 0
@@ -452,12 +452,12 @@ def test_a_database_that_ends_its_transaction_with_a_rename_is_caught_up_with(pr
     line += "spark_schema FROM _headrace_tables WHERE table_name = '{}'"
     hr.reset(project, "totals").undo()
     with pytest.raises(Killed):
-        hr.reset(project, "totals", result="drop").apply(reached=killed_at("recorded"))
+        hr.reset(project, "totals", result="drop").apply(reached=kill_at("recorded"))
     done(line.format(aside, "Totals"), f"ALTER TABLE Totals RENAME TO {aside}")
     hr.reset(project, "totals", result="drop").apply()
     assert state(project) == DROPPED
     with pytest.raises(Killed):
-        hr.reset(project, "totals").undo(reached=killed_at("recorded"))
+        hr.reset(project, "totals").undo(reached=kill_at("recorded"))
     done(f"ALTER TABLE {aside} RENAME TO Totals")
     hr.reset(project, "totals").undo()
     assert state(project) == OLD
@@ -481,7 +481,7 @@ def test_who_reads_the_result_is_named(tmp_path: Path) -> None:
     (root / "out" / "_headrace_schema.json").write_text("{}")
     (root / "out" / "name=_a" / "part-0.json").write_text("{}")
     plan = hr.reset(hr.load(root), "copies", result="drop").plan
-    assert [each.count for each in plan.held] == [1]
+    assert [entry.count for entry in plan.held] == [1]
     assert "query 'reader' reads the result" in plan.notes[0]
     hr.reset(hr.load(root), "copies", result="drop").apply()
     assert not (root / "out").exists()

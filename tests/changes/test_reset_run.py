@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.errors import HeadraceError
-from tests.changes.rebuild.scenes import Killed, killed_at
+from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
         return sorted(map(tuple, spark.read.json(str(root / "out")).select("name", "amount").collect()))
 
     project = run_again()
-    # The table's columns change, and a file sink's directory is written anew.
+    # The table's columns change, and a file sink's directory is written again.
     (root / "pipeline.py").write_text((root / "pipeline.py").read_text().replace(BODY, CHANGED))
     project = hr.load(root)
     for query in ("totals", "copies"):
@@ -53,7 +53,7 @@ def test_a_reset_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path: P
     assert {hr.verify(project, query, spark=spark).state for query in project.queries} == {"equal"}
     with pytest.raises(HeadraceError, match="it has run since"):
         hr.reset(project, "copies").undo()
-    # The rows stay and are replaced; what does not come again stays, and verify tells.
+    # The rows stay and are replaced; what does not come again stays, and verify reports it.
     assert hr.reset(project, "totals", result="keep").apply().generation == 3
     assert held("totals") == [("a", 5), ("b", 2)]
     project = run_again()
@@ -83,7 +83,7 @@ def test_a_start_refuses_a_reset_that_was_cut_off(spark: SparkSession, tmp_path:
     project = hr.load(root)
     assert hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).exit_code == 0
     with pytest.raises(Killed):
-        hr.reset(project, "totals", result="drop").apply(reached=killed_at("recorded"))
+        hr.reset(project, "totals", result="drop").apply(reached=kill_at("recorded"))
     (outcome,) = hr.run(project, ["totals"], trigger=hr.available_now, spark=spark).outcomes
     assert outcome.finding is not None
     assert (outcome.finding.code, "headrace change resume totals" in outcome.finding.fix) == ("HR581", True)

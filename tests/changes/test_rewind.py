@@ -42,7 +42,7 @@ from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.generations.log import log_of
 from headrace.model import Project
 from headrace.storage import json_lines
-from tests.changes.test_reset import Killed, held, killed_at, running
+from tests.changes.test_reset import Killed, held, kill_at, running
 from tests.registered import layout_in
 from tests.runner.projects import rows, write_project
 
@@ -79,7 +79,7 @@ def no_session() -> Any:
     raise AssertionError("a database needs no session")
 
 
-def written(mode: OutputMode, batch: int) -> dict[str, int]:
+def batch_rows(mode: OutputMode, batch: int) -> dict[str, int]:
     """The rows that a batch gives to the sink."""
     return {"abc"[batch]: batch + 1} if mode == "append" else UPDATES[batch]
 
@@ -136,7 +136,7 @@ class Driver:
         self.store.commit(content, batch, admit)
 
 
-def made(
+def make_project(
     root: Path,
     mode: OutputMode = "update",
     place: dict[str, Any] | None = None,
@@ -147,27 +147,27 @@ def made(
     write_project(root, BODY.replace("MODE", mode))
     if place is not None:
         (root / "headrace.yml").write_text(json.dumps({"name": "p", **place}))
-    found = hr.load(root)
-    driver = Driver(found, mode)
+    project = hr.load(root)
+    driver = Driver(project, mode)
     with zipfile.ZipFile(FIXTURES / f"{checkpoint}.zip") as archive:
         for name in archive.namelist():
             if not name.endswith("/"):
                 (driver.layout.checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
                 (driver.layout.checkpoint / name).write_bytes(archive.read(name))
     for batch in range(3):
-        driver.write(batch, written(mode, batch), **how)
+        driver.write(batch, batch_rows(mode, batch), **how)
     Archive(driver.layout.archive).catch_up(Checkpoint(driver.layout.checkpoint))
     form = {"fingerprint": "f", "at": "", "headrace": "", "spark": ""}
     json_lines.append(driver.layout.manifest, [{**form, "from_batch": 0}, {**form, "from_batch": 2}])
     for name in ("1.jsonl", "2.jsonl"):
         (driver.layout.quarantine / "events").mkdir(parents=True, exist_ok=True)
         (driver.layout.quarantine / "events" / name).write_text("{}\n")
-    return found
+    return project
 
 
 @pytest.fixture(params=["rocksdb_few", "rocksdb2_few"])
 def project(tmp_path: Path, request: pytest.FixtureRequest) -> Project:
-    return made(tmp_path / "p", checkpoint=request.param)
+    return make_project(tmp_path / "p", checkpoint=request.param)
 
 
 def state(project: Project) -> dict[str, Any]:
@@ -206,13 +206,13 @@ def at(batch: int, mode: OutputMode = "update") -> dict[str, Any]:
 
 def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
-    found = inspect_checkpoint(project, project.queries["totals"]).findings
-    return [finding.code for finding in found if finding.severity == "error"]
+    findings = inspect_checkpoint(project, project.queries["totals"]).findings
+    return [finding.code for finding in findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize("mode", ["update", "complete", "append"])
 def test_all_goes_back_together_and_comes_again(tmp_path: Path, mode: OutputMode) -> None:
-    project = made(tmp_path / "p", mode)
+    project = make_project(tmp_path / "p", mode)
     for batch in (1, 0):
         assert hr.rewind(project, "totals", to_batch=batch).apply().batch == batch
         assert (state(project), codes(project)) == (at(batch, mode), [])
@@ -250,7 +250,7 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
     assert state(project) == at(2)
     for ends in ("undo", "again"):
         with pytest.raises(Killed):
-            hr.rewind(project, "totals", to_batch=1).apply(reached=killed_at(step))
+            hr.rewind(project, "totals", to_batch=1).apply(reached=kill_at(step))
         assert codes(project) == ["HR581"]
         with pytest.raises(HeadraceError, match="HR580"):
             hr.rewind(project, "totals", to_batch=0).apply()
@@ -273,7 +273,7 @@ def test_a_rewind_that_is_killed_is_ended_or_taken_back(project: Project, step: 
 def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str) -> None:
     hr.rewind(project, "totals", to_batch=1).apply()
     with pytest.raises(Killed):
-        hr.rewind(project, "totals").undo(reached=killed_at(step))
+        hr.rewind(project, "totals").undo(reached=kill_at(step))
     assert codes(project) == ["HR581"]
     with pytest.raises(HeadraceError, match="HR580"):
         hr.rewind(project, "totals", to_batch=1).apply()
@@ -284,15 +284,15 @@ def test_taking_a_rewind_back_is_ended_after_a_kill(project: Project, step: str)
 def test_it_says_what_it_takes_back_with_numbers(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     before = state(project)
     assert main(["rewind", "totals", "--to-batch", "0", "--dry-run", "-C", str(project.root)]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    for said in (
+    output = " ".join(capsys.readouterr().out.split())
+    for words in (
         "2 batches of generation 1 taken back",
         "2 rows of table 'Totals'",
         "get the values that they had",
         "are removed, as they came later",
         "read again by the next start",
     ):
-        assert said in told
+        assert words in output
     assert state(project) == before
     assert main(["rewind", "totals", "--to-time", "2100-01-01", "--yes", "-C", str(project.root)]) == 0
     assert "HR582" in capsys.readouterr().err
@@ -316,7 +316,7 @@ def without_images(project: Project) -> None:
 
 def cut_off(project: Project) -> None:
     with pytest.raises(Killed):
-        hr.rewind(project, "totals", to_batch=1).apply(reached=killed_at("recorded"))
+        hr.rewind(project, "totals", to_batch=1).apply(reached=kill_at("recorded"))
 
 
 def damaged_record(project: Project) -> None:
@@ -341,7 +341,7 @@ def no_database(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "command", "code", "said"),
+    ("before", "command", "code", "sentence"),
     [
         (None, "unknown --to-batch 1", "HR091", "no query 'unknown'"),
         (None, "plain --to-batch 1", "HR582", "planned no batch"),
@@ -366,7 +366,7 @@ def test_what_cannot_be_rewound_is_said_in_a_sentence(
     before: Callable[[Project], None] | None,
     command: str,
     code: str,
-    said: str,
+    sentence: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     if before is not None:
@@ -380,22 +380,22 @@ def test_what_cannot_be_rewound_is_said_in_a_sentence(
             held.pop().close()
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["code"] == code
-    assert said in finding["what"] + finding["fix"]
+    assert sentence in finding["what"] + finding["fix"]
 
 
-@pytest.mark.parametrize(("sink", "said"), [("printed", "stays there"), ("plain", "rewindable: 7 days")])
-def test_a_sink_that_cannot_go_back_is_told_with_another_way(project: Project, sink: str, said: str) -> None:
+@pytest.mark.parametrize(("sink", "words"), [("printed", "stays there"), ("plain", "rewindable: 7 days")])
+def test_a_sink_that_cannot_go_back_is_reported_with_another_way(project: Project, sink: str, words: str) -> None:
     shutil.copytree(layout_in(project.storage, "totals").home, layout_in(project.storage, sink).home)
     with pytest.raises(HeadraceError, match="HR580") as error:
         assert hr.rewind(project, sink, to_batch=1).plan
     (finding,) = error.value.findings
-    assert said in finding.what + finding.fix
+    assert words in finding.what + finding.fix
     assert f"headrace re{'set' if sink == 'printed' else 'build'} {sink}" in finding.fix
 
 
 def test_a_database_that_refuses_leaves_the_query_as_it_was(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> str:
-        return "INSERT INTO of_nobody VALUES (1)"
+        return "INSERT INTO missing VALUES (1)"
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "insert_from", refused)
@@ -429,8 +429,8 @@ def test_what_rewindable_needs_is_checked(tmp_path: Path, option: str, mode: str
     """
     project = hr.load(write_project(tmp_path / "p", body))
     sink = project.queries["copies"].sink
-    found = [problem.code for problem in sink.problems(project.queries["copies"].mode)]
-    assert found == ([code] if code else [])
+    codes = [problem.code for problem in sink.problems(project.queries["copies"].mode)]
+    assert codes == ([code] if code else [])
 
 
 def test_what_is_older_than_declared_is_deleted(project: Project) -> None:
@@ -450,11 +450,11 @@ def test_what_is_older_than_declared_is_deleted(project: Project) -> None:
 def test_rows_that_tasks_have_staged_and_rows_that_were_quarantined_go_back_too(
     tmp_path: Path, mode: OutputMode
 ) -> None:
-    project = made(tmp_path / "p", mode, staged=True, bad=True)
+    project = make_project(tmp_path / "p", mode, staged=True, bad=True)
 
     def quarantined() -> list[int]:
-        found = "SELECT batch FROM _headrace_quarantine WHERE table_name = 'Totals' ORDER BY 1"
-        return [batch for (batch,) in rows(project.root / "out.db", found)]
+        statement = "SELECT batch FROM _headrace_quarantine WHERE table_name = 'Totals' ORDER BY 1"
+        return [batch for (batch,) in rows(project.root / "out.db", statement)]
 
     def kept(batch: int) -> list[int]:
         return [batch] if mode == "complete" else list(range(batch + 1))
@@ -486,7 +486,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     tmp_path: Path, mode: OutputMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A correction that was made when batch 2 was the newest stays where a rewind goes to that batch alone."""
-    project = made(tmp_path / "p", mode)
+    project = make_project(tmp_path / "p", mode)
     driver = Driver(project, mode)
     dialect, table = driver.store.dialect, driver.store.table
     gone = pa.table({"name": ["b"]})
@@ -505,7 +505,7 @@ def test_late_rows_that_were_brought_back_are_taken_back(
     assert state(project)["rows"] == corrected
     for batch in (1, 0):
         plan = hr.rewind(project, "totals", to_batch=batch).plan
-        assert any("corrections" in each.what for each in plan.held)
+        assert any("corrections" in entry.what for entry in plan.held)
         hr.rewind(project, "totals", to_batch=batch).apply()
         assert state(project)["rows"] == AFTER[mode][batch]
         hr.rewind(project, "totals").undo()
@@ -533,7 +533,7 @@ def test_what_a_repair_put_right_stays_and_can_no_more_be_undone(
     corrections._transact(ledger, table, content, correction, images, Transaction(), keeps=True)
     connection.close()
     assert state(project)["rows"] == {**AFTER["update"][2], "a": 8, "y": 9}
-    assert [each.count for each in hr.rewind(project, "totals", to_batch=1).plan.held] == [1, 1, 1]
+    assert [entry.count for entry in hr.rewind(project, "totals", to_batch=1).plan.held] == [1, 1, 1]
     hr.rewind(project, "totals", to_batch=1).apply()
     assert state(project)["rows"] == {**AFTER["update"][1], "a": 8, "y": 9}
     repair = project.queries["totals"].sink.corrections.repair
@@ -570,7 +570,7 @@ def test_a_table_under_another_name_or_with_one_more_column_goes_back(project: P
 def test_the_ledger_as_the_page_asks_it_has_no_batch_that_was_taken_back(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "write-into-a-database.md"
     [statement] = re.findall(r"```sql\n(SELECT _headrace_ledger.*?)```", page.read_text(), re.DOTALL)
-    project = made(tmp_path / "p")
+    project = make_project(tmp_path / "p")
     seen = [sorted(line[1] for line in rows(project.root / "out.db", statement))]
     for change in (hr.rewind(project, "totals", to_batch=1), hr.reset(project, "totals", result="drop")):
         change.apply()

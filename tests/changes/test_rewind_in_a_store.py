@@ -15,7 +15,7 @@ from headrace.model import Project
 from headrace.storage.s3 import S3
 from services import S3Server
 from tests.changes.test_reset import Killed
-from tests.changes.test_rewind import at, codes, made, state
+from tests.changes.test_rewind import at, codes, make_project, state
 from tests.registered import layout_in
 from tests.storage.stores import new_bucket
 
@@ -66,7 +66,7 @@ class Cuts:
 
 @pytest.fixture
 def project(s3_server: S3Server, tmp_path: Path) -> Project:
-    return made(tmp_path / "p", place=new_bucket(s3_server).place)
+    return make_project(tmp_path / "p", place=new_bucket(s3_server).place)
 
 
 def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +81,12 @@ def test_wherever_it_was_cut_off_it_is_ended_or_taken_back(project: Project, mon
     def cut_off(write: int, command: Callable[[], None], ended: Callable[[], None]) -> int:
         """1 if there was something to end."""
         assert cuts.at(write, command), f"there is no write {write}"
-        found = codes(project)
-        assert found in ([], ["HR581"]), (write, found)
-        if found:
+        errors = codes(project)
+        assert errors in ([], ["HR581"]), (write, errors)
+        if errors:
             ended()
         assert codes(project) == [], write
-        return len(found)
+        return len(errors)
 
     assert state(project) == at(2)
     going = cuts.of(there)

@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.checkpoint import Checkpoint
-from tests.changes.test_rewind import at, codes, made, state
+from tests.changes.test_rewind import at, codes, make_project, state
 from tests.registered import layout_in
 from tests.runner.projects import rows
 
@@ -97,22 +97,22 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
     def run() -> hr.Project:
         project = hr.load(root)
         result = hr.run(project, trigger=hr.available_now, spark=spark)
-        assert [(each.state, each.finding) for each in result.outcomes if each.state != "finished"] == []
+        assert [(outcome.state, outcome.finding) for outcome in result.outcomes if outcome.state != "finished"] == []
         return project
 
     def held() -> dict[str, list[Any]]:
         tables = ("totals", "everything", "windows", "once", "joined")
-        found = {name: rows(root / "out.db", f"SELECT * FROM {name} ORDER BY 1, 2") for name in tables}
+        answers = {name: rows(root / "out.db", f"SELECT * FROM {name} ORDER BY 1, 2") for name in tables}
         copies = spark.read.json(str(root / "out")).select("name", "amount")
-        return {**found, "copies": sorted(map(tuple, copies.collect()))}
+        return {**answers, "copies": sorted(map(tuple, copies.collect()))}
 
     def wrong(project: hr.Project) -> dict[str, str]:
         """The results that are not the batch answer, for another reason than late rows or groups still open."""
-        found = {name: hr.verify(project, name, spark=spark).state for name in project.queries}
-        return {name: state for name, state in found.items() if state not in ("equal", "late", "open")}
+        verdicts = {name: hr.verify(project, name, spark=spark).state for name in project.queries}
+        return {name: state for name, state in verdicts.items() if state not in ("equal", "late", "open")}
 
     def late(project: hr.Project) -> int:
-        return sum(each.rows for each in hr.late(project, "windows", spark=spark).batches)
+        return sum(batch.rows for batch in hr.late(project, "windows", spark=spark).batches)
 
     project = run()
     whole = held()
@@ -125,7 +125,7 @@ def test_a_rewound_query_ends_in_the_batch_answer(spark: SparkSession, tmp_path:
     shorter = held()
     assert [name for name in whole if shorter[name] == whole[name]] == []
     assert wrong(project) == {}
-    assert {each.batch for each in hr.status(project)} == {2}
+    assert {entry.batch for entry in hr.status(project)} == {2}
     assert late(project) == 0 < dropped
     # What came later is read again, in batches of the same numbers.
     project = run()
@@ -166,7 +166,7 @@ else:
 
 @pytest.mark.plain
 def test_a_process_that_is_killed_loses_nothing(tmp_path: Path) -> None:
-    project = made(tmp_path / "p")
+    project = make_project(tmp_path / "p")
 
     def killed(step: str, way: str) -> None:
         command = [sys.executable, "-c", KILLED, str(project.root), step, way]

@@ -22,7 +22,7 @@ from headrace.generations.log import log_of
 from headrace.model import Project
 from services import HdfsServer, S3Server
 from tests.changes.rebuild import scenes
-from tests.changes.test_rewind import made, state
+from tests.changes.test_rewind import make_project, state
 from tests.connectors.sql.databases import Database
 from tests.registered import layout_in
 from tests.rounds import as_long
@@ -84,7 +84,7 @@ def place(request: pytest.FixtureRequest) -> dict[str, Any]:
 def scene(root: Path, place: dict[str, Any], command: str) -> tuple[Project, Callable[[], Any]]:
     """A query of three batches, rebuilt if the command swaps it, and a view of what the command may change."""
     if command != SWAP:
-        project = made(root, place=place)
+        project = make_project(root, place=place)
         return project, partial(_state, project)
     database = Database("sqlite", str(root / "out.db"))
     scenes.project_of(root, database)

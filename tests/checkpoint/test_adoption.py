@@ -31,14 +31,14 @@ def old(tmp_path: Path) -> Checkpoint:
     return Checkpoint(tmp_path / "old")
 
 
-def numbered(tmp_path: Path) -> Checkpoint:
+def unnamed_sources(tmp_path: Path) -> Checkpoint:
     """A checkpoint of two sources without names."""
     shutil.copytree(FIXTURES / "numbered", tmp_path / "numbered")
     return Checkpoint(tmp_path / "numbered")
 
 
 def test_sources_without_names_get_theirs_in_the_copy(tmp_path: Path) -> None:
-    old, place = numbered(tmp_path), tmp_path / "home" / "checkpoint"
+    old, place = unnamed_sources(tmp_path), tmp_path / "home" / "checkpoint"
     with unchanged(old.root):
         for _ in range(2):
             made = copy_checkpoint(old, tmp_path / "copy", place, {"0": ("clicks", "clicks__2"), "1": ("ticks",)})
@@ -70,8 +70,8 @@ def test_state_and_checksums_are_copied_as_they_are(old: Checkpoint, tmp_path: P
 def test_the_files_of_schemas_are_named_where_they_will_lie(old: Checkpoint, tmp_path: Path) -> None:
     described = old.root / "state" / "0" / "_metadata" / "v2" / "0"
     described.parent.mkdir()
-    told = {"stateSchemaFilePaths": ["file:/gone/elsewhere/state/0/_stateSchema/default/0_id"]}
-    described.write_text(f"v2\n{json.dumps(told)}")
+    paths = {"stateSchemaFilePaths": ["file:/gone/elsewhere/state/0/_stateSchema/default/0_id"]}
+    described.write_text(f"v2\n{json.dumps(paths)}")
     copy_checkpoint(old, tmp_path / "copy", Path("/a place/checkpoint"), {"events": ("events",)})
     changed = (tmp_path / "copy" / described.relative_to(old.root)).read_text().split("\n")[1]
     assert json.loads(changed) == {
@@ -79,8 +79,8 @@ def test_the_files_of_schemas_are_named_where_they_will_lie(old: Checkpoint, tmp
     }
 
 
-def test_offsets_that_were_written_beside_the_batches_are_completed(tmp_path: Path) -> None:
-    old = numbered(tmp_path)
+def test_offsets_that_were_written_asynchronously_are_completed(tmp_path: Path) -> None:
+    old = unnamed_sources(tmp_path)
     for log in ("offsets", "commits"):
         for name in ("1", "2", "3"):
             (old.root / log / name).unlink()
@@ -137,7 +137,7 @@ def continuous(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "said"),
+    ("change", "code", "words"),
     [
         (shutil.rmtree, "HR590", "there is no such directory"),
         (without("offsets"), "HR590", "it is not a checkpoint of a streaming query"),
@@ -155,13 +155,13 @@ def continuous(root: Path) -> None:
     ],
 )
 def test_what_is_no_whole_checkpoint_is_refused(
-    old: Checkpoint, change: Callable[[Path], None], code: str, said: str
+    old: Checkpoint, change: Callable[[Path], None], code: str, words: str
 ) -> None:
     assert list(unfit(old)) == []
     change(old.root)
-    errors = [each for each in unfit(old) if each.severity == "error"]
-    assert code in {each.code for each in errors}
-    assert said in "\n".join(map(str, errors))
+    errors = [finding for finding in unfit(old) if finding.severity == "error"]
+    assert code in {finding.code for finding in errors}
+    assert words in "\n".join(map(str, errors))
 
 
 # ----------------------------------------------------------------------------------------------------- schemas of state
@@ -169,8 +169,8 @@ def test_what_is_no_whole_checkpoint_is_refused(
 
 def schema(*fields: tuple[str, Any], delay: int | None = None) -> str:
     metadata = {} if delay is None else {"spark.watermarkDelayMs": delay}
-    told = [{"name": name, "type": kind, "nullable": True, "metadata": metadata} for name, kind in fields]
-    return json.dumps({"type": "struct", "fields": told})
+    columns = [{"name": name, "type": kind, "nullable": True, "metadata": metadata} for name, kind in fields]
+    return json.dumps({"type": "struct", "fields": columns})
 
 
 def utf(text: str) -> bytes:
@@ -202,21 +202,21 @@ def numbered_form(key: str, value: str) -> bytes:
 KEY, VALUE = schema(("name", "string")), schema(("sum", "long"), ("at", {"type": "array", "elementType": "date"}))
 
 
-def written(old: Checkpoint, form: Callable[[str, str], bytes], key: str, value: str) -> Checkpoint:
+def write_schema(old: Checkpoint, form: Callable[[str, str], bytes], key: str, value: str) -> Checkpoint:
     (old.root / "state" / "0" / "0" / "_metadata" / "schema").write_bytes(form(key, value))
     return old
 
 
 @pytest.mark.parametrize("form", [first_form, second_form, third_form, numbered_form])
 def test_each_form_of_a_schema_is_read(old: Checkpoint, form: Callable[[str, str], bytes]) -> None:
-    (operator,) = state_schema(written(old, form, KEY, VALUE)).values()
+    (operator,) = state_schema(write_schema(old, form, KEY, VALUE)).values()
     (store,) = operator.stores.values()
-    assert [(each.name, each.type) for each in store.key] == [("name", "string")]
-    assert [(each.name, each.type) for each in store.value] == [("sum", "long"), ("at", "array<date>")]
+    assert [(column.name, column.type) for column in store.key] == [("name", "string")]
+    assert [(column.name, column.type) for column in store.value] == [("sum", "long"), ("at", "array<date>")]
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "words"),
     [
         (KEY, VALUE, None),
         (schema(("user", "string")), VALUE, "column 1 is 'name string' in the checkpoint and 'user string'"),
@@ -226,18 +226,18 @@ def test_each_form_of_a_schema_is_read(old: Checkpoint, form: Callable[[str, str
         (schema(("name", "string"), delay=60_000), VALUE, "waits for nothing in the checkpoint and 60 seconds"),
     ],
 )
-def test_the_column_that_differs_is_named(old: Checkpoint, key: str, value: str, said: str | None) -> None:
-    before = state_schema(written(old, second_form, KEY, VALUE))
-    now = state_schema(written(old, second_form, key, value))
-    found = list(schema_differences(before, now))
-    assert (found == []) if said is None else (said in found[0])
+def test_the_column_that_differs_is_named(old: Checkpoint, key: str, value: str, words: str | None) -> None:
+    before = state_schema(write_schema(old, second_form, KEY, VALUE))
+    now = state_schema(write_schema(old, second_form, key, value))
+    differences = list(schema_differences(before, now))
+    assert (differences == []) if words is None else (words in differences[0])
 
 
 @pytest.mark.parametrize(
     ("content", "code"),
     [(utf("v4") + b"...", "HR507"), (second_form(KEY, VALUE)[:40], "HR503"), (utf("v2"), "HR503"), (b"", "HR503")],
 )
-def test_a_schema_that_cannot_be_read_is_told(old: Checkpoint, content: bytes, code: str) -> None:
+def test_a_schema_that_cannot_be_read_is_reported(old: Checkpoint, content: bytes, code: str) -> None:
     (old.root / "state" / "0" / "0" / "_metadata" / "schema").write_bytes(content)
     with pytest.raises(CheckpointError, match=code):
         state_schema(old)

@@ -141,7 +141,7 @@ def test_a_last_line_of_zeros_is_torn_too(checkpoint: Checkpoint, archive: Archi
     assert list(archive.entries()) == [0, 1]
 
 
-def test_damage_in_the_middle_is_told_with_its_line(checkpoint: Checkpoint, archive: Archive) -> None:
+def test_damage_in_the_middle_is_reported_with_its_line(checkpoint: Checkpoint, archive: Archive) -> None:
     for batch in range(3):
         put(checkpoint.root, batch)
     archive.catch_up(checkpoint)

@@ -20,8 +20,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
 DAMAGES = ("missing", "empty", "cut", "garbage")
 FINE = (None,) * 4
 
-# What is told of a damaged file: missing, empty, cut, garbage; None: the start continues, and needs no word.
-TOLD: dict[str, tuple[str | None, ...]] = {
+# What is reported of a damaged file: missing, empty, cut, garbage; None: the start continues, and needs no word.
+CODES: dict[str, tuple[str | None, ...]] = {
     "metadata": ("HR503",) * 4,
     "newest commit": (None, "HR503", "HR503", "HR503"),
     "older commit": (None, "HR503", "HR503", "HR503"),
@@ -42,7 +42,7 @@ TOLD: dict[str, tuple[str | None, ...]] = {
 }
 
 
-def unpacked(name: str, place: Path, *, planned: bool) -> Path:
+def unpack(name: str, place: Path, *, planned: bool) -> Path:
     with zipfile.ZipFile(FIXTURES / f"{name}.zip") as archive:
         archive.extractall(place)
     if planned:
@@ -68,7 +68,7 @@ def kind_of(root: Path, file: Path, *, planned: bool) -> str:
             return "newest offsets, planned" if planned else "newest offsets, committed"
         return "offsets before" if int(file.name) == last - 1 else "older offsets"
     if inside.parts[0] == "sources":
-        compacted = max((int(each.stem) for each in file.parent.glob("*.compact")), default=0)
+        compacted = max((int(path.stem) for path in file.parent.glob("*.compact")), default=0)
         return "source log before the compacted one" if int(file.stem) < compacted else "source log in use"
     if "_metadata" in inside.parts:
         return file.name if file.name == "schema" else "operator"
@@ -102,7 +102,7 @@ def is_named(root: Path, partition: int, file: Path) -> bool:
     return not ids or any(id_ in file.name for id_ in ids)
 
 
-def damaged(file: Path) -> Iterator[str]:
+def damage_each_way(file: Path) -> Iterator[str]:
     """Damage `file` in each way, one after the other, and fix it at the end."""
     whole = file.read_bytes()
     for damage in DAMAGES:
@@ -115,7 +115,7 @@ def damaged(file: Path) -> Iterator[str]:
     file.write_bytes(whole)
 
 
-def told(root: Path) -> list[Finding]:
+def damages_of(root: Path) -> list[Finding]:
     """The errors that refuse a start, but for an archive that would help."""
     return [finding for finding in list_problems(Checkpoint(root), written_async=False) if finding.severity == "error"]
 
@@ -124,23 +124,23 @@ def told(root: Path) -> list[Finding]:
 @pytest.mark.parametrize(
     "name", ["rocksdb_few", "rocksdb_many", "rocksdb2_few", "rocksdb2_many", "hdfs_few", "hdfs_many"]
 )
-def test_each_damaged_file_is_told_once_or_not_needed(tmp_path: Path, name: str, planned: bool) -> None:
-    root = unpacked(name, tmp_path / "checkpoint", planned=planned)
-    assert told(root) == []
+def test_each_damaged_file_is_reported_once_or_not_needed(tmp_path: Path, name: str, planned: bool) -> None:
+    root = unpack(name, tmp_path / "checkpoint", planned=planned)
+    assert damages_of(root) == []
     wrong, seen = [], set()
     for file in sorted(path for path in root.rglob("*") if path.is_file()):
         kind = kind_of(root, file, planned=planned)
         seen.add(kind)
-        for damage in damaged(file):
-            expected = TOLD[kind][DAMAGES.index(damage)]
+        for damage in damage_each_way(file):
+            expected = CODES[kind][DAMAGES.index(damage)]
             if (name[:8], kind, damage, planned) == ("rocksdb2", "newest commit", "missing", True):
                 expected = "HR516"  # It says which files of the state count.
-            found = told(root)
-            codes = {finding.code for finding in found}
+            findings = damages_of(root)
+            codes = {finding.code for finding in findings}
             right = codes <= {"HR503", "HR516"} if expected == "any" else codes == {expected} - {None}
             # One finding a damage; a part that several snapshots share is reported by each.
-            if not right or (len(found) > 1 and len({finding.where for finding in found}) < len(found)):
-                wrong.append((str(file.relative_to(root)), kind, damage, [str(finding) for finding in found]))
+            if not right or (len(findings) > 1 and len({finding.where for finding in findings}) < len(findings)):
+                wrong.append((str(file.relative_to(root)), kind, damage, [str(finding) for finding in findings]))
     assert wrong == []
     assert {"metadata", "offsets before", "state in use", "operator", "schema", "source log in use"} <= seen
 
@@ -158,42 +158,42 @@ def test_each_damaged_file_is_told_once_or_not_needed(tmp_path: Path, name: str,
 def test_the_newest_state_is_made_again_by_the_batch_that_made_it(
     tmp_path: Path, store: str, version: int, says: str
 ) -> None:
-    root = unpacked(store, tmp_path / "checkpoint", planned=False)
+    root = unpack(store, tmp_path / "checkpoint", planned=False)
     kind = "changelog" if store.startswith("rocksdb") else "delta"
     (file,) = (file for file in state_in_use(root, 3) if file.match(f"0/1/{version}[._]*{kind}"))
     file.write_bytes(b"")
-    (finding,) = told(root)
+    (finding,) = damages_of(root)
     assert finding.fix.startswith(says)
     if says.startswith("delete"):
         for name in ("2", ".2.crc"):
             (root / "commits" / name).unlink()
-        assert told(root) == []
+        assert damages_of(root) == []
 
 
 def test_a_damaged_snapshot_is_left_out_where_the_changes_reach_back_to_the_one_before(tmp_path: Path) -> None:
-    root = unpacked("hdfs_many", tmp_path / "checkpoint", planned=False)
+    root = unpack("hdfs_many", tmp_path / "checkpoint", planned=False)
     store = root / "state" / "0" / "0"
     newest = max(store.glob("*.snapshot"), key=lambda file: int(file.stem))
     newest.write_bytes(newest.read_bytes()[:10])
-    (finding,) = told(root)
+    (finding,) = damages_of(root)
     assert finding.fix.startswith("delete it and")
     newest.unlink()
     checksum_of(newest).unlink()
-    assert told(root) == []
+    assert damages_of(root) == []
 
 
 @pytest.mark.parametrize("lost", ["state/0/1", "state/0/0/SSTs", "sources"])
-def test_a_lost_directory_is_told(tmp_path: Path, lost: str) -> None:
-    root = unpacked("rocksdb_many", tmp_path / "checkpoint", planned=False)
+def test_a_lost_directory_is_reported(tmp_path: Path, lost: str) -> None:
+    root = unpack("rocksdb_many", tmp_path / "checkpoint", planned=False)
     shutil.rmtree(root / lost)
-    assert {finding.code for finding in told(root)} == {"HR509" if lost == "sources" else "HR516"}
+    assert {finding.code for finding in damages_of(root)} == {"HR509" if lost == "sources" else "HR516"}
 
 
-def test_checksums_that_are_lost_leave_the_form_of_a_file_to_tell_that_it_was_cut(tmp_path: Path) -> None:
+def test_a_cut_file_without_its_checksum_is_found_by_its_form(tmp_path: Path) -> None:
     for store, file in (("rocksdb_few", "3.changelog"), ("hdfs_few", "3.delta")):
-        root = unpacked(store, tmp_path / store, planned=False)
+        root = unpack(store, tmp_path / store, planned=False)
         state = root / "state" / "0" / "0" / file
         checksum_of(state).unlink()
-        assert told(root) == []
+        assert damages_of(root) == []
         state.write_bytes(state.read_bytes()[:-9])
-        assert [finding.code for finding in told(root)] == ["HR516"]
+        assert [finding.code for finding in damages_of(root)] == ["HR516"]

@@ -19,7 +19,7 @@ NAMED, NUMBERED, GROWN = (Checkpoint(FIXTURES / name) for name in ("named", "num
 
 
 @pytest.fixture
-def named(tmp_path: Path) -> Path:
+def named_checkpoint(tmp_path: Path) -> Path:
     return Path(shutil.copytree(NAMED.root, tmp_path / "named"))
 
 
@@ -28,7 +28,7 @@ def codes(root: Path) -> list[tuple[str, str]]:
 
 
 def problems(root: Path) -> list[Finding]:
-    """What is told of a fixture but for its state, which it does not hold."""
+    """What is reported of a fixture but for its state, which it does not hold."""
     return [finding for finding in list_problems(Checkpoint(root)) if finding.code != "HR516"]
 
 
@@ -48,7 +48,7 @@ def test_named_sources_are_read_by_name() -> None:
     assert newest.conf["spark.sql.streaming.multipleWatermarkPolicy"] == "min"
 
 
-def test_a_commit_tells_the_next_watermark() -> None:
+def test_a_commit_has_the_next_watermark() -> None:
     assert NAMED.commits()[25].next_watermark_ms == NAMED.offsets()[26].watermark_ms
 
 
@@ -71,14 +71,14 @@ def test_a_compacted_source_log_unfolds_to_all_its_entries() -> None:
     assert paths == [f"file:///data/in/{number:03d}.json" for number in range(26)]
 
 
-def test_entries_that_are_kept_beside_the_compacted_file_count_once(named: Path) -> None:
-    folder = named / "sources" / "events"
+def test_entries_that_are_also_in_the_compacted_file_count_once(named_checkpoint: Path) -> None:
+    folder = named_checkpoint / "sources" / "events"
     lines = (folder / "19.compact").read_text().split("\n")[1:]
     for number, line in enumerate(lines):
         (folder / str(number)).write_text("v1\n" + line)
     (folder / "9.compact").write_text("\n".join(["v1", *lines[:10]]))
-    assert Checkpoint(named).source_log("events") == NAMED.source_log("events")
-    assert codes(named) == []
+    assert Checkpoint(named_checkpoint).source_log("events") == NAMED.source_log("events")
+    assert codes(named_checkpoint) == []
 
 
 def test_the_log_of_a_rate_source_holds_its_creation_time() -> None:
@@ -86,22 +86,22 @@ def test_the_log_of_a_rate_source_holds_its_creation_time() -> None:
 
 
 def test_an_unknown_source_has_an_empty_log() -> None:
-    assert NAMED.source_log("nobody") == {}
+    assert NAMED.source_log("unknown") == {}
 
 
-def test_state_metadata_tells_partitions_and_operators() -> None:
+def test_state_metadata_has_partitions_and_operators() -> None:
     assert NAMED.state_partitions() == 2
     assert [operator.name for operator in NAMED.state_operators()] == ["stateStoreSave"]
     assert NUMBERED.state_partitions() is None
 
 
-def test_state_metadata_of_the_second_format_is_read_from_its_newest_file(named: Path) -> None:
-    metadata = named / "state" / "0" / "_metadata"
+def test_state_metadata_of_the_second_format_is_read_from_its_newest_file(named_checkpoint: Path) -> None:
+    metadata = named_checkpoint / "state" / "0" / "_metadata"
     text = (metadata / "metadata").read_text()
     (metadata / "v2").mkdir()
     (metadata / "v2" / "0").write_text(text.replace("v1", "v2"))
     (metadata / "v2" / "7").write_text(text.replace("v1", "v2").replace('"numPartitions":2', '"numPartitions":8'))
-    assert Checkpoint(named).state_partitions() == 8
+    assert Checkpoint(named_checkpoint).state_partitions() == 8
 
 
 def test_a_checkpoint_that_is_not_there_is_empty_and_no_problem(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_a_checkpoint_that_is_not_there_is_empty_and_no_problem(tmp_path: Path) 
     assert codes(nowhere.root) == []
 
 
-def test_checksums_and_temporary_files_are_no_batches(named: Path) -> None:
+def test_checksums_and_temporary_files_are_no_batches(named_checkpoint: Path) -> None:
     for name in (".26.crc", ".27.uuid.tmp", "27.tmp", "²"):
-        (named / "offsets" / name).write_text("x")
-    assert Checkpoint(named).last_batch == 26
-    assert codes(named) == []
+        (named_checkpoint / "offsets" / name).write_text("x")
+    assert Checkpoint(named_checkpoint).last_batch == 26
+    assert codes(named_checkpoint) == []
 
 
 def remove(*names: str) -> Callable[[Path], None]:
@@ -157,54 +157,56 @@ def cut(name: str, characters: int) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_each_damage_is_told_with_a_way_out(
-    named: Path, damage: Callable[[Path], None], expected: list[tuple[str, str]]
+def test_each_damage_is_reported_with_a_way_out(
+    named_checkpoint: Path, damage: Callable[[Path], None], expected: list[tuple[str, str]]
 ) -> None:
-    damage(named)
-    assert codes(named) == expected
+    damage(named_checkpoint)
+    assert codes(named_checkpoint) == expected
     assert all(
         (finding.fix or finding.severity == "note") and finding.where.file
-        for finding in list_problems(Checkpoint(named))
+        for finding in list_problems(Checkpoint(named_checkpoint))
     )
 
 
-def test_many_damages_are_told_at_once(named: Path) -> None:
-    (named / "metadata").unlink()
-    (named / "offsets" / "25").write_text("")
-    (named / "commits" / "26").unlink()
-    assert {code for code, _ in codes(named)} == {"HR503", "HR505"}
+def test_many_damages_are_reported_at_once(named_checkpoint: Path) -> None:
+    (named_checkpoint / "metadata").unlink()
+    (named_checkpoint / "offsets" / "25").write_text("")
+    (named_checkpoint / "commits" / "26").unlink()
+    assert {code for code, _ in codes(named_checkpoint)} == {"HR503", "HR505"}
 
 
-def test_an_unknown_version_is_refused_by_file_and_version(named: Path) -> None:
-    (named / "offsets" / "26").write_text("v9\n{}\n-")
+def test_an_unknown_version_is_refused_by_file_and_version(named_checkpoint: Path) -> None:
+    (named_checkpoint / "offsets" / "26").write_text("v9\n{}\n-")
     with pytest.raises(CheckpointError, match=r"offsets/26 HR507: .*v9"):
-        Checkpoint(named).offsets()
+        Checkpoint(named_checkpoint).offsets()
 
 
-def test_a_directory_that_cannot_be_read_is_a_finding(named: Path) -> None:
-    shutil.rmtree(named / "offsets")
-    (named / "offsets").symlink_to("offsets")
-    assert codes(named) == [("HR540", "error")]
+def test_a_directory_that_cannot_be_read_is_a_finding(named_checkpoint: Path) -> None:
+    shutil.rmtree(named_checkpoint / "offsets")
+    (named_checkpoint / "offsets").symlink_to("offsets")
+    assert codes(named_checkpoint) == [("HR540", "error")]
     with pytest.raises(CheckpointError, match="HR540"):
-        Checkpoint(named).offsets()
+        Checkpoint(named_checkpoint).offsets()
 
 
-def test_files_that_go_away_while_they_are_read_are_left_out(named: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_go_away_while_they_are_read_are_left_out(
+    named_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read = Path.read_text
 
     def purged(path: Path, *args: str, **kwargs: str) -> str:
-        if path == named / "offsets" / "21":
+        if path == named_checkpoint / "offsets" / "21":
             path.unlink()
         return read(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "read_text", purged)
-    assert list(Checkpoint(named).offsets()) == [22, 23, 24, 25, 26]
+    assert list(Checkpoint(named_checkpoint).offsets()) == [22, 23, 24, 25, 26]
 
 
 def test_a_source_log_that_is_compacted_while_it_is_read_is_read_again(
-    named: Path, monkeypatch: pytest.MonkeyPatch
+    named_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, log = Path.read_text, named / "sources" / "events"
+    read, log = Path.read_text, named_checkpoint / "sources" / "events"
 
     def compacted(path: Path, *args: str, **kwargs: str) -> str:
         if path == log / "21":
@@ -217,4 +219,4 @@ def test_a_source_log_that_is_compacted_while_it_is_read_is_read_again(
         return read(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "read_text", compacted)
-    assert list(Checkpoint(named).source_log("events")) == list(range(26))
+    assert list(Checkpoint(named_checkpoint).source_log("events")) == list(range(26))

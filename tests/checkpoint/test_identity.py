@@ -1,4 +1,4 @@
-"""A batch is told from another by its content, at a cost that does not grow with the log."""
+"""A batch differs from another by its content, at a cost that does not grow with the log."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Written:
         file.write_text(text)
 
     def batch(self, number: int) -> PlannedBatch:
-        found = planned_batch(self.checkpoint, number)
-        assert found is not None
-        return found
+        batch = planned_batch(self.checkpoint, number)
+        assert batch is not None
+        return batch
 
 
 @pytest.fixture
@@ -136,10 +136,10 @@ def test_a_batch_comes_back_whole_from_its_text() -> None:
 def test_the_log_is_read_through_compacted_files(tmp_path: Path) -> None:
     log = tmp_path / "events"
     shutil.copytree(FIXTURES / "named" / "sources" / "events", log)
-    found = log_entries(log, 16, 21)
-    assert [len(found[number].lines) for number in range(17, 22)] == [1] * 5
-    assert [number for number, entry in found.items() if entry.compacted] == [19]
-    assert all(f"/{number:03}.json" in found[number].lines[0] for number in found)
+    entries = log_entries(log, 16, 21)
+    assert [len(entries[number].lines) for number in range(17, 22)] == [1] * 5
+    assert [number for number, entry in entries.items() if entry.compacted] == [19]
+    assert all(f"/{number:03}.json" in entries[number].lines[0] for number in entries)
     (log / "22").unlink()
     with pytest.raises(CheckpointError, match="lacks entry 22"):
         log_entries(log, 21, 23)
@@ -156,7 +156,7 @@ def test_one_entry_of_a_long_log_is_read_from_its_end(tmp_path: Path, monkeypatc
     assert list(first.lines) == lines[:3], "also a line that lies across two blocks"
 
 
-def test_the_chain_tells_of_all_batches_before() -> None:
+def test_the_chain_covers_all_batches_before() -> None:
     assert chain_digest(None, "a") == chain_digest(None, "a")
     assert (
         len(

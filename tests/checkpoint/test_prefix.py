@@ -113,9 +113,9 @@ def test_what_is_planned_is_known_without_an_archive(tmp_path: Path) -> None:
     checkpoint = Checkpoint(root)
     assert planned_prefix(checkpoint, SourceNames.same("events")) is None
     (root / "commits" / "26").unlink()
-    found = planned_prefix(checkpoint, SourceNames.same("events"))
-    assert found is not None
-    assert [(each.batch, each.start, each.end) for each in found["events"].batches] == [
+    prefixes = planned_prefix(checkpoint, SourceNames.same("events"))
+    assert prefixes is not None
+    assert [(batch.batch, batch.start, batch.end) for batch in prefixes["events"].batches] == [
         (26, '{"logOffset":25}', '{"logOffset":25}')
     ]
 
@@ -127,8 +127,8 @@ def test_a_part_of_the_batches_needs_no_archive_where_the_checkpoint_has_them(
     checkpoint, archive = Checkpoint(FIXTURES / "named"), Archive(tmp_path / "archive.jsonl")
     if archived is not None:
         archive.path.write_bytes(archived)
-    found = committed_prefix(checkpoint, archive, SourceNames.same("events"), 26, since=24)["events"]
-    assert [(each.batch, each.start) for each in found.batches] == [
+    prefix = committed_prefix(checkpoint, archive, SourceNames.same("events"), 26, since=24)["events"]
+    assert [(batch.batch, batch.start) for batch in prefix.batches] == [
         (24, '{"logOffset":23}'), (25, '{"logOffset":24}'), (26, '{"logOffset":25}'),
     ]  # fmt: skip
     with pytest.raises(CheckpointError, match="HR511" if archived is None else "HR523"):

@@ -72,6 +72,6 @@ def test_the_record_may_be_in_a_store() -> None:
     ],
     ids=["a time in whole seconds", "rounded", "later", "of another size", "of another ETag", "put again as it was"],
 )
-def test_one_content_is_told_from_another(other: ReadFile, is_same: bool) -> None:
+def test_one_content_differs_from_another(other: ReadFile, is_same: bool) -> None:
     file = ReadFile(modified_ms=SECOND, size_bytes=3, etag="e")
     assert (file.is_same(other), other.is_same(file)) == (is_same, is_same)

@@ -23,7 +23,7 @@ def change(batch: int, after: int) -> PartitionChange:
 
 
 @pytest.fixture
-def named(tmp_path: Path) -> Checkpoint:
+def named_checkpoint(tmp_path: Path) -> Checkpoint:
     return Checkpoint(Path(shutil.copytree(FIXTURES / "named", tmp_path / "named")))
 
 
@@ -40,34 +40,34 @@ def named(tmp_path: Path) -> Checkpoint:
 )
 def test_a_change_counts_once_its_batch_is_committed(
     tmp_path: Path,
-    named: Checkpoint,
+    named_checkpoint: Checkpoint,
     entered: list[PartitionChange],
     partitions: int,
     batches: list[int],
     cut_off: PartitionChange | None,
 ) -> None:
     changes = Repartitions(tmp_path / "repartitions.jsonl")
-    for each in entered:
-        changes.enter(each)
-    assert changes.partitions(named) == partitions
-    assert sorted(changes.batches(named)) == batches
-    assert changes.cut_off(named) is cut_off
-    changes.forget_unbegun(named)
-    assert [each.batch for each in changes.all()] == batches
+    for change in entered:
+        changes.enter(change)
+    assert changes.partitions(named_checkpoint) == partitions
+    assert sorted(changes.batches(named_checkpoint)) == batches
+    assert changes.cut_off(named_checkpoint) is cut_off
+    changes.forget_unbegun(named_checkpoint)
+    assert [change.batch for change in changes.all()] == batches
 
 
-def test_a_change_that_is_planned_and_not_committed_was_cut_off(tmp_path: Path, named: Checkpoint) -> None:
-    (named.root / "commits" / str(LAST)).unlink()
+def test_a_change_that_is_planned_and_not_committed_was_cut_off(tmp_path: Path, named_checkpoint: Checkpoint) -> None:
+    (named_checkpoint.root / "commits" / str(LAST)).unlink()
     changes = Repartitions(tmp_path / "repartitions.jsonl")
     changes.enter(change(LAST, 4))
-    assert changes.cut_off(named) == change(LAST, 4)
-    assert changes.partitions(named) == 2
-    changes.forget_unbegun(named)
+    assert changes.cut_off(named_checkpoint) == change(LAST, 4)
+    assert changes.partitions(named_checkpoint) == 2
+    changes.forget_unbegun(named_checkpoint)
     assert changes.all() == (change(LAST, 4),)
 
 
 @pytest.mark.parametrize("text", ["{", '{"batch": 1}', "[]", "\udcff"], ids=["cut", "short", "list", "bytes"])
-def test_a_damaged_record_is_told_and_not_passed_over(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_is_reported_and_not_passed_over(tmp_path: Path, text: str) -> None:
     file = tmp_path / "repartitions.jsonl"
     file.write_bytes(text.encode("utf-8", "surrogateescape") + b"\n")
     with pytest.raises(CheckpointError) as caught:
@@ -75,16 +75,18 @@ def test_a_damaged_record_is_told_and_not_passed_over(tmp_path: Path, text: str)
     assert [finding.code for finding in caught.value.findings] == ["HR503"]
 
 
-def test_a_plan_gets_the_number_that_spark_left_out_and_nothing_else(named: Checkpoint) -> None:
-    before = named.offset(LAST)
+def test_a_plan_gets_the_number_that_spark_left_out_and_nothing_else(named_checkpoint: Checkpoint) -> None:
+    before = named_checkpoint.offset(LAST)
     assert before is not None
     assert PARTITIONS not in before.conf
-    note_partitions(named, LAST, 2)
-    after = named.offset(LAST)
+    note_partitions(named_checkpoint, LAST, 2)
+    after = named_checkpoint.offset(LAST)
     assert after == replace(before, conf={**before.conf, PARTITIONS: "2"})
     assert (after.version, after.further) == (before.version, before.further)
-    assert not (named.root / "offsets" / f".{LAST}.crc").exists()
-    written = (named.root / "offsets" / str(LAST)).read_bytes()
-    note_partitions(named, LAST, 9)
-    assert (named.root / "offsets" / str(LAST)).read_bytes() == written
-    assert {finding.code for finding in list_problems(named)} <= {"HR516"}  # The fixture does not hold its state.
+    assert not (named_checkpoint.root / "offsets" / f".{LAST}.crc").exists()
+    written = (named_checkpoint.root / "offsets" / str(LAST)).read_bytes()
+    note_partitions(named_checkpoint, LAST, 9)
+    assert (named_checkpoint.root / "offsets" / str(LAST)).read_bytes() == written
+    assert {finding.code for finding in list_problems(named_checkpoint)} <= {
+        "HR516"
+    }  # The fixture does not hold its state.

@@ -12,7 +12,7 @@ from headrace.checkpoint import Checkpoint, PlannedBatch, planned_batch
 from headrace.checkpoint.directory import numbered_files
 from headrace.checkpoint.restore import restorable, restore
 
-from .test_damage import unpacked
+from .test_damage import unpack
 from .test_identity import Written, file_line
 
 pytestmark = pytest.mark.plain
@@ -20,7 +20,7 @@ BATCHES = 6
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def six_batches(tmp_path: Path) -> Written:
     """Six batches without state, all committed but the last; every third entry of the log is compacted."""
     made = Written(tmp_path / "checkpoint")
     made.put("metadata", '{"id":"c"}')
@@ -52,16 +52,16 @@ def empty(root: Path, log: str, first: int) -> None:
             file.write_text("")
 
 
-def orphan(written: Written) -> None:
-    """Another history: entries that were planned by nobody, one of which was compacted meanwhile."""
-    root = written.checkpoint.root
+def orphan(six_batches: Written) -> None:
+    """Another history: entries without a plan, one of which was compacted meanwhile."""
+    root = six_batches.checkpoint.root
     take(root, "offsets", 4)
     take(root, "commits", 4)
     take(root, "sources/events", 4)
-    written.log(4, ["/in/other"])
+    six_batches.log(4, ["/in/other"])
     lines = [*(file_line(f"/in/{number}", number) for number in range(4)), file_line("/in/5", 5)]
-    written.put("sources/events/5.compact", "\n".join(["v1", *lines]))
-    written.log(6, ["/in/4"])
+    six_batches.put("sources/events/5.compact", "\n".join(["v1", *lines]))
+    six_batches.log(6, ["/in/4"])
 
 
 LOSSES: dict[str, Callable[[Written], object]] = {
@@ -77,15 +77,15 @@ LOSSES: dict[str, Callable[[Written], object]] = {
 
 
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
-def test_a_checkpoint_without_state_is_whole_again(written: Written, lose: Callable[[Written], object]) -> None:
-    checkpoint = written.checkpoint
+def test_a_checkpoint_without_state_is_whole_again(six_batches: Written, lose: Callable[[Written], object]) -> None:
+    checkpoint = six_batches.checkpoint
     before = tree(checkpoint.root, "offsets", "sources/events")
-    kept = {batch: PlannedBatch.loads(written.batch(batch).dumps()) for batch in range(BATCHES)}
-    lose(written)
-    found = restorable(checkpoint, BATCHES - 1, kept.get)
-    assert found is not None
-    assert (found.first, found.last) == (BATCHES - 1, BATCHES - 1)
-    restore(checkpoint, found)
+    kept = {batch: PlannedBatch.loads(six_batches.batch(batch).dumps()) for batch in range(BATCHES)}
+    lose(six_batches)
+    span = restorable(checkpoint, BATCHES - 1, kept.get)
+    assert span is not None
+    assert (span.first, span.last) == (BATCHES - 1, BATCHES - 1)
+    restore(checkpoint, span)
     assert tree(checkpoint.root, "offsets", "sources/events") == before
     assert max(numbered_files(checkpoint.root / "commits"), default=-1) < BATCHES - 1
     assert restorable(checkpoint, BATCHES - 1, kept.get) is None
@@ -100,31 +100,31 @@ WHOLE: dict[str, tuple[Callable[[Written], object], int]] = {
 
 @pytest.mark.parametrize(("change", "last"), WHOLE.values(), ids=WHOLE)
 def test_a_checkpoint_that_has_lost_nothing_stays(
-    written: Written, change: Callable[[Written], object], last: int
+    six_batches: Written, change: Callable[[Written], object], last: int
 ) -> None:
-    change(written)
-    assert restorable(written.checkpoint, last, lambda batch: None) is None
+    change(six_batches)
+    assert restorable(six_batches.checkpoint, last, lambda batch: None) is None
 
 
-def test_what_the_ledger_does_not_keep_is_not_restored(written: Written) -> None:
-    kept = {5: written.batch(5)}
-    take(written.checkpoint.root, "offsets", 4)
-    assert restorable(written.checkpoint, 5, kept.get) is None
+def test_what_the_ledger_does_not_keep_is_not_restored(six_batches: Written) -> None:
+    kept = {5: six_batches.batch(5)}
+    take(six_batches.checkpoint.root, "offsets", 4)
+    assert restorable(six_batches.checkpoint, 5, kept.get) is None
 
 
-def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_anew(written: Written) -> None:
-    kept = {batch: written.batch(batch) for batch in range(BATCHES)}
-    empty(written.checkpoint.root, "offsets", 5)
-    found = restorable(written.checkpoint, 4, kept.get)
-    assert found is not None
-    restore(written.checkpoint, found)
-    assert written.checkpoint.last_batch == 4
-    assert planned_batch(Checkpoint(written.checkpoint.root), 4) == kept[4]
-    assert max(written.checkpoint.source_log("events")) == 4, "its files are found again"
+def test_a_batch_that_never_came_in_and_cannot_be_read_is_planned_again(six_batches: Written) -> None:
+    kept = {batch: six_batches.batch(batch) for batch in range(BATCHES)}
+    empty(six_batches.checkpoint.root, "offsets", 5)
+    span = restorable(six_batches.checkpoint, 4, kept.get)
+    assert span is not None
+    restore(six_batches.checkpoint, span)
+    assert six_batches.checkpoint.last_batch == 4
+    assert planned_batch(Checkpoint(six_batches.checkpoint.root), 4) == kept[4]
+    assert max(six_batches.checkpoint.source_log("events")) == 4, "its files are found again"
 
 
 def test_a_state_that_another_plan_of_the_batch_has_left_is_not_begun_with(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(unpacked("rocksdb_few", tmp_path, planned=True))
+    checkpoint = Checkpoint(unpack("rocksdb_few", tmp_path, planned=True))
     last = checkpoint.last_batch
     assert last is not None
     plans = {batch: plan for batch in range(last + 1) if (plan := planned_batch(checkpoint, batch)) is not None}

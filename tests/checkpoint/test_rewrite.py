@@ -20,13 +20,13 @@ def test_a_file_is_replaced_with_its_rights_and_without_its_checksum(tmp_path: P
     replace_file(file, "new\r\nü")
     assert file.read_bytes() == "new\r\nü".encode()
     assert file.stat().st_mode & 0o777 == mode
-    assert [each.name for each in tmp_path.iterdir()] == ["7"]
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
 
 
 def test_a_draft_that_a_crash_left_is_written_over(tmp_path: Path) -> None:
     (tmp_path / ".7.headrace").write_text("half of a longer text")
     replace_file(tmp_path / "7", "new")
-    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"7": "new"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"7": "new"}
 
 
 def test_a_file_is_removed_with_its_checksum_and_may_be_gone(tmp_path: Path) -> None:

@@ -41,17 +41,17 @@ def run(checkpoint: Checkpoint, archive: Archive, batches: range) -> None:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def opened_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which closed files are read."""
-    found: list[str] = []
+    names: list[str] = []
     lines = Segment.lines
 
     def noted(segment: Segment):  # type: ignore[no-untyped-def]
-        found.append(segment.file.name)
+        names.append(segment.file.name)
         return lines(segment)
 
     monkeypatch.setattr(Segment, "lines", noted)
-    return found
+    return names
 
 
 def test_all_batches_are_found_in_the_closed_files_and_the_open_one(checkpoint: Checkpoint, archive: Archive) -> None:
@@ -65,13 +65,13 @@ def test_all_batches_are_found_in_the_closed_files_and_the_open_one(checkpoint: 
     assert archive.size() == 27 + 1
 
 
-def test_a_start_reads_no_closed_file(checkpoint: Checkpoint, archive: Archive, opened: list[str]) -> None:
+def test_a_start_reads_no_closed_file(checkpoint: Checkpoint, archive: Archive, opened_files: list[str]) -> None:
     run(checkpoint, archive, range(26))
     put(checkpoint.root, 26)
     assert Archive(archive.path).catch_up(checkpoint) == 1
-    assert opened == []
+    assert opened_files == []
     assert list(archive.entries(19)) == list(range(19, 27))
-    assert len(opened) < 3 < len(segments(archive.folder))
+    assert len(opened_files) < 3 < len(segments(archive.folder))
 
 
 def test_a_rewind_behind_closed_files_makes_their_later_batches_void(checkpoint: Checkpoint, archive: Archive) -> None:
@@ -111,7 +111,7 @@ def test_a_crash_between_any_two_steps_of_closing_loses_nothing(
         archive = Archive(archive.path)
     run(checkpoint, archive, range(count, 24))
     assert list(archive.entries()) == list(range(24))
-    assert [each.number for each in segments(archive.folder)] == list(range(1, len(segments(archive.folder)) + 1))
+    assert [segment.number for segment in segments(archive.folder)] == list(range(1, len(segments(archive.folder)) + 1))
 
 
 def test_a_long_archive_of_an_earlier_version_is_closed_at_the_first_start(
@@ -125,7 +125,7 @@ def test_a_long_archive_of_an_earlier_version_is_closed_at_the_first_start(
         file.write(b'{"batch":26,"wat')
     put(checkpoint.root, 26)
     assert Archive(archive.path).catch_up(checkpoint) == 1
-    assert [(each.number, each.first, each.last) for each in segments(archive.folder)] == [(1, 0, 18)]
+    assert [(segment.number, segment.first, segment.last) for segment in segments(archive.folder)] == [(1, 0, 18)]
     assert list(archive.entries().items())[:-1] == list(before.items())
     assert list(archive.entries()) == list(range(27))
 

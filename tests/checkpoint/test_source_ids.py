@@ -28,14 +28,16 @@ def test_a_prefix_has_the_ids_of_its_source_and_of_a_further_use_of_it(tmp_path:
     checkpoint_of(tmp_path / "checkpoint", "", offsets=0, commits=0)
     (tmp_path / "checkpoint" / "offsets" / "0").write_text('v2\n{"batchWatermarkMs":0}\nclicks:1\nclicks__2:1')
     SourceIds(tmp_path).write(IDS)
-    found = committed_prefix(
+    prefixes = committed_prefix(
         Checkpoint(tmp_path / "checkpoint"), Archive(tmp_path / "archive.jsonl"), SourceNames.same("clicks"), 0
     )
-    assert {use: prefix.ids() for use, prefix in found.items()} == dict.fromkeys(("clicks", "clicks__2"), IDS["clicks"])
+    assert {use: prefix.ids() for use, prefix in prefixes.items()} == dict.fromkeys(
+        ("clicks", "clicks__2"), IDS["clicks"]
+    )
 
 
 @pytest.mark.parametrize("text", ["", '{"clicks": {"web"', '{"clicks": 7}', "[1]"])
-def test_a_damaged_record_is_told_and_not_taken_for_none(tmp_path: Path, text: str) -> None:
+def test_a_damaged_record_is_reported_and_not_taken_for_none(tmp_path: Path, text: str) -> None:
     record = SourceIds(tmp_path)
     record.file.write_text(text)
     with pytest.raises(CheckpointError, match="the record of which topics and tables the query reads cannot be read"):

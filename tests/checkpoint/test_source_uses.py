@@ -20,5 +20,5 @@ def test_the_first_use_keeps_the_name_that_checkpoints_know() -> None:
 
 
 def test_only_uses_of_known_sources_are_found() -> None:
-    known = ["events", "events__2", "events__3", "others__2", "a__b", "events__1", "events__02"]
-    assert further_uses(["events", "a__b"], known) == ("events__2", "events__3")
+    sources = ["events", "events__2", "events__3", "others__2", "a__b", "events__1", "events__02"]
+    assert further_uses(["events", "a__b"], sources) == ("events__2", "events__3")

@@ -114,11 +114,11 @@ def test_what_spark_does_not_say_is_said(
     assert result.exit_code == 0
 
 
-def test_unbounded_state_is_told_with_the_column_that_would_bound_it(tmp_path: Path, spark: SparkSession) -> None:
+def test_unbounded_state_is_reported_with_the_column_that_would_bound_it(tmp_path: Path, spark: SparkSession) -> None:
     text = query("return timed.dropDuplicates(['name'])", inputs="timed")
-    found = check(load(write_project(tmp_path / "p", text)), spark=spark).findings
-    (told,) = [each for each in found if each.code == "HR240"]
-    assert told.fix == "use time, which has the watermark, or a window of it, in the operation as well"
+    findings = check(load(write_project(tmp_path / "p", text)), spark=spark).findings
+    (unbounded,) = [finding for finding in findings if finding.code == "HR240"]
+    assert unbounded.fix == "use time, which has the watermark, or a window of it, in the operation as well"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_misspelt_column_is_a_finding_and_nothing_else_is_logged(
     assert heard == []
 
 
-def test_a_source_that_is_not_there_is_told_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_source_that_is_not_there_is_reported_with_its_line(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", query("return events"))
     (root / "landing").rmdir()
     (error,) = check(load(root), spark=spark).errors

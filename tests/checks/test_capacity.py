@@ -1,4 +1,4 @@
-"""Many small files, and state that fills the memory, are told by what can be known."""
+"""Many small files, and state that fills the memory, are reported by what can be known."""
 
 from __future__ import annotations
 
@@ -63,10 +63,14 @@ WRITTEN: dict[str, tuple[Sink, Trigger, int, str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("sink", "trigger", "tasks", "said"), WRITTEN.values(), ids=WRITTEN)
-def test_a_sink_that_gets_very_many_files_is_told(sink: Sink, trigger: Trigger, tasks: int, said: str | None) -> None:
-    found = list(check_small_files(query(sink, trigger), tasks=tasks))
-    assert [(each.code, str(said) in each.what) for each in found] == ([] if said is None else [("HR646", True)])
+@pytest.mark.parametrize(("sink", "trigger", "tasks", "words"), WRITTEN.values(), ids=WRITTEN)
+def test_a_sink_that_gets_very_many_files_is_reported(
+    sink: Sink, trigger: Trigger, tasks: int, words: str | None
+) -> None:
+    findings = list(check_small_files(query(sink, trigger), tasks=tasks))
+    assert [(finding.code, str(words) in finding.what) for finding in findings] == (
+        [] if words is None else [("HR646", True)]
+    )
 
 
 HELD = HeldState(batch=41, rows=1_234_567, bytes=3 * GIB)
@@ -80,18 +84,22 @@ MEMORY: dict[str, tuple[HeldState | None, dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("held", "known", "told"), MEMORY.values(), ids=MEMORY)
-def test_state_that_takes_most_of_the_memory_is_told(held: HeldState | None, known: dict[str, Any], told: bool) -> None:
-    found = list(check_memory(query(FILES, Default()), held, **known))
-    assert [each.code for each in found] == (["HR647"] if told else [])
-    if told:
-        assert "held 1,234,567 rows in 3.0 GiB of memory after batch 41, and Spark has 4.0 GiB of it" in found[0].what
+@pytest.mark.parametrize(("held", "memory", "reported"), MEMORY.values(), ids=MEMORY)
+def test_state_that_takes_most_of_the_memory_is_reported(
+    held: HeldState | None, memory: dict[str, Any], reported: bool
+) -> None:
+    findings = list(check_memory(query(FILES, Default()), held, **memory))
+    assert [finding.code for finding in findings] == (["HR647"] if reported else [])
+    if reported:
+        assert (
+            "held 1,234,567 rows in 3.0 GiB of memory after batch 41, and Spark has 4.0 GiB of it" in findings[0].what
+        )
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(12, "12 bytes"), (2048, "2 KiB"), (5 * 1024**2, "5 MiB"), (3 * GIB // 2, "1.5 GiB")]
 )
-def test_a_size_is_told_in_the_unit_that_fits(count: int, text: str) -> None:
+def test_a_size_is_shown_in_the_unit_that_fits(count: int, text: str) -> None:
     assert size_text(count) == text
 
 

@@ -38,10 +38,10 @@ def findings(root: Path, text: str) -> list[tuple[str, int | None, str]]:
     (root / "landing").mkdir(exist_ok=True)
     (root / "headrace.yml").write_text(text)
     try:
-        found = list(check_structure(load(root, environ={})))
+        findings = list(check_structure(load(root, environ={})))
     except ProjectError as error:
-        found = list(error.findings)
-    return [(finding.code, finding.where.line, finding.what) for finding in found if finding.severity == "error"]
+        findings = list(error.findings)
+    return [(finding.code, finding.where.line, finding.what) for finding in findings if finding.severity == "error"]
 
 
 FAULTS = {
@@ -110,8 +110,10 @@ FAULTS = {
 def test_a_fault_is_reported_at_its_line(tmp_path: Path, old: str, new: str, code: str, line: int, words: str) -> None:
     assert findings(tmp_path, BASE) == []
     assert old in BASE
-    found = findings(tmp_path, BASE.replace(old, new, 1))
-    assert [(given, where) for given, where, what in found if given == code and words in what] == [(code, line)], found
+    faults = findings(tmp_path, BASE.replace(old, new, 1))
+    assert [(given, where) for given, where, sentence in faults if given == code and words in sentence] == [
+        (code, line)
+    ], faults
 
 
 ORDINARY = """\
@@ -144,8 +146,10 @@ def test_a_fault_of_deletes_is_reported_at_its_line(
 ) -> None:
     assert findings(tmp_path, ORDINARY) == []
     assert old in ORDINARY
-    found = findings(tmp_path, ORDINARY.replace(old, new, 1))
-    assert [(given, where) for given, where, what in found if given == code and words in what] == [(code, line)], found
+    faults = findings(tmp_path, ORDINARY.replace(old, new, 1))
+    assert [(given, where) for given, where, sentence in faults if given == code and words in sentence] == [
+        (code, line)
+    ], faults
 
 
 def test_the_sink_of_a_query_gets_its_options(tmp_path: Path) -> None:

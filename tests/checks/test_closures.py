@@ -76,18 +76,18 @@ CHANGED = {
 }
 
 
-def executed_by(function: Callable[..., Any], given: Any) -> frozenset[CodeType]:
+def code_of_build(function: Callable[..., Any], given: Any) -> frozenset[CodeType]:
     """The code that runs when a query is built."""
-    found: set[CodeType] = set()
-    sys.setprofile(lambda frame, event, _: found.add(frame.f_code) if event == "call" else None)
+    codes: set[CodeType] = set()
+    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
     try:
         function(given)
     finally:
         sys.setprofile(None)
-    return frozenset(found)
+    return frozenset(codes)
 
 
-def loaded(tmp_path: Path, text: str) -> ModuleType:
+def load_module(tmp_path: Path, text: str) -> ModuleType:
     file = tmp_path / "pipeline.py"
     file.write_text(MODULE.format(text))
     module = ModuleType("pipeline")
@@ -98,19 +98,20 @@ def loaded(tmp_path: Path, text: str) -> ModuleType:
 @pytest.mark.parametrize("name", CHANGED)
 def test_a_variable_of_the_driver_that_a_function_for_rows_changes_is_found(tmp_path: Path, name: str) -> None:
     text, expected = CHANGED[name]
-    module = loaded(tmp_path, text)
-    found = find_changed_variables(
-        module.query, lambda file: file.startswith(str(tmp_path)), executed_by(module.query, None)
+    module = load_module(tmp_path, text)
+    changes = find_changed_variables(
+        module.query, lambda file: file.startswith(str(tmp_path)), code_of_build(module.query, None)
     )
-    assert [each.variable for each in found] == expected
+    assert [change.variable for change in changes] == expected
     transform = PythonTransform(function=module.query, inputs=())
     query = Query(name="q", transform=transform, sink=Console(), sink_kind="console")
-    assert [each.code for each in check_driver_variables(query, found)] == ["HR810"] * len(expected)
+    assert [change.code for change in check_driver_variables(query, changes)] == ["HR810"] * len(expected)
     assert all(
-        (tmp_path / "pipeline.py").read_text().splitlines()[each.where.line - 1].count(each.variable) for each in found
+        (tmp_path / "pipeline.py").read_text().splitlines()[change.where.line - 1].count(change.variable)
+        for change in changes
     )
 
 
 def test_where_it_is_not_known_what_ran_in_the_driver_nothing_is_said(tmp_path: Path) -> None:
-    module = loaded(tmp_path, CHANGED["a list, by a lambda"][0])
+    module = load_module(tmp_path, CHANGED["a list, by a lambda"][0])
     assert find_changed_variables(module.query, lambda file: True, frozenset()) == ()

@@ -1,4 +1,4 @@
-"""What a result depends on beside its rows is told, with what it does to exactly once and to verify."""
+"""What a result depends on, other than its rows, is reported with its effect on exactly once and on verify."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_each_cause_has_its_code_and_the_guarantee_follows(tmp_path: Path, spark
         text += f"def {name}(events, spark):\n    return {body}\n\n"
     before = spark.conf.get("spark.sql.shuffle.partitions")
     result = check(load(write_project(tmp_path / "p", text), environ={}), spark=spark, connect=False)
-    assert [str(each) for each in result.errors] == []
+    assert [str(error) for error in result.errors] == []
     codes: dict[str, set[str]] = {name: set() for name in QUERIES}
-    for each in result.findings:
-        if each.code.startswith(FAMILY):
-            [name] = {name for name in QUERIES if f"query '{name}'" in each.what}
-            codes[name].add(each.code)
+    for finding in result.findings:
+        if finding.code.startswith(FAMILY):
+            [name] = {name for name in QUERIES if f"query '{name}'" in finding.what}
+            codes[name].add(finding.code)
     assert codes == {name: expected for name, (_, expected, _) in QUERIES.items()}
     once = {name: guarantee.level == "exactly once" for name, guarantee in result.guarantees.items()}
     assert once == {name: exact for name, (_, _, exact) in QUERIES.items()}
@@ -91,6 +91,6 @@ def test_each_cause_has_its_code_and_the_guarantee_follows(tmp_path: Path, spark
         before,
         None,
     )
-    dice = next(each for each in result.findings if "query 'dice'" in each.what)
+    dice = next(finding for finding in result.findings if "query 'dice'" in finding.what)
     assert "calls random.randint, so that it is not deterministic: a batch that is made again" in dice.what
     assert "tossed calls random.randint" in result.guarantees["dice"].sentence

@@ -56,12 +56,12 @@ def project_with(source: SourceFacts, sink: SinkFacts) -> tuple[Project, Query]:
 def test_the_guarantee_is_that_of_the_weakest_link(
     source: SourceFacts, sink: SinkFacts, plan: PlanFacts, level: str, weakest: str | None
 ) -> None:
-    found = compute_guarantee(*project_with(source, sink), plan)
-    assert (found.level, found.weakest.part if found.weakest else None) == (level, weakest)
-    assert found.sentence.startswith("no guarantee" if level == "none" else level)
+    guarantee = compute_guarantee(*project_with(source, sink), plan)
+    assert (guarantee.level, guarantee.weakest.part if guarantee.weakest else None) == (level, weakest)
+    assert guarantee.sentence.startswith("no guarantee" if level == "none" else level)
 
 
 def test_before_spark_has_analysed_the_plan_the_sentence_says_so() -> None:
-    found = compute_guarantee(*project_with(FAITHFUL, LEDGER))
-    assert not found.proven
-    assert "before Spark" in found.sentence
+    guarantee = compute_guarantee(*project_with(FAITHFUL, LEDGER))
+    assert not guarantee.proven
+    assert "before Spark" in guarantee.sentence

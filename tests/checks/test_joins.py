@@ -43,7 +43,7 @@ def side(name: str, delay: int | None, behind: int | None, *, direct: bool = Tru
         (51 * HOUR, "51 hours"),
     ],
 )
-def test_a_length_is_told_in_the_largest_unit_that_fits(ms: int, text: str) -> None:
+def test_a_length_is_shown_in_the_largest_unit_that_fits(ms: int, text: str) -> None:
     assert length_text(ms) == text
 
 
@@ -64,14 +64,14 @@ def test_a_row_is_kept_for_the_delay_of_the_other_side_and_the_range(
 
 
 def test_under_the_policy_max_rows_go_earlier_and_it_is_said() -> None:
-    found = StreamJoin(kind="left outer", left=side("i", 2, 1), right=side("c", 3, 0))
-    kept, null_rows = check_joins(QUERY, [found], policy="max")
+    join = StreamJoin(kind="left outer", left=side("i", 2, 1), right=side("c", 3, 0))
+    kept, null_rows = check_joins(QUERY, [join], policy="max")
     assert "'i' 4 hours (3 hours while both inputs keep pace) and of 'c' 2 hours to join it" in kept.what
     assert "furthest ahead, so rows of the other may miss their match" in kept.what
     assert "'i' is 3 hours or 'c' is 4 hours past its time" in null_rows.what
 
 
 def test_behind_another_operator_no_figure_is_made_up() -> None:
-    found = StreamJoin(kind="inner", left=side("i", 2, 1, direct=False), right=side("c", 3, 0))
-    (note,) = check_joins(QUERY, [found])
+    join = StreamJoin(kind="inner", left=side("i", 2, 1, direct=False), right=side("c", 3, 0))
+    (note,) = check_joins(QUERY, [join])
     assert "cannot be determined, because an operator before the join holds rows back" in note.what

@@ -50,14 +50,14 @@ def write(root: Path, **changes: str) -> Path:
     return root
 
 
-def test_a_query_with_a_sink_for_late_rows_has_a_second_one_beside_it(tmp_path: Path) -> None:
+def test_a_query_with_a_sink_for_late_rows_has_a_second_query_for_them(tmp_path: Path) -> None:
     project = load(write(tmp_path))
     assert [*project.queries] == ["distinct", "distinct_late"]
     late = project.queries["distinct_late"]
     assert project.queries["distinct"].late == "distinct_late"
     assert (late.mode, isinstance(late.trigger, Every), late.sink_kind) == ("append", True, "sqlite")
     assert project.writers_for(late) == (project.queries["distinct"],)
-    assert not [each for each in check(project, spark=False).findings if each.severity == "error"]
+    assert not [finding for finding in check(project, spark=False).findings if finding.severity == "error"]
     assert [*project.only(["distinct"]).queries] == ["distinct", "distinct_late"]
 
 
@@ -87,18 +87,20 @@ queries:
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_kept_exactly_once_is_refused(tmp_path: Path, case: str) -> None:
     changes, code, words = WRONG[case]
-    found = [each for each in check(load(write(tmp_path, **changes)), spark=False).findings if each.code == code]
-    assert [words in each.what for each in found] == [True], found
-    assert all(each.fix and each.severity == "error" for each in found)
+    findings = [
+        finding for finding in check(load(write(tmp_path, **changes)), spark=False).findings if finding.code == code
+    ]
+    assert [words in finding.what for finding in findings] == [True], findings
+    assert all(finding.fix and finding.severity == "error" for finding in findings)
 
 
 def test_the_names_of_what_is_made_have_to_be_free(tmp_path: Path) -> None:
     with pytest.raises(ProjectError) as refused:
         load(write(tmp_path, more="distinct_late_rows = hr.source.rate()\n"))
-    assert [each.code for each in refused.value.findings] == ["HR109"]
+    assert [finding.code for finding in refused.value.findings] == ["HR109"]
 
 
 def test_a_sink_for_late_rows_is_a_sink(tmp_path: Path) -> None:
     with pytest.raises(ProjectError) as refused:
         load(write(tmp_path, late="sqlite"))
-    assert "HR112" in {each.code for each in refused.value.findings}
+    assert "HR112" in {finding.code for finding in refused.value.findings}

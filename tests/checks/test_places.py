@@ -90,8 +90,8 @@ def test_one_place_in_two_spellings_is_one_finding(
     for name, sink in (("a", one), ("b", other)):
         text += f"  {name}: {{select: SELECT * FROM events, sink: {{{sink.replace('{root}', str(tmp_path))}}}}}\n"
     (tmp_path / "headrace.yml").write_text(text)
-    found = [each for each in check_structure(load(tmp_path, environ={})) if each.code == "HR259"]
-    assert [each.severity for each in found] == ([] if severity is None else [severity])
+    findings = [finding for finding in check_structure(load(tmp_path, environ={})) if finding.code == "HR259"]
+    assert [finding.severity for finding in findings] == ([] if severity is None else [severity])
 
 
 def test_a_query_that_writes_into_a_link_to_its_source_is_found(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_query_that_writes_into_a_link_to_its_source_is_found(tmp_path: Path) 
         "sources: {events: {files: {path: in, format: json, schema: a INT}}}\n"
         "queries: {q: {select: SELECT * FROM events, sink: {files: link/out}}}\n"
     )
-    assert [each.code for each in check_structure(load(tmp_path, environ={}))] == ["HR267"]
+    assert [finding.code for finding in check_structure(load(tmp_path, environ={}))] == ["HR267"]
 
 
 SECRET: dict[str, Sink] = {
@@ -135,9 +135,9 @@ def test_sources_say_what_they_read() -> None:
     assert Files(path="file:/in/x/", format="json").identity() == {"system": "files", "path": "/in/x", "format": "json"}
     kafka = {"system": "kafka", "servers": ["a:1", "b:2"]}
     servers = "B:2, a:1"
-    for given, told in (
+    for given, identity in (
         (Kafka(bootstrap_servers=servers, subscribe="u,t"), {"topics": ["t", "u"]}),
         (Kafka(bootstrap_servers=servers, subscribe_pattern="t.*"), {"topic_pattern": "t.*"}),
         (Kafka(bootstrap_servers=servers, assign={"t": (1, 0)}), {"topics": ["t"], "partitions": {"t": [0, 1]}}),
     ):
-        assert given.identity() == {**kafka, **told}
+        assert given.identity() == {**kafka, **identity}

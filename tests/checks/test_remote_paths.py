@@ -38,7 +38,7 @@ def project_of(root: Path, source: str, sink: str, master: str = "local[1]", **s
     return root
 
 
-def found_in(root: Path) -> list[Finding]:
+def findings_of(root: Path) -> list[Finding]:
     for name in ("lake", "127.0.0.1:9"):
         forget("s3a", name)
         forget("hdfs", name)
@@ -46,7 +46,7 @@ def found_in(root: Path) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("source", "sink", "code", "what"),
+    ("source", "sink", "code", "words"),
     [
         (SILENT, LOCAL, "HR831", f"the source 'events' has the path {SILENT}: the storage hdfs://127.0.0.1:9"),
         ("in", f"files: '{SILENT}'", "HR831", "the sink of query 'q' has the path hdfs://127.0.0.1:9/in"),
@@ -59,16 +59,16 @@ def found_in(root: Path) -> list[Finding]:
     ],
     ids=["source-silent", "sink-silent", "s3", "gs-sink", "by-spark-alone", "no-host", "source-no-host", "iceberg"],
 )
-def test_a_path_that_cannot_be_used_is_told_before_spark_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, sink: str, code: str | None, what: str
+def test_a_path_that_cannot_be_used_is_reported_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, sink: str, code: str | None, words: str
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())
     monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
-    found = found_in(project_of(tmp_path, source, sink))
-    assert [each.code for each in found] == ([] if code is None else [code])
-    assert all(what in each.what and each.fix and each.where.line for each in found), found
+    findings = findings_of(project_of(tmp_path, source, sink))
+    assert [finding.code for finding in findings] == ([] if code is None else [code])
+    assert all(words in finding.what and finding.fix and finding.where.line for finding in findings), findings
     # What Headrace cannot reach, Spark may read all the same; a files sink needs both.
-    assert [each.severity for each in found if source == SILENT] == ["warning"] * (source == SILENT)
+    assert [finding.severity for finding in findings if source == SILENT] == ["warning"] * (source == SILENT)
 
 
 def test_a_bucket_is_asked_for_what_sources_and_sinks_need_of_it(
@@ -85,33 +85,35 @@ def test_a_bucket_is_asked_for_what_sources_and_sinks_need_of_it(
             (careless, "in", files, []),
             (careless, "in", delta, ["HR840"]),
         ):
-            found = found_in(project_of(tmp_path, source, sink, endpoint=endpoint))
-            assert [each.code for each in found] == expected, (source, sink, found)
-    assert found[0].severity == "note"
+            findings = findings_of(project_of(tmp_path, source, sink, endpoint=endpoint))
+            assert [finding.code for finding in findings] == expected, (source, sink, findings)
+    assert findings[0].severity == "note"
     forget("s3a", "lake")
 
 
 def test_a_package_for_a_path_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headrace.storage.hdfs", None)
-    (found,) = found_in(project_of(tmp_path, SILENT, LOCAL))
-    assert (found.code, "a path on hdfs:// needs the package" in found.what) == ("HR011", True)
-    assert found.severity == "warning"
+    (finding,) = findings_of(project_of(tmp_path, SILENT, LOCAL))
+    assert (finding.code, "a path on hdfs:// needs the package" in finding.what) == ("HR011", True)
+    assert finding.severity == "warning"
 
 
 def test_a_path_in_a_bucket_brings_its_jars_with_storage_on_a_disk(tmp_path: Path) -> None:
     for source, sink in (("s3a://lake/in", LOCAL), ("in", "files: 's3a://lake/out'")):
-        assert [each.name for each in jars_of(load(project_of(tmp_path, source, sink)))] == ["s3"]
+        assert [jar.name for jar in jars_of(load(project_of(tmp_path, source, sink)))] == ["s3"]
 
 
 def test_only_local_paths_are_out_of_reach_of_a_master_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())
-    found = found_in(project_of(tmp_path, SILENT, "files: 'file:///out'", master="spark://elsewhere.invalid:7077"))
-    told = [each.what.partition(",")[0] for each in found if each.code == "HR829"]
-    assert len(told) == 2
-    assert told[0].startswith("the storage ")
-    assert told[1] == "the sink of query 'q' has the path file:///out on this machine"
+    findings = findings_of(
+        project_of(tmp_path, SILENT, "files: 'file:///out'", master="spark://elsewhere.invalid:7077")
+    )
+    places = [finding.what.partition(",")[0] for finding in findings if finding.code == "HR829"]
+    assert len(places) == 2
+    assert places[0].startswith("the storage ")
+    assert places[1] == "the sink of query 'q' has the path file:///out on this machine"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def project_at(root: Path, storage: str, web: str = "127.0.0.1:9") -> Path:
 
 
 @pytest.mark.parametrize(
-    ("storage", "code", "what"),
+    ("storage", "code", "words"),
     [
         (f"{SILENT}/lake", "HR831", "(by WebHDFS at 127.0.0.1:9) cannot be reached: Connection refused"),
         ("abfss://lake/headrace", "HR834", "is on abfss://"),
@@ -47,21 +47,21 @@ def project_at(root: Path, storage: str, web: str = "127.0.0.1:9") -> Path:
         ("file:///tmp/lake", None, ""),
     ],
 )
-def test_storage_that_cannot_be_used_is_told_before_spark_starts(
+def test_storage_that_cannot_be_used_is_reported_before_spark_starts(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     storage: str,
     code: str | None,
-    what: str,
+    words: str,
 ) -> None:
     monkeypatch.setattr(hdfs, "_PAUSES", ())
     root = project_at(tmp_path / "p", storage)
-    found = [each for each in check_structure(load(root)) if each.severity == "error"]
-    assert [each.code for each in found] == ([] if code is None else [code])
+    findings = [finding for finding in check_structure(load(root)) if finding.severity == "error"]
+    assert [finding.code for finding in findings] == ([] if code is None else [code])
     if code is not None:
-        assert what in found[0].what
-        assert found[0].where.line is not None or found[0].where.file
+        assert words in findings[0].what
+        assert findings[0].where.line is not None or findings[0].where.file
         assert main(["run", "-C", str(root)]) == ENDS.get(code, 1)
         assert code in capsys.readouterr().err
 
@@ -73,16 +73,16 @@ def test_a_look_at_a_store_that_does_not_answer_is_one_sentence(
     root = project_at(tmp_path / "p", f"{SILENT}/lake")
     for words in (["status", "--storage-only"], ["inspect", "checkpoint", "q"]):
         assert main([*words, "-C", str(root)]) == 2
-        told = capsys.readouterr().err
-        assert "HR831" in told
-        assert "Traceback" not in told
+        errors = capsys.readouterr().err
+        assert "HR831" in errors
+        assert "Traceback" not in errors
 
 
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget("hdfs", "127.0.0.1:9")
     monkeypatch.setitem(sys.modules, "headrace.storage.hdfs", None)
-    found = [each.code for each in check_structure(load(project_at(tmp_path / "p", f"{SILENT}/lake")))]
-    assert "HR011" in found
+    codes = [finding.code for finding in check_structure(load(project_at(tmp_path / "p", f"{SILENT}/lake")))]
+    assert "HR011" in codes
 
 
 def test_the_address_of_webhdfs_is_found_as_hadoop_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,14 +134,14 @@ def bucket_that(expires: bool) -> Iterator[str]:
 
 def project_in(root: Path, endpoint: str, **settings: str) -> Path:
     keys = {} if settings.get("keys") == "none" else {"access.key": "me", "secret.key": "mine"}
-    known = {"endpoint": endpoint, "path.style.access": "true", **keys, **settings}
+    common = {"endpoint": endpoint, "path.style.access": "true", **keys, **settings}
     write_project(root, QUERY)
-    spark = {f"spark.hadoop.fs.s3a.{name}": value for name, value in known.items() if name != "keys"}
+    spark = {f"spark.hadoop.fs.s3a.{name}": value for name, value in common.items() if name != "keys"}
     (root / "headrace.yml").write_text(f"storage: s3a://lake/headrace\nspark: {json.dumps(spark)}\n")
     return root
 
 
-def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
+def test_a_bucket_that_cannot_be_used_is_reported_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(s3, "ATTEMPTS", 1)
@@ -151,7 +151,7 @@ def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
         monkeypatch.delenv(name, raising=False)
     off = {"create.conditional.enabled": "false"}
     with bucket_that(expires=True) as old, bucket_that(expires=False) as careless:
-        for number, (endpoint, settings, code, what) in enumerate(
+        for number, (endpoint, settings, code, words) in enumerate(
             (
                 ("http://127.0.0.1:9", {}, "HR831", "(at http://127.0.0.1:9) cannot be reached: Connection refused"),
                 (old, {}, "HR833", "The provided token has expired (ExpiredToken)"),
@@ -162,9 +162,9 @@ def test_a_bucket_that_cannot_be_used_is_told_before_spark_starts(
         ):
             forget("s3a", "lake")
             root = project_in(tmp_path / str(number), endpoint, **settings)
-            found = [each for each in check_structure(load(root)) if each.severity == "error"]
-            assert found, (code, what)
-            assert (found[0].code, what in found[0].what) == (code, True), found
+            findings = [finding for finding in check_structure(load(root)) if finding.severity == "error"]
+            assert findings, (code, words)
+            assert (findings[0].code, words in findings[0].what) == (code, True), findings
             assert main(["run", "-C", str(root)]) == ENDS.get(code, 1)
             assert code in capsys.readouterr().err
     forget("s3a", "lake")

@@ -55,7 +55,7 @@ def test_what_cannot_be_had_is_found(tmp_path: Path, name: str) -> None:
     python, yaml, codes = FAULTS[name]
     (tmp_path / "pipeline.py").write_text(f"{BASE}\n\n{python}\n")
     (tmp_path / "headrace.yml").write_text(f"name: p\n{yaml}\n")
-    assert sorted(found.code for found in check_structure(load(tmp_path, environ={}))) == codes
+    assert sorted(finding.code for finding in check_structure(load(tmp_path, environ={}))) == codes
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_counter_that_cannot_add_is_refused(tmp_path: Path, declared: str) -> 
     (tmp_path / "pipeline.py").write_text(f"{BASE}\n\nwrong = {declared}\n")
     with pytest.raises(ProjectError) as caught:
         load(tmp_path, environ={})
-    assert [found.code for found in caught.value.findings] == ["HR801"]
+    assert [finding.code for finding in caught.value.findings] == ["HR801"]
 
 
-def test_what_nobody_counts_is_refused(tmp_path: Path) -> None:
+def test_a_counter_without_a_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pipeline.py").write_text(f"{BASE}\n\ncount.add(1)\n")
     with pytest.raises(ProjectError, match="HR802"):
         load(tmp_path, environ={})

@@ -72,16 +72,16 @@ def project(tmp_path: Path) -> hr.Project:
 
 def test_what_a_sink_would_refuse_is_an_error_of_its_own_query(spark: SparkSession, project: hr.Project) -> None:
     result = hr.check(project, spark=spark)
-    told = {
-        name: [each for each in result.findings if each.where == query.where and each.severity == "error"]
+    errors = {
+        name: [finding for finding in result.findings if finding.where == query.where and finding.severity == "error"]
         for name, query in project.queries.items()
     }
     for name, (_, _, refused) in QUERIES.items():
         if not refused:
-            assert told[name] == []
+            assert errors[name] == []
             continue
         code, _, words = refused.partition(" ")
-        [finding] = told[name]
+        [finding] = errors[name]
         assert (finding.code, words in finding.what) == (code, True), finding
         assert finding.fix
     assert set(result.guarantees) == {"good", "far"}

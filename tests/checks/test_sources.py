@@ -1,4 +1,4 @@
-"""What a query reads is asked for before a start, each source once; and what it keeps is told in words."""
+"""What a query reads is asked for before a start, each source once; and what it keeps is described in words."""
 
 from __future__ import annotations
 
@@ -56,28 +56,30 @@ class Counted(Rate):
         return super().stream(spark, name)
 
 
-def told(findings: Iterator[Finding]) -> list[tuple[str, int | None, str]]:
-    return [(each.code, each.where.line, each.what) for each in findings if each.severity == "error"]
+def errors_in(findings: Iterator[Finding]) -> list[tuple[str, int | None, str]]:
+    return [(finding.code, finding.where.line, finding.what) for finding in findings if finding.severity == "error"]
 
 
-def test_a_source_that_is_not_there_is_told_once_at_its_line(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_source_that_is_not_there_is_reported_once_at_its_line(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "headrace.yml").write_text(PROJECT)
     project, gone = load(tmp_path, environ={}), Gone(rows_per_second=1)
     project = replace(project, sources={"orders": replace(project.sources["orders"], connector=gone)})
-    found = check(project, ["one", "two"], spark=spark)
-    assert told(iter(found.findings)) == [("HR332", 3, "source 'orders': there is no topic 'orders' at kafka:9092")]
-    assert (found.exit_code, gone.asked) == (1, ["once"])
-    assert told(iter(check(project, ["one"], spark=spark, connect=False).findings)) == []
+    result = check(project, ["one", "two"], spark=spark)
+    assert errors_in(iter(result.findings)) == [
+        ("HR332", 3, "source 'orders': there is no topic 'orders' at kafka:9092")
+    ]
+    assert (result.exit_code, gone.asked) == (1, ["once"])
+    assert errors_in(iter(check(project, ["one"], spark=spark, connect=False).findings)) == []
 
 
-def test_what_is_kept_and_what_goes_by_the_order_of_rows_is_told_as_sql_has_it(
+def test_what_is_kept_and_what_goes_by_the_order_of_rows_is_named_as_in_sql(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "headrace.yml").write_text(PROJECT)
-    found = check(load(tmp_path, environ={}), ["by_key"], spark=spark)
-    (state,) = found.states["by_key"]
+    result = check(load(tmp_path, environ={}), ["by_key"], spark=spark)
+    (state,) = result.states["by_key"]
     assert state.by == ("(value % CAST(10 AS BIGINT))", "date_trunc('hour', timestamp)")
-    (order,) = [each.what for each in found.findings if each.code == "HR641"]
+    (order,) = [finding.what for finding in result.findings if finding.code == "HR641"]
     assert "by first((value + CAST(1 AS BIGINT))), collect_list(value): each row" in order
 
 

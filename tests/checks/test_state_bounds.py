@@ -1,4 +1,4 @@
-"""For each operator of a query, check tells what it keeps, by what, how long, and by how much results come later."""
+"""For each operator of a query, check shows what it keeps, by what, how long, and by how much results come later."""
 
 from __future__ import annotations
 
@@ -136,25 +136,25 @@ QUERIES = {
 
 @pytest.mark.spark
 @pytest.mark.capability("OP-WM-03")
-def test_each_operator_is_told_with_its_key_its_bound_and_its_time(tmp_path: Path, spark: SparkSession) -> None:
+def test_each_operator_is_shown_with_its_key_its_bound_and_its_time(tmp_path: Path, spark: SparkSession) -> None:
     text = INPUTS
     for name, (inputs, mode, body, _, _) in QUERIES.items():
         text += f"@hr.query(sink=hr.sink.console(), mode='{mode}')\ndef {name}({inputs}):\n    return {body}\n\n"
     (tmp_path / "in").mkdir()
     (tmp_path / "pipeline.py").write_text(text)
     result = check(load(tmp_path, environ={}), spark=spark, connect=False)
-    assert [str(each) for each in result.errors] == []
-    told = result.as_dict()["states"]
-    assert {name: [each["sentence"] for each in bounds] for name, bounds in told.items()} == {
+    assert [str(error) for error in result.errors] == []
+    states = result.as_dict()["states"]
+    assert {name: [bound["sentence"] for bound in bounds] for name, bounds in states.items()} == {
         name: sentences for name, (*_, sentences, _) in QUERIES.items()
     }
     longest = {
-        name: max((ms for each in bounds for ms in each["kept_ms"].values() if ms is not None), default=None)
-        for name, bounds in told.items()
+        name: max((ms for bound in bounds for ms in bound["kept_ms"].values() if ms is not None), default=None)
+        for name, bounds in states.items()
     }
     assert longest == {name: None if minutes is None else minutes * 60_000 for name, (*_, minutes) in QUERIES.items()}
-    unbounded = {each.what.split("'")[1]: each for each in result.findings if each.code == "HR240"}
+    unbounded = {finding.what.split("'")[1]: finding for finding in result.findings if finding.code == "HR240"}
     assert unbounded.keys() == {"endless", "unbounded", "by_hand"}
     assert "until the function removes it" in unbounded["by_hand"].what
-    assert [each["bounded"] for each in told["by_hand"]] == [False]
-    assert [(each["later_ms"], bool(each["appears"])) for each in told["outer"]] == [(4 * 3_600_000, True)]
+    assert [bound["bounded"] for bound in states["by_hand"]] == [False]
+    assert [(bound["later_ms"], bool(bound["appears"])) for bound in states["outer"]] == [(4 * 3_600_000, True)]

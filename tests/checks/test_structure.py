@@ -26,7 +26,7 @@ queries:
 
 def findings(root: Path, text: str) -> list[tuple[str, int | None, str]]:
     (root / "headrace.yml").write_text(text)
-    return [(found.code, found.where.line, found.severity) for found in check_structure(load(root, environ={}))]
+    return [(finding.code, finding.where.line, finding.severity) for finding in check_structure(load(root, environ={}))]
 
 
 FAULTS = {
@@ -86,22 +86,22 @@ def test_each_fault_is_found_with_its_line(tmp_path, text, expected):
 
 def test_problems_of_a_connector_say_whose_they_are(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE.replace("5", "-5"))
-    (found,) = check_structure(load(tmp_path, environ={}))
-    assert (found.code, found.where.line) == ("HR113", 2)
-    assert found.what.startswith("source 'events': ")
+    (finding,) = check_structure(load(tmp_path, environ={}))
+    assert (finding.code, finding.where.line) == ("HR113", 2)
+    assert finding.what.startswith("source 'events': ")
 
 
 def test_a_misspelt_input_gets_the_nearest_name(tmp_path):
     (tmp_path / "p.py").write_text(
         "import headrace as hr\nevents = hr.source.rate()\n\n@hr.query(sink=hr.sink.console())\ndef q(evnts): ...\n"
     )
-    found = next(check_structure(load(tmp_path, environ={})))
-    assert (found.code, found.where.line, found.fix) == ("HR204", 4, "did you mean 'events'?")
+    finding = next(check_structure(load(tmp_path, environ={})))
+    assert (finding.code, finding.where.line, finding.fix) == ("HR204", 4, "did you mean 'events'?")
 
 
-def test_a_cycle_is_told_as_a_way_round(tmp_path):
+def test_a_cycle_is_shown_as_a_way_round(tmp_path):
     (tmp_path / "headrace.yml").write_text(BASE + "views: {a: TABLE b, b: TABLE c, c: TABLE a}\n")
-    (cycle,) = [found for found in check_structure(load(tmp_path, environ={})) if found.code == "HR251"]
+    (cycle,) = [finding for finding in check_structure(load(tmp_path, environ={})) if finding.code == "HR251"]
     assert "a -> b -> c -> a" in cycle.what
 
 
@@ -128,7 +128,7 @@ def test_no_jvm_and_no_pyspark_is_needed(tmp_path):
     assert done.stdout.strip() == "[] set()"
 
 
-def test_views_that_read_each_other_are_told_once(tmp_path):
+def test_views_that_read_each_other_are_reported_once(tmp_path):
     text = """\
 sources: {events: {rate: {}}}
 views: {a: SELECT * FROM b, b: SELECT * FROM a}

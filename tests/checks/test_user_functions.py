@@ -90,11 +90,11 @@ def module(tmp_path: Path, body: str) -> ModuleType:
 
 @pytest.mark.parametrize(("body", "calls"), ASKED.values(), ids=ASKED)
 def test_a_clock_or_chance_is_found_by_what_stands_for_the_name(tmp_path: Path, body: str, calls: list[str]) -> None:
-    found = find_calls(module(tmp_path, body).f, is_users)
-    assert [each.call for each in found] == calls
-    for each in found:
-        line = Path(str(each.where.file)).read_text().splitlines()[int(each.where.line or 0) - 1]
-        assert "clock" in line or each.call.rpartition(".")[2] in line
+    uses = find_calls(module(tmp_path, body).f, is_users)
+    assert [use.call for use in uses] == calls
+    for use in uses:
+        line = Path(str(use.where.file)).read_text().splitlines()[int(use.where.line or 0) - 1]
+        assert "clock" in line or use.call.rpartition(".")[2] in line
 
 
 def test_code_of_python_and_of_packages_is_not_followed() -> None:
@@ -108,7 +108,7 @@ def built(tmp_path: Path, body: str, settings: Callable[[], dict[str, str]] = di
     with watch_building(settings, [made], is_users) as seen:
         made.f(1)
     asked = find_calls(made.f, is_users, frozenset(seen.executed))
-    return [(each.code, each.what) for each in check_side_effects(QUERY, seen, asked)]
+    return [(finding.code, finding.what) for finding in check_side_effects(QUERY, seen, asked)]
 
 
 SIDE_EFFECTS: dict[str, tuple[str, str, str]] = {
@@ -119,11 +119,11 @@ SIDE_EFFECTS: dict[str, tuple[str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "code", "what"), SIDE_EFFECTS.values(), ids=SIDE_EFFECTS)
-def test_what_a_build_does_to_the_driver_is_found(tmp_path: Path, body: str, code: str, what: str) -> None:
-    [(told, said)] = built(tmp_path, body)
-    assert (told, what in said) == (code, True)
-    assert ("follow another one" in said) is (code == "HR644"), "a value that stays makes it another query"
+@pytest.mark.parametrize(("body", "code", "words"), SIDE_EFFECTS.values(), ids=SIDE_EFFECTS)
+def test_what_a_build_does_to_the_driver_is_found(tmp_path: Path, body: str, code: str, words: str) -> None:
+    [(reported, sentence)] = built(tmp_path, body)
+    assert (reported, words in sentence) == (code, True)
+    assert ("follow another one" in sentence) is (code == "HR644"), "a value that stays makes it another query"
 
 
 def test_what_runs_later_and_what_changes_nothing_is_no_side_effect(tmp_path: Path) -> None:
@@ -131,12 +131,14 @@ def test_what_runs_later_and_what_changes_nothing_is_no_side_effect(tmp_path: Pa
     assert built(tmp_path, "def f(x): return [*seen, count]") == []
 
 
-def test_a_setting_that_the_function_changed_is_told_and_none_that_the_session_set_for_itself(tmp_path: Path) -> None:
+def test_a_setting_that_the_function_changed_is_reported_and_none_that_the_session_set_for_itself(
+    tmp_path: Path,
+) -> None:
     before = {"a": "1", "b": "2", "gone": "3"}
     states = iter([before, {**before, "by delta": "6"}, {"a": "1", "b": "4", "new": "5", "by delta": "6"}])
-    found = built(tmp_path, "def f(x): pass", lambda: next(states))
-    assert [code for code, _ in found] == ["HR643"] * 3
-    assert [what.split(" while")[0] for _, what in found] == [
+    effects = built(tmp_path, "def f(x): pass", lambda: next(states))
+    assert [code for code, _ in effects] == ["HR643"] * 3
+    assert [sentence.split(" while")[0] for _, sentence in effects] == [
         "query 'q' sets b to 4",
         "query 'q' takes gone away",
         "query 'q' sets new to 5",

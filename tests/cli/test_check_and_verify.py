@@ -31,19 +31,19 @@ def phones(tmp_path: Path) -> Path:
 
 def test_with_json_findings_and_guarantees_are_data(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-C", str(phones), "--no-spark", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["findings"] == []
-    assert told["guarantees"]["action_counts"]["level"] == "exactly once"
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"] == []
+    assert document["guarantees"]["action_counts"]["level"] == "exactly once"
 
 
-def test_every_fault_of_a_project_is_told_with_its_line(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_fault_of_a_project_is_reported_with_its_line(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline = phones / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("format=", "fromat=").replace("key=", "keys="))
     assert main(["check", "-C", str(phones), "--no-spark"]) == 1
-    told = capsys.readouterr().err
-    assert told.count("pipeline.py:") >= 2
-    assert "did you mean 'format'?" in told
-    assert "did you mean 'key'?" in told
+    errors = capsys.readouterr().err
+    assert errors.count("pipeline.py:") >= 2
+    assert "did you mean 'format'?" in errors
+    assert "did you mean 'key'?" in errors
 
 
 @pytest.mark.parametrize(("option", "is_noted"), [("", True), (", rewindable: 7 days", False)])
@@ -97,16 +97,16 @@ def test_check_is_narrowed_to_queries_and_codes(
         "queries:\n  q: {select: SELECT * FROM events, sink: {files: out}, trigger: once}\n"
         "  r: {select: SELECT * FROM events, sink: {files: ./out/}}\n"
     )
-    options = [word for each in selected for word in ("--select", each)]
+    options = [word for code in selected for word in ("--select", code)]
     code = main(["check", "-C", str(tmp_path), "--no-spark", "--json", *options])
-    told = json.loads(capsys.readouterr().out)
-    assert {each["code"] for each in told["findings"]} == codes
+    document = json.loads(capsys.readouterr().out)
+    assert {finding["code"] for finding in document["findings"]} == codes
     assert code == (1 if "HR259" in codes else 0)
     main(["check", "-C", str(tmp_path), "--no-spark", *options])
     assert f"{queries} quer" in capsys.readouterr().out
 
 
-def test_a_selection_that_names_nothing_is_told(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_selection_that_names_nothing_is_reported(phones: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "-C", str(phones), "--no-spark", "--select", "action_count"]) == 2
     assert "HR091: there is no query 'action_count'" in capsys.readouterr().err
 
@@ -116,9 +116,9 @@ def test_a_misspelt_query_gets_the_nearest_names(
     command: str, phones: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "action_count", "-C", str(phones)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("headrace HR091: there is no query 'action_count' in the project 'phones'")
-    assert "did you mean 'action_counts'?" in told
+    errors = capsys.readouterr().err
+    assert errors.startswith("headrace HR091: there is no query 'action_count' in the project 'phones'")
+    assert "did you mean 'action_counts'?" in errors
 
 
 WRONG = Verdict(
@@ -197,7 +197,7 @@ def test_the_text_says_what_a_verdict_shares_with_the_run(
     verdict: Verdict, line: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _say(verdict)
-    lines = [each.strip() for each in capsys.readouterr().out.splitlines() if "shared with the run" in each]
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines() if "shared with the run" in line]
     assert lines == ([] if line is None else [f"{line}; shared with the run: how 'a' is read"])
 
 

@@ -104,7 +104,7 @@ def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "words"),
     [
         (["rum"], "did you mean 'run'"),
         (["run", "--avalable-now"], "did you mean '--available-now'?"),
@@ -127,22 +127,22 @@ def test_help_needs_neither_spark_nor_rich_nor_pandas() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_what_is_used_wrongly_is_named_with_a_way_out(
-    arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("headrace HR090: ")
-    assert what in told.err
-    assert "\n  fix: " in told.err
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("headrace HR090: ")
+    assert words in printed.err
+    assert "\n  fix: " in printed.err
 
 
 def test_with_json_an_error_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--once", "--available-now", "--json"]) == 2
-    told = capsys.readouterr()
-    line = json.loads(told.out)
+    printed = capsys.readouterr()
+    line = json.loads(printed.out)
     assert (line["event"], line["exit_code"], line["findings"][0]["code"]) == ("error", 2, "HR090")
-    assert told.err == ""
+    assert printed.err == ""
 
 
 def test_with_json_nothing_but_json_is_on_stdout(tmp_path: Path) -> None:
@@ -188,13 +188,13 @@ def test_every_end_has_its_code_and_none_a_stack_trace(
 
     monkeypatch.setitem(headrace.commands, "explode", raises(error))
     assert main(["explode"]) == code
-    told = capsys.readouterr()
-    assert "Traceback" not in told.err + told.out
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err + printed.out
     if isinstance(error, ProjectError):
-        assert told.err == "headrace HR100: [red]wrong[/red]\n"
+        assert printed.err == "headrace HR100: [red]wrong[/red]\n"
 
 
-def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
+def test_an_unforeseen_error_leaves_a_crash_log_next_to_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from headrace.cli.entry import headrace
@@ -204,16 +204,16 @@ def test_an_unforeseen_error_leaves_a_crash_log_beside_the_project(
     monkeypatch.setitem(headrace.commands, "explode", raises(RuntimeError("the reason")))
     assert main(["explode"]) == 2
     (log,) = (tmp_path / ".headrace").glob("headrace-crash-*.log")
-    told = capsys.readouterr().err
-    assert f"'{log}'" in told
-    assert told.startswith("headrace HR999: ")
-    assert "report it" in told
+    errors = capsys.readouterr().err
+    assert f"'{log}'" in errors
+    assert errors.startswith("headrace HR999: ")
+    assert "report it" in errors
     assert "RuntimeError: the reason" in log.read_text()
     assert "command: headrace explode" in log.read_text()
 
 
 @pytest.mark.parametrize(("fenced", "exit_code"), [(True, 1), (False, 0)], ids=["fenced", "failed before"])
-def test_status_tells_of_a_driver_that_a_newer_one_has_fenced_off(
+def test_status_shows_a_driver_that_a_newer_one_has_fenced_off(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fenced: bool, exit_code: int
 ) -> None:
     write_project(tmp_path / "p")
@@ -290,10 +290,10 @@ def test_no_option_of_any_command_takes_a_value_by_a_crash(
         for option in command.params:
             if not isinstance(option, click.Option) or option.is_flag or path[0] in ("ui", "demo", "cluster", "jars"):
                 continue
-            needed = ["q" if each.name in ("query", "queries") else "2" for each in command.params if each.required]
+            needed = ["q" if param.name in ("query", "queries") else "2" for param in command.params if param.required]
             assert isinstance(main([*path, *needed, f"{option.opts[-1]}={value}"]), int)
-            said = capsys.readouterr()
-            assert "HR999" not in said.err + said.out, (path, option.name, said.err)
+            printed = capsys.readouterr()
+            assert "HR999" not in printed.err + printed.out, (path, option.name, printed.err)
 
 
 def commands_of(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[click.Command, tuple[str, ...]]]:
@@ -306,5 +306,5 @@ def commands_of(group: click.Group, path: tuple[str, ...]) -> Iterator[tuple[cli
 
 def test_an_argument_with_a_null_character_is_refused_by_each_command(capsys: pytest.CaptureFixture[str]) -> None:
     for command, path in commands_of(headrace, ()):
-        assert main([*path, *(["a\0b"] * len([each for each in command.params if each.required]) or ["a\0b"])]) == 2
+        assert main([*path, *(["a\0b"] * len([param for param in command.params if param.required]) or ["a\0b"])]) == 2
         assert "HR090: an argument holds a null character" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(
     (status,) = json.loads(capsys.readouterr().out)["queries"]
     assert (status["state"], status["rows_total"], status["verdict"]["state"]) == ("finished", ROWS, "equal")
 
-    # What a change of the query means is told before it runs.
+    # What a change of the query means is shown before it runs.
     file = next((tmp_path / "sql").rglob("*.sql"))
     text = file.read_text()
     changes = {"-- counts\n" + text: ("same", 0), text.replace("count(*)", "count(action)"): ("rebuild", 1)}
@@ -75,9 +75,12 @@ def test_both_forms_run_to_the_same_result_and_it_is_proved(
         file.write_text(changed)
         capsys.readouterr()
         assert main(["plan", "-C", str(tmp_path / "sql"), "--json", "--detailed-exitcode"]) == code
-        (told,) = json.loads(capsys.readouterr().out)["queries"]
-        assert (told["query"], told["verdict"]) == ("action_counts", verdict)
-    assert {each["part"] for each in told["differences"]} == {"values of the aggregation", "column 'count'"}
+        (entry,) = json.loads(capsys.readouterr().out)["queries"]
+        assert (entry["query"], entry["verdict"]) == ("action_counts", verdict)
+    assert {difference["part"] for difference in entry["differences"]} == {
+        "values of the aggregation",
+        "column 'count'",
+    }
 
 
 SLOW = """
@@ -150,7 +153,7 @@ def test_a_run_that_is_asked_to_stop_finishes_its_batch_and_gives_its_result(
     lines = []
     for line in process.stdout:
         lines.append(json.loads(line))
-        if [each["event"] for each in lines].count("batch") == 1 and lines[-1]["event"] == "batch":
+        if [line["event"] for line in lines].count("batch") == 1 and lines[-1]["event"] == "batch":
             os.killpg(process.pid, number)
     assert process.wait(60) == 0
     (outcome,) = lines[-1]["outcomes"]

@@ -30,7 +30,7 @@ queries:
 """
 
 
-def examined(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> dict[str, list[dict[str, Any]]]:
+def examine(capsys: pytest.CaptureFixture[str], *arguments: str, code: int) -> dict[str, list[dict[str, Any]]]:
     """The lines by the part that they are about."""
     assert main(["doctor", *arguments, "--json"]) == code
     lines = json.loads(capsys.readouterr().out)["checks"]
@@ -42,7 +42,7 @@ def test_a_machine_is_examined_without_a_project(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    lines = examined(capsys, code=0)
+    lines = examine(capsys, code=0)
     assert list(lines) == MACHINE
     assert all(line["state"] != "error" for part in lines.values() for line in part)
     assert list(tmp_path.iterdir()) == []
@@ -53,7 +53,7 @@ def test_a_machine_is_examined_without_a_project(
 @pytest.mark.plain
 def test_no_java_is_an_error_with_its_fix(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    (line,) = examined(capsys, code=1)["java"]
+    (line,) = examine(capsys, code=1)["java"]
     assert (line["state"], line["code"]) == ("error", "HR001")
     assert "JAVA_HOME" in line["fix"]
 
@@ -65,7 +65,7 @@ def test_without_java_a_project_is_a_line_among_the_others(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     (tmp_path / "landing").mkdir()
     (tmp_path / "headrace.yml").write_text(PROJECT.format(port=1, storage=tmp_path).partition("  refused:")[0])
-    lines = examined(capsys, "-C", str(tmp_path), code=1)
+    lines = examine(capsys, "-C", str(tmp_path), code=1)
     assert list(lines) == [*MACHINE, "project"]
     assert [line["code"] for name in ("java", "project") for line in lines[name]] == ["HR001", "HR001"]
 
@@ -76,7 +76,7 @@ def test_a_taken_port_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
         with suppress(OSError):  # Another program has it already.
             other.bind(("127.0.0.1", 8470))
             other.listen()
-        (line,) = examined(capsys, code=0)["ports"]
+        (line,) = examine(capsys, code=0)["ports"]
     assert (line["state"], line["code"]) == ("warning", "HR013")
     assert "--port" in line["fix"]
 
@@ -93,7 +93,7 @@ def test_a_changed_jar_is_an_error(
     (folder / "spark-avro.jar").write_bytes(b"another one")
     (folder / SUMS).write_text(f"{'0' * 64}  spark-avro.jar\n")
     (folder / CONTENT).write_text(content(connector))
-    (changed, _) = examined(capsys, code=1)["jars"]
+    (changed, _) = examine(capsys, code=1)["jars"]
     assert (changed["state"], changed["code"]) == ("error", "HR483")
 
 
@@ -103,14 +103,14 @@ def test_a_file_system_that_cannot_hold_the_storage_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "headrace.yml").write_text(PROJECT.format(storage="/proc/headrace", port=1))
-    lines = examined(capsys, "-C", str(tmp_path), "--no-connect", code=1)
+    lines = examine(capsys, "-C", str(tmp_path), "--no-connect", code=1)
     assert {line["code"] for line in lines["file system"]} == {"HR014"}
 
 
 @pytest.mark.plain
 def test_a_project_that_cannot_be_loaded_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "headrace.yml").write_text("name: shop\nquery: {}\n")
-    lines = examined(capsys, "-C", str(tmp_path), code=1)
+    lines = examine(capsys, "-C", str(tmp_path), code=1)
     assert list(lines)[: len(MACHINE)] == MACHINE
     assert {line["code"] for line in lines["project"]} == {"HR103"}
 
@@ -123,7 +123,7 @@ def test_what_a_project_reads_and_writes_is_asked(tmp_path: Path, capsys: pytest
         port = closed.getsockname()[1]
         (tmp_path / "landing").mkdir()
         (tmp_path / "headrace.yml").write_text(PROJECT.format(storage=".headrace", port=port))
-        lines = examined(capsys, "-C", str(tmp_path), code=1)
+        lines = examine(capsys, "-C", str(tmp_path), code=1)
     assert [line["state"] for line in lines["source orders"]] == ["ok"]
     assert [line["state"] for line in lines["query kept"]] == ["ok"]
     (refused,) = lines["query refused"]

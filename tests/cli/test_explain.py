@@ -21,14 +21,14 @@ pytestmark = pytest.mark.plain
 PAGE = (ROOT / "docs" / "reference" / "findings.md").read_text()
 
 
-def explained(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
+def explain(*arguments: str, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["explain", *arguments]) == 0
     return capsys.readouterr().out
 
 
 def test_each_code_is_explained_with_its_fix_and_without_the_next_one(capsys: pytest.CaptureFixture[str]) -> None:
     for code in CODES:
-        lines = explained(code.code, "--json", capsys=capsys)
+        lines = explain(code.code, "--json", capsys=capsys)
         facts = json.loads(lines)
         assert facts["text"] in PAGE
         assert re.search(r"^Fix: ", facts["text"], re.MULTILINE), code
@@ -38,12 +38,12 @@ def test_each_code_is_explained_with_its_fix_and_without_the_next_one(capsys: py
 
 @pytest.mark.parametrize("code", ["HR408", "hr408", "408"])
 def test_a_code_is_written_as_one_likes(code: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explained(code, capsys=capsys).startswith("HR408: ")
+    assert explain(code, capsys=capsys).startswith("HR408: ")
 
 
 def test_an_example_says_what_it_is_and_links_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     for code in ("HR203", "HR408"):
-        text = explained(code, capsys=capsys)
+        text = explain(code, capsys=capsys)
         assert not re.search(r"\]\(|^```\w+ ", text, re.MULTILINE)
         assert re.search(r"^(wrong|message):$", text, re.MULTILINE)
 

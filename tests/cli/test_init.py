@@ -17,10 +17,10 @@ def test_it_writes_a_project_and_says_what_to_type(
     options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", str(tmp_path / "phones"), *options]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith(f"a project was written to '{tmp_path / 'phones'}': ")
-    assert told[2] == f"  cd {tmp_path / 'phones'}"
-    assert [line.split("headrace ")[-1] for line in told[3:]] == ["check", "run --available-now", "verify"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"a project was written to '{tmp_path / 'phones'}': ")
+    assert lines[2] == f"  cd {tmp_path / 'phones'}"
+    assert [line.split("headrace ")[-1] for line in lines[3:]] == ["check", "run --available-now", "verify"]
     assert (tmp_path / "phones/pipeline.py").exists() != bool(options)
 
 
@@ -29,17 +29,17 @@ def test_what_it_writes_is_sound(options: list[str], tmp_path: Path, capsys: pyt
     main(["init", str(tmp_path / "phones"), *options])
     capsys.readouterr()
     assert main(["check", "-C", str(tmp_path / "phones"), "--no-spark"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("action_counts: exactly once")
-    assert told.endswith("1 query, 0 errors, 0 warnings\n")
+    output = capsys.readouterr().out
+    assert output.startswith("action_counts: exactly once")
+    assert output.endswith("1 query, 0 errors, 0 warnings\n")
 
 
 def test_with_json_the_files_and_the_next_commands_are_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", str(tmp_path / "phones"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["project"] == str(tmp_path / "phones")
-    assert "pipeline.py" in told["files"]
-    assert told["next"][0] == f"cd {tmp_path / 'phones'}"
+    document = json.loads(capsys.readouterr().out)
+    assert document["project"] == str(tmp_path / "phones")
+    assert "pipeline.py" in document["files"]
+    assert document["next"][0] == f"cd {tmp_path / 'phones'}"
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

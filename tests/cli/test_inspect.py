@@ -57,7 +57,7 @@ def project(tmp_path: Path) -> Path:
     ],
     ids=["whole", "state", "source log", "offsets", "manifest", "archive", "repartitions"],
 )
-def test_what_is_bad_is_told_once_with_what_to_do(
+def test_what_is_bad_is_reported_once_with_what_to_do(
     project: Path,
     damage: Callable[[Path], object],
     code: str | None,
@@ -66,10 +66,10 @@ def test_what_is_bad_is_told_once_with_what_to_do(
 ) -> None:
     damage(layout_in(project / ".headrace", "counts").home)
     assert main(["inspect", "checkpoint", "-C", str(project), "--json"]) == exit_code
-    (found,) = json.loads(capsys.readouterr().out)["queries"]
-    assert [finding["code"] for finding in found["findings"]] == [code] * (code is not None)
-    assert all(finding["fix"] and finding["where"]["file"] for finding in found["findings"])
-    assert (found["planned"], found["committed"], found["usable"]) == (2, 2, exit_code == 0)
+    (query,) = json.loads(capsys.readouterr().out)["queries"]
+    assert [finding["code"] for finding in query["findings"]] == [code] * (code is not None)
+    assert all(finding["fix"] and finding["where"]["file"] for finding in query["findings"])
+    assert (query["planned"], query["committed"], query["usable"]) == (2, 2, exit_code == 0)
     assert main(["inspect", "checkpoint", "counts", "-C", str(project)]) == exit_code
     shown = capsys.readouterr().out
     assert shown.startswith("counts: planned up to batch 2, committed up to 2; ")
@@ -144,13 +144,13 @@ def two_sources(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_checkpoint_is_told_with_its_batches_sizes_and_settings(
+def test_a_checkpoint_is_shown_with_its_batches_sizes_and_settings(
     two_sources: Path, project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", "checkpoint", "counts", "-C", str(two_sources), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)["queries"][0]["facts"]
-    told = {name: facts[name] for name in ("id", "kept", "archived", "purged", "unknown", "settings", "sources")}
-    assert told == {
+    overview = {name: facts[name] for name in ("id", "kept", "archived", "purged", "unknown", "settings", "sources")}
+    assert overview == {
         "id": "one",
         "kept": [[1, 3]],
         "archived": [[0, 3]],
@@ -165,7 +165,7 @@ def test_a_checkpoint_is_told_with_its_batches_sizes_and_settings(
     assert "setting     spark.sql.streaming.stateStore.providerClass = " in shown
 
 
-def test_the_offsets_of_a_batch_are_told_by_file_and_by_partition(
+def test_the_offsets_of_a_batch_are_shown_by_file_and_by_partition(
     two_sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", "offsets", "counts", "--batch", "1", "-C", str(two_sources), "--json"]) == 0
@@ -181,20 +181,23 @@ def test_the_offsets_of_a_batch_are_told_by_file_and_by_partition(
     assert "part    clicks-1 from 9 to 9: 0" in shown
 
 
-def test_the_watermark_is_told_with_what_holds_it_back_and_what_closes_a_window(
+def test_the_watermark_is_shown_with_what_holds_it_back_and_what_closes_a_window(
     two_sources: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", "watermark", "counts", "-C", str(two_sources), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [each["watermark"] for each in found["batches"]] == [
+    document = json.loads(capsys.readouterr().out)
+    assert [batch["watermark"] for batch in document["batches"]] == [
         None,
         "2023-11-15T12:00:00Z",
         "2023-11-15T12:10:00Z",
         "2023-11-15T12:10:00Z",
     ]
-    assert (found["next_watermark"], found["since"]) == ("2023-11-15T12:10:00Z", 2)
-    assert {each["source"]: each["holds_back"] for each in found["sources"]} == {"views": False, "clicks": True}
-    (window,) = found["windows"]
+    assert (document["next_watermark"], document["since"]) == ("2023-11-15T12:10:00Z", 2)
+    assert {source["source"]: source["holds_back"] for source in document["sources"]} == {
+        "views": False,
+        "clicks": True,
+    }
+    (window,) = document["windows"]
     assert window == {
         "length": "1 hour each 30 minutes",
         "ends": "2023-11-15T12:30:00Z",

@@ -69,23 +69,23 @@ def test_a_look_or_an_order_needs_no_secret(
     project: Path, capsys: pytest.CaptureFixture[str], command: list[str], code: int, says: str
 ) -> None:
     assert main(command) == code
-    told = "".join(capsys.readouterr())
-    assert says in told
-    assert ("HR105" in told) is says.startswith("the variable")
+    text = "".join(capsys.readouterr())
+    assert says in text
+    assert ("HR105" in text) is says.startswith("the variable")
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("command", ["check", "plan", "verify q", "ui"])
 def test_what_works_on_the_data_names_them_all(project: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert main(command.split()) == 1
-    told = capsys.readouterr().err
-    assert all(name in told for name in ("BROKERS", "JAAS", "PASSWORD", "S3_SECRET", "ALERT_URL", "no-such-secret"))
+    errors = capsys.readouterr().err
+    assert all(name in errors for name in ("BROKERS", "JAAS", "PASSWORD", "S3_SECRET", "ALERT_URL", "no-such-secret"))
 
 
 @pytest.mark.plain
 def test_what_asks_a_system_says_which_variable_it_needs(project: Path) -> None:
-    found = load(project, environ={}, may_lack_variables=True)
-    source, sink = found.sources["orders"].connector, found.queries["q"].sink
+    loaded = load(project, environ={}, may_lack_variables=True)
+    source, sink = loaded.sources["orders"].connector, loaded.queries["q"].sink
     assert isinstance(source, registry.connector("source", "kafka"))
     assert source.identity() is sink.identity() is None
     with pytest.raises(ProjectError) as lacking:
@@ -101,7 +101,7 @@ def test_what_asks_a_system_says_which_variable_it_needs(project: Path) -> None:
             place.reset.row_counts(None, None)  # type: ignore[arg-type]
         assert variables(lacking) == {"DATABASE_URL"}
     with pytest.raises(ProjectError) as lacking:
-        found.target.require_settings()
+        loaded.target.require_settings()
     assert variables(lacking) == {"PASSWORD", "S3_SECRET", "no-such-secret", "ALERT_URL"}
 
 
@@ -147,9 +147,9 @@ def test_rows_that_came_late_are_counted_without_the_sinks_password(
     monkeypatch.delenv("RESULT")
     capsys.readouterr()
     assert main(["late", "updated", "-C", str(root), "--count"]) == 0
-    told = capsys.readouterr().out
-    assert "2 rows" in told or "2 late rows" in told
-    assert "the variable 'RESULT' is not set" in told  # so that nobody knows what was brought back
+    output = capsys.readouterr().out
+    assert "2 rows" in output or "2 late rows" in output
+    assert "the variable 'RESULT' is not set" in output  # so that it is unknown what was brought back
     assert main(["late", "updated", "-C", str(root), "--replay"]) == 1
     assert "the variable 'RESULT' is not set" in "".join(capsys.readouterr())
 

@@ -35,7 +35,7 @@ FOUND = Lateness(
 )
 
 
-def shown(table: object) -> str:
+def render(table: object) -> str:
     console = Console(width=120, markup=False)
     with console.capture() as text:
         console.print(table)
@@ -44,8 +44,8 @@ def shown(table: object) -> str:
 
 @pytest.mark.plain
 def test_counts_and_rows_are_tables() -> None:
-    assert "3 Aggregate 2024-01-01 12:00:00 1,000" in shown(batch_table(FOUND))
-    rows = shown(row_table(FOUND))
+    assert "3 Aggregate 2024-01-01 12:00:00 1,000" in render(batch_table(FOUND))
+    rows = render(row_table(FOUND))
     assert "the first 1 of 1,000 late rows" in rows
     assert "3 2024-01-01 11:55:00 0:05:00 window=(11:50 to 12:00), who=[red]" in rows
     assert (
@@ -65,9 +65,9 @@ def test_replay_takes_no_part_of_the_rows(capsys: pytest.CaptureFixture[str]) ->
 def test_a_misspelt_query_gets_the_nearest_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = late_project.write_project(tmp_path / "p")
     assert main(["late", "update", "-C", str(root)]) == 2
-    told = capsys.readouterr().err
-    assert "HR091: there is no query 'update'" in told
-    assert "did you mean 'updated'?" in told
+    errors = capsys.readouterr().err
+    assert "HR091: there is no query 'update'" in errors
+    assert "did you mean 'updated'?" in errors
 
 
 @pytest.mark.spark
@@ -76,9 +76,9 @@ def test_a_query_without_a_checkpoint_is_a_finding(
 ) -> None:
     root = late_project.write_project(tmp_path / "p")
     assert main(["late", "updated", "-C", str(root)]) == 1
-    told = capsys.readouterr().out
-    assert "HR701: query 'updated' has no checkpoint yet" in told
-    assert "fix: run it first: headrace run updated" in told
+    output = capsys.readouterr().out
+    assert "HR701: query 'updated' has no checkpoint yet" in output
+    assert "fix: run it first: headrace run updated" in output
 
 
 @pytest.mark.spark
@@ -98,8 +98,8 @@ def test_the_command_lists_rows_and_brings_them_back(
     ]
 
     assert main(["late", "updated", "-C", str(root), "--replay", "--count"]) == 0
-    told = capsys.readouterr().out
-    assert "updated: 2 late rows brought back: 2 rows of the result written" in told
-    assert "were brought back into the result" in told
-    assert "event time" not in told
+    output = capsys.readouterr().out
+    assert "updated: 2 late rows brought back: 2 rows of the result written" in output
+    assert "were brought back into the result" in output
+    assert "event time" not in output
     assert late_project.held(root, "updated") == late_project.counts(late_project.BATCHES)

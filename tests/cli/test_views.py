@@ -75,7 +75,7 @@ STATUS = QueryStatus(
 )
 
 
-def rendered(thing: Any, width: int = 160) -> str:
+def render(thing: Any, width: int = 160) -> str:
     console = Console(width=width, markup=False, highlight=False)
     with console.capture() as shown:
         console.print(thing)
@@ -118,7 +118,7 @@ def test_the_live_table_shows_each_query_with_its_last_batch() -> None:
     row.take(replace(RECORD, batch=22))
     row.take(RECORD)
     row.take(replace(RECORD, rows=0, processed_rate=0.0))
-    shown = rendered(live_table([row, Row(query="[red]taps")]))
+    shown = render(live_table([row, Row(query="[red]taps")]))
     clicks = next(line for line in shown.splitlines() if line.lstrip().startswith("clicks"))
     assert " ".join(clicks.split()) == "clicks running 23 8,000 22,222 180 ms 2026-01-01 10:00:00 120 3 files (1.5 MB)"
     assert "[red]taps" in shown
@@ -158,7 +158,7 @@ def test_a_table_fits_its_terminal_and_cuts_no_figure_off(width: int, expected: 
     counts = Row(query="action_counts", now=running)
     counts.take(RECORD)
     orders = Row(query="orders", now=running, work=BatchWork(tasks_done=3, tasks=20, rows=12_000, seconds=12.3))
-    shown = rendered(live_table([counts, orders, Row(query="taps", now=failed)]), width)
+    shown = render(live_table([counts, orders, Row(query="taps", now=failed)]), width)
     assert "\n".join(line.rstrip() for line in shown.splitlines()) + "\n" == expected
 
 
@@ -173,9 +173,9 @@ def test_a_low_terminal_leaves_out_figures_first_and_then_counts_queries(lines: 
         row.take(RECORD)
     table = live_table(rows)
     table.most_lines = lines
-    told = rendered(table, 80).splitlines()
-    assert len(told) == shown
-    assert (told[-1].strip() == "and 6 queries more") == (lines == 6)
+    output = render(table, 80).splitlines()
+    assert len(output) == shown
+    assert (output[-1].strip() == "and 6 queries more") == (lines == 6)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     )
 
     def shown() -> str:
-        return " ".join(rendered(shows.render(), width).split())
+        return " ".join(render(shows.render(), width).split())
 
     assert shown().startswith(("- starting Spark (0 s)", "starting Spark (0 s)"))
     assert "action_counts" in shown()
@@ -236,7 +236,7 @@ def test_a_terminal_says_from_the_first_second_what_the_run_is_at(view: Any, wid
     assert "running batch:" not in shown()
 
 
-def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_lines_show_the_start_a_long_batch_and_a_stop(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     with Lines(clock) as lines:
         lines.preparing("waiting for the executors of spark://m:7077", None)
@@ -261,7 +261,7 @@ def test_plain_lines_tell_of_the_start_a_long_batch_and_a_stop(capsys: pytest.Ca
 
 
 def test_the_status_table_shows_what_never_ran_too() -> None:
-    shown = rendered(status_table(["clicks", "taps"], [STATUS])).splitlines()
+    shown = render(status_table(["clicks", "taps"], [STATUS])).splitlines()
     clicks = next(line for line in shown if line.lstrip().startswith("clicks"))
     assert clicks.split()[1:4] == ["killed", "23", "92,000"]
     assert "4" in clicks.split()
@@ -270,12 +270,12 @@ def test_the_status_table_shows_what_never_ran_too() -> None:
 
 def test_status_shows_trigger_sink_and_the_last_verdict() -> None:
     verdict = {"verdict": "equal", "batch": 22}
-    shown = rendered(status_table([], [replace(STATUS, verdict=verdict)]))
+    shown = render(status_table([], [replace(STATUS, verdict=verdict)]))
     for figure in ("every 1 second", "sqlite", "equal (batch 22)"):
         assert figure in shown
-    of_a_part = rendered(status_table([], [replace(STATUS, verdict={**verdict, "scope": "part 3 of 10"})]))
+    of_a_part = render(status_table([], [replace(STATUS, verdict={**verdict, "scope": "part 3 of 10"})]))
     assert "part 3 of 10)" in of_a_part
-    untimed = rendered(status_table([], [replace(STATUS, processed_rate=0.0, batch_ms=0)]))
+    untimed = render(status_table([], [replace(STATUS, processed_rate=0.0, batch_ms=0)]))
     assert "0 ms" not in untimed
 
 
@@ -296,9 +296,9 @@ def test_plain_lines_come_once_a_second_and_leave_no_row_out(capsys: pytest.Capt
             clock.now = batch * 0.4
             lines.progressed(replace(RECORD, batch=batch, rows=10))
         lines.ended(replace(FAILED, state="stopped", finding=None))
-    told = capsys.readouterr()
-    assert told.out == ""
-    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in told.err.splitlines()[1:-1]]
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    batches = [line.split("clicks ", 1)[1].split(" rows,")[0] for line in printed.err.splitlines()[1:-1]]
     assert batches == [
         "batch 0: 10",
         "batches 1 to 3: 30",
@@ -313,10 +313,10 @@ def test_plain_lines_never_lose_a_failure(capsys: pytest.CaptureFixture[str]) ->
         lines.progressed(replace(RECORD, batch=24))
         lines.ended(FAILED)
         lines.note(Finding(code="HR680", what="it falls behind", severity="warning"))
-    told = capsys.readouterr().err
-    assert "clicks batch 24" in told
-    assert "headrace HR601: it broke\n  fix: fix it\n" in told
-    assert "headrace HR680 (warning): it falls behind\n" in told
+    errors = capsys.readouterr().err
+    assert "clicks batch 24" in errors
+    assert "headrace HR601: it broke\n  fix: fix it\n" in errors
+    assert "headrace HR680 (warning): it falls behind\n" in errors
 
 
 def test_every_json_line_is_an_object_and_the_last_is_the_result(capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,11 +325,11 @@ def test_every_json_line_is_an_object_and_the_last_is_the_result(capsys: pytest.
         lines.note(FAULT)
         lines.ended(FAILED)
     lines.summary(RunResult(outcomes=(FAILED,)))
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["event"] for line in told] == ["batch", "note", "ended", "result"]
-    assert BatchRecord.from_dict({key: value for key, value in told[0].items() if key != "event"}) == RECORD
-    assert told[-1]["exit_code"] == 1
-    assert told[-1]["outcomes"][0]["finding"]["code"] == "HR601"
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in events] == ["batch", "note", "ended", "result"]
+    assert BatchRecord.from_dict({key: value for key, value in events[0].items() if key != "event"}) == RECORD
+    assert events[-1]["exit_code"] == 1
+    assert events[-1]["outcomes"][0]["finding"]["code"] == "HR601"
 
 
 def test_a_reader_that_goes_away_stops_the_run_as_sigterm_does() -> None:
@@ -361,7 +361,7 @@ def test_a_query_that_a_deploy_has_added_has_a_bar_although_the_project_of_the_s
     write_project(tmp_path / "phones")
     shows = Bars(load(tmp_path / "phones"), Console(width=120), [], Clock())
     shows.started(replace(START, query="added"))
-    assert "added" in rendered(shows.render(), 120)
+    assert "added" in render(shows.render(), 120)
 
 
 @pytest.mark.parametrize(("ends", "view"), [(True, Bars), (False, LiveTable)], ids=["bars", "table"])
@@ -387,11 +387,11 @@ def test_the_live_table_lets_failures_scroll_by_and_the_summary_is_on_stdout(
         live.progressed(RECORD)
         live.changed(QueryState(query="clicks", state="failed", cause=FAULT))
         live.ended(FAILED)
-        assert "failed" in rendered(live.render())
+        assert "failed" in render(live.render())
     live.summary(RunResult(outcomes=(FAILED,)))
-    told = capsys.readouterr()
-    assert "headrace HR601: it broke" in told.err
-    assert told.out == "clicks: failed after 3 batches with 12,000 rows (HR601)\n"
+    printed = capsys.readouterr()
+    assert "headrace HR601: it broke" in printed.err
+    assert printed.out == "clicks: failed after 3 batches with 12,000 rows (HR601)\n"
 
 
 def test_bars_are_as_long_as_what_the_sources_hold_at_the_start(tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ TALLY = Tally(landed=61_000, rows=44_000, batches=2, starts=2, state="running", 
 
 
 def test_the_panel_of_the_demo_shows_every_figure() -> None:
-    shown = rendered(panel(TALLY))
+    shown = render(panel(TALLY))
     for name, value in (
         ("rows landed", "61,000"),
         ("rows in", "44,000"),
@@ -438,7 +438,7 @@ def test_the_panel_of_the_demo_shows_every_figure() -> None:
 
 
 @pytest.mark.parametrize("show", [PlainShow, LiveShow], ids=["lines", "panel"])
-def test_the_demo_tells_the_same_with_and_without_a_terminal(
+def test_the_demo_prints_the_same_with_and_without_a_terminal(
     show: type[PlainShow], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with show() as audience:
@@ -446,9 +446,9 @@ def test_the_demo_tells_the_same_with_and_without_a_terminal(
         audience.show_command(["verify", "action_counts"])
         audience.result(["action", "count"], [("open", 17)])
     audience.end(0, ["cd demo"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in ("driver killed with SIGKILL at batch 23", "$ headrace verify action_counts", "17", "next, type:"):
-        assert words in told
+        assert words in output
 
 
 def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixture[str]) -> None:
@@ -460,9 +460,9 @@ def test_a_query_that_is_held_is_shown_in_every_view(capsys: pytest.CaptureFixtu
         view.changed(restarting)
     lines.changed(QueryState(query="clicks", state="paused", by="ada on /dev/pts/1"))
     console.print(table.render())
-    told = capsys.readouterr()
-    event, *shown = told.out.splitlines()
+    printed = capsys.readouterr()
+    event, *shown = printed.out.splitlines()
     assert json.loads(event) == {"event": "state", **restarting.as_dict()}
     assert "restarting" in "".join(shown)
     assert restarting.trouble in "".join(shown)
-    assert [line.split(" ", 1)[1] for line in told.err.splitlines()] == ["clicks is paused by ada on /dev/pts/1"]
+    assert [line.split(" ", 1)[1] for line in printed.err.splitlines()] == ["clicks is paused by ada on /dev/pts/1"]

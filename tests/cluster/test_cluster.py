@@ -45,14 +45,14 @@ def code_of(caught: pytest.ExceptionInfo[Any]) -> str:
 def test_the_record_is_the_users_alone_and_read_again(tmp_path: Path) -> None:
     home = tmp_path / "cluster"
     mine = str(birth(os.getpid()))
-    known = KNOWN.with_daemon(Daemon(name="master-1", pid=os.getpid(), birth=mine, port=7077))
-    gone = known.with_daemon(Daemon(name="worker-1", pid=os.getpid(), birth="another"))
+    record = KNOWN.with_daemon(Daemon(name="master-1", pid=os.getpid(), birth=mine, port=7077))
+    gone = record.with_daemon(Daemon(name="worker-1", pid=os.getpid(), birth="another"))
     daemons.write(home, gone)
     assert daemons.read(home) == gone
     assert [gone.daemon(name) is not None for name in ("master-1", "worker-1", "worker-2")] == [True, False, False]
     assert [stat.S_IMODE(place.stat().st_mode) for place in (home, home / "cluster.json")] == [0o700, 0o600]
     assert "s3cr3t" not in repr(gone)
-    assert (known.url, replace(known, masters=((1, 2), (3, 4))).url) == (
+    assert (record.url, replace(record, masters=((1, 2), (3, 4))).url) == (
         "spark://127.0.0.1:7077",
         "spark://127.0.0.1:1,127.0.0.1:3",
     )
@@ -62,9 +62,9 @@ def test_a_driver_of_this_machine_finds_the_secret(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(daemons.HOME_VARIABLE, str(tmp_path))
     assert connection.settings("spark://127.0.0.1:7077", {}) == {}
     daemons.write(tmp_path, KNOWN)
-    found = connection.settings("spark://127.0.0.1:7077", {"spark.driver.host": "mine"})
-    assert found["spark.authenticate.secret"] == "s3cr3t"
-    assert "spark.driver.host" not in found
+    settings = connection.settings("spark://127.0.0.1:7077", {"spark.driver.host": "mine"})
+    assert settings["spark.authenticate.secret"] == "s3cr3t"
+    assert "spark.driver.host" not in settings
     assert connection.settings("spark://127.0.0.1:7078", {}) == connection.settings("local[2]", {}) == {}
     (tmp_path / "cluster.json").write_text("{")
     assert connection.settings("spark://127.0.0.1:7077", {}) == {}
@@ -73,12 +73,12 @@ def test_a_driver_of_this_machine_finds_the_secret(tmp_path: Path, monkeypatch: 
 def test_local_paths_are_refused_where_executors_do_not_see_them(tmp_path: Path) -> None:
     """What it says of each option stands with an example in the reference."""
     root = write_project(tmp_path / "p", QUERY)
-    found = {}
+    codes = {}
     for name, more in {"here": "", "shared": f", shared_paths: ['{root}']", "elsewhere": ""}.items():
         master = "spark://127.0.0.1:7077" if name == "here" else "spark://spark-1:7077"
         (root / "headrace.yml").write_text(f"targets: {{dev: {{master: '{master}'{more}}}}}\n")
-        found[name] = [each.code for each in check_cluster_paths(load(root))]
-    assert found == {"here": [], "shared": [], "elsewhere": ["HR829"] * 3}
+        codes[name] = [finding.code for finding in check_cluster_paths(load(root))]
+    assert codes == {"here": [], "shared": [], "elsewhere": ["HR829"] * 3}
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_what_is_not_there_is_said(
     assert main(["cluster", "stop", "--home", str(tmp_path)]) == 0
 
 
-def test_a_log_of_another_name_is_told_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_another_name_is_reported_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = daemons.log_file(tmp_path, "worker-1")
     file.parent.mkdir(parents=True)
     file.write_text("started\n")
     assert main(["cluster", "logs", "worker-2", "--home", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert ("HR091" in said, "did you mean 'worker-1'?" in said) == (True, True)
+    errors = capsys.readouterr().err
+    assert ("HR091" in errors, "did you mean 'worker-1'?" in errors) == (True, True)
 
 
 def test_a_port_that_is_taken_and_a_damaged_record_are_said(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_all_executors_are_waited_for_so_that_each_has_state(
         assert len(asked) == rounds
 
 
-def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     there: list[int] = [1, 1]
 
     def executors(_: object) -> int:
@@ -266,26 +266,28 @@ def test_a_cluster_that_gives_up_while_executors_are_waited_for_is_told(monkeypa
 
 
 def test_why_executors_have_ended_is_read_from_their_logs(tmp_path: Path) -> None:
-    said = {
+    logs = {
         "0": "Spark Executor Command: java\n====\n\nUnrecognized VM option 'No'\nError: no Machine was made.\n",
         "1": "INFO begins\nException in thread 'main' java.io.IOException: no\n\tat x\n"
         "Caused by: java.io.InvalidClassException: a.B; local class incompatible\n\tat y\n",
         "2": "killed\n",
     }
-    for number, text in said.items():
+    for number, text in logs.items():
         place = tmp_path / "work" / "worker-1" / "app-1" / number
         place.mkdir(parents=True)
         (place / "stderr").write_text(text)
-    found = executors_of(tmp_path, "app-1")
-    assert [last_message(each).partition(";")[0] for each in found] == [
+    executors = executors_of(tmp_path, "app-1")
+    assert [last_message(executor).partition(";")[0] for executor in executors] == [
         "Unrecognized VM option 'No'",
         "Caused by: java.io.InvalidClassException: a.B",
         "killed",
     ]
     assert executors_of(tmp_path, "app-2") == ()
-    told = connection._executors_lost("spark://127.0.0.1:7077", "9 executors, ", last_message(found[0])).findings[0]
-    assert told.code == "HR821"
-    assert told.what.endswith("(9 executors, Unrecognized VM option 'No')")
+    finding = connection._executors_lost(
+        "spark://127.0.0.1:7077", "9 executors, ", last_message(executors[0])
+    ).findings[0]
+    assert finding.code == "HR821"
+    assert finding.what.endswith("(9 executors, Unrecognized VM option 'No')")
 
 
 LIVES = """
@@ -315,9 +317,9 @@ def test_a_driver_that_fails_is_started_again_until_it_ends_well(
     command = [sys.executable, "-c", LIVES, str(log)]
     assert submit._supervise([*command, "0"]) == 0
     assert log.read_text() == "xxxx"
-    told = capsys.readouterr().err
-    assert "ended with exit code 1" in told
-    assert "was killed by signal 9" in told
+    errors = capsys.readouterr().err
+    assert "ended with exit code 1" in errors
+    assert "was killed by signal 9" in errors
 
     # Asked to end, it ends what it started, and starts nothing again.
     def end() -> None:
@@ -341,11 +343,11 @@ def test_a_first_driver_that_finds_the_cluster_away_is_started_again_and_one_tha
     assert (tmp_path / "log").read_text() == "xxx"
 
 
-def test_cores_without_a_part_of_the_state_are_told(tmp_path: Path) -> None:
+def test_cores_without_a_part_of_the_state_are_reported(tmp_path: Path) -> None:
     query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
 
     def codes(**given: Any) -> list[str]:
-        return [each.code for each in check_state_partitions(query, **given)]
+        return [finding.code for finding in check_state_partitions(query, **given)]
 
     assert codes(partitions=2, cores=4, keeps_state=True) == ["HR830"]
     assert codes(partitions=4, cores=4, keeps_state=True) == codes(partitions=2, cores=4, keeps_state=False) == []
@@ -355,7 +357,7 @@ def test_second_attempts_of_tasks_that_keep_state_are_warned_of(tmp_path: Path) 
     query = load(write_project(tmp_path / "p", QUERY)).queries["q"]
 
     def codes(**given: bool) -> list[str]:
-        return [each.code for each in check_speculation(query, **given)]
+        return [finding.code for finding in check_speculation(query, **given)]
 
     assert codes(speculative=True, keeps_state=True) == ["HR841"]
     assert codes(speculative=False, keeps_state=True) == codes(speculative=True, keeps_state=False) == []
@@ -363,7 +365,9 @@ def test_second_attempts_of_tasks_that_keep_state_are_warned_of(tmp_path: Path) 
 
 def test_the_code_that_workers_get_can_be_imported() -> None:
     code = connection._code()
-    told = "import headrace, headrace.spark.stream.counting; print(headrace.__file__)"
+    program = "import headrace, headrace.spark.stream.counting; print(headrace.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(code)}
-    found = subprocess.run([sys.executable, "-c", told], env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.startswith(str(code))
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith(str(code))

@@ -34,21 +34,21 @@ def test_an_archive_has_the_packages_and_what_they_need(tmp_path: Path, monkeypa
     assert made.packages["rich"] == version("rich")
     with tarfile.open(made.file) as archive:
         archive.extractall(tmp_path / "there", filter="data")
-    told = "import rich, markdown_it, importlib.metadata as m; print(rich.__file__, m.version('rich'))"
-    found = subprocess.run(
-        [sys.executable, "-S", "-c", told],
+    program = "import rich, markdown_it, importlib.metadata as m; print(rich.__file__, m.version('rich'))"
+    result = subprocess.run(
+        [sys.executable, "-S", "-c", program],
         env={**os.environ, "PYTHONPATH": str(tmp_path / "there")},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout.split() == [str(tmp_path / "there" / "rich" / "__init__.py"), version("rich")]
+    assert result.stdout.split() == [str(tmp_path / "there" / "rich" / "__init__.py"), version("rich")]
 
 
 def test_what_workers_need_is_known_without_spark_itself() -> None:
-    found = pack.required_distributions(["psycopg", "pyiceberg"])
-    assert {"pyarrow", "pandas", "psycopg", "psycopg-binary", "pyiceberg", "click"} < set(found)
-    assert not {"pyspark", "py4j", "headrace", "pytest"} & set(found)
+    names = pack.required_distributions(["psycopg", "pyiceberg"])
+    assert {"pyarrow", "pandas", "psycopg", "psycopg-binary", "pyiceberg", "click"} < set(names)
+    assert not {"pyspark", "py4j", "headrace", "pytest"} & set(names)
 
 
 def test_a_lock_file_gives_the_versions_for_this_python(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_a_lock_file_gives_the_versions_for_this_python(tmp_path: Path) -> None:
         "six==1.17.0 ; python_version >= '3' \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
         "# a comment\n-e .\nPyMySQL[rsa]==1.2.4\n"
     )
-    found = pack.read_lock(lock)
-    assert set(found) == {"six", "pymysql"}
-    assert found["six"].startswith("six==1.17.0")
-    assert found["six"].endswith("--hash=sha256:cc")
+    versions = pack.read_lock(lock)
+    assert set(versions) == {"six", "pymysql"}
+    assert versions["six"].startswith("six==1.17.0")
+    assert versions["six"].endswith("--hash=sha256:cc")
 
 
 @pytest.fixture
@@ -107,10 +107,10 @@ def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
     out.unlink()
     for wrong in ("0" * 64, f"{'0' * 64} --hash=sha256:{'1' * 64}"):
         lock.write_text(f"mdurl==9.9 --hash=sha256:{wrong}\n")
-        with pytest.raises(PlatformError) as told:
+        with pytest.raises(PlatformError) as raised:
             pack.pack(out, ["mdurl"], lock=lock)
-        (found,) = told.value.findings
-        assert found.what == (
+        (finding,) = raised.value.findings
+        assert finding.what == (
             f"mdurl==9.9 is another file than the lock file names: its sha256 begins with {index[:12]}, "
             "and that of the lock file with 000000000000"
         )
@@ -121,7 +121,7 @@ def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
 
 
 @pytest.mark.parametrize(
-    ("out", "names", "lock", "said"),
+    ("out", "names", "lock", "words"),
     [
         ("workers.zip", [], None, "is not a valid name of an archive"),
         ("workers.tar", ["no-such-package"], None, "no-such-package is not installed here"),
@@ -129,11 +129,13 @@ def test_packages_of_a_lock_file_are_fetched_if_they_are_its_files(
         ("workers.tar", [], "empty.txt", "names no version of .*pyarrow"),
     ],
 )
-def test_what_cannot_be_packed_is_told(tmp_path: Path, out: str, names: list[str], lock: str | None, said: str) -> None:
+def test_what_cannot_be_packed_is_reported(
+    tmp_path: Path, out: str, names: list[str], lock: str | None, words: str
+) -> None:
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(PlatformError, match=said) as told:
+    with pytest.raises(PlatformError, match=words) as raised:
         pack.pack(tmp_path / out, names, lock=None if lock is None else tmp_path / lock)
-    assert told.value.findings[0].code == "HR857"
+    assert raised.value.findings[0].code == "HR857"
     assert not (tmp_path / out).exists()
 
 
@@ -144,6 +146,6 @@ def test_executors_get_the_archive_that_the_target_names(tmp_path: Path) -> None
     }
     root = write_project(tmp_path / "p", "q = hr.query(sink=hr.sink.files('out'), name='q')(lambda events: events)")
     (root / "headrace.yml").write_text("targets: {dev: {master: 'spark://127.0.0.1:9', worker_packages: w.tar}}\n")
-    with pytest.raises(PlatformError, match=r"there is no archive .*/p/w\.tar, which target 'dev' has") as told:
+    with pytest.raises(PlatformError, match=r"there is no archive .*/p/w\.tar, which target 'dev' has") as raised:
         session(load(root))
-    assert told.value.findings[0].code == "HR857"
+    assert raised.value.findings[0].code == "HR857"

@@ -1,4 +1,4 @@
-"""What a worker's Python lacks is told before a query starts."""
+"""What a worker's Python lacks is reported before a query starts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
     require_workers(spark, ("py4j",))
     [worker] = inspect_workers(spark, ("pyarrow", "no-such-package"))
     assert [name for name, version in worker.packages.items() if version is None] == ["no-such-package"]
-    with pytest.raises(PlatformError, match="lacks no-such-package in its Python 3") as told:
+    with pytest.raises(PlatformError, match="lacks no-such-package in its Python 3") as raised:
         require_workers(spark, ("no-such-package",))
-    assert told.value.findings[0].code == "HR826"
+    assert raised.value.findings[0].code == "HR826"
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("said", "what"),
+    ("output", "words"),
     [
         (
             "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in "
@@ -41,13 +41,13 @@ def test_a_package_that_a_worker_lacks_is_named(spark: SparkSession) -> None:
         ('java.io.IOException: Cannot run program "python3.99": error=2', "no program 'python3.99'"),
     ],
 )
-def test_a_python_that_does_not_start_is_told(said: str, what: str) -> None:
+def test_a_python_that_does_not_start_is_reported(output: str, words: str) -> None:
     from headrace.cluster.connection import _worker_refusal
 
-    found = _worker_refusal(said, "3.11")
-    assert found is not None
-    assert found.code == "HR826"
-    assert what in found.what
+    finding = _worker_refusal(output, "3.11")
+    assert finding is not None
+    assert finding.code == "HR826"
+    assert words in finding.what
 
 
 @pytest.mark.plain
@@ -58,13 +58,13 @@ def test_another_failure_is_no_matter_of_the_workers_python() -> None:
 
 
 @pytest.mark.spark
-def test_a_storage_that_workers_do_not_see_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_storage_that_workers_do_not_see_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     storage = tmp_path / "a, [b]" / "storage"
     require_storage(spark, storage)
     assert list(storage.iterdir()) == []
-    with memory_store("nowhere.invalid") as (store, root), pytest.raises(PlatformError, match="cannot read") as told:
+    with memory_store("nowhere.invalid") as (store, root), pytest.raises(PlatformError, match="cannot read") as raised:
         require_storage(spark, root / "storage")
-    assert told.value.findings[0].code == "HR859"
+    assert raised.value.findings[0].code == "HR859"
     assert store.files == {}
 
 
@@ -78,8 +78,8 @@ def test_each_connector_names_what_its_tasks_import(tmp_path: Path) -> None:
         "hr.sink.iceberg('db.t', catalog={'type': 'sql', 'uri': 'sqlite://'})": {"pyiceberg"},
         "hr.sink.files('out')": set(),
     }
-    found = {
+    by_sink = {
         sink: worker_packages(load(write_project(tmp_path / str(number), QUERY.format(sink=sink))))
         for number, sink in enumerate(sinks)
     }
-    assert found == sinks
+    assert by_sink == sinks

@@ -76,18 +76,18 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
     environ = {**os.environ, "NOTIFY_SOCKET": systemd.environ["NOTIFY_SOCKET"]}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
     try:
-        told = next_line(running)["finding"]
-        page = told["what"].removeprefix("the dashboard is at ").partition(" ")[0]
+        finding = next_line(running)["finding"]
+        page = finding["what"].removeprefix("the dashboard is at ").partition(" ")[0]
         page, _, token = page.partition("?open=")
 
         def asked(path: str) -> Any:
             request = urllib.request.Request(f"{page}api/{path}", headers={"Authorization": f"Bearer {token}"})
             return json.loads(get(request))
 
-        assert (told["code"], asked("project")["name"]) == ("HR886", "p")
-        told = next_line(running)
-        url = told["finding"]["what"].removeprefix("metrics are served at ").removesuffix("/metrics")
-        assert (told["finding"]["code"], json.loads(get(f"{url}/healthz"))["ok"]) == ("HR886", True)
+        assert (finding["code"], asked("project")["name"]) == ("HR886", "p")
+        event = next_line(running)
+        url = event["finding"]["what"].removeprefix("metrics are served at ").removesuffix("/metrics")
+        assert (event["finding"]["code"], json.loads(get(f"{url}/healthz"))["ok"]) == ("HR886", True)
         while next_line(running).get("batch") != 1:
             assert running.poll() is None
         assert systemd.hears("READY=1")
@@ -120,8 +120,8 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
             assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
         def measured(name: str) -> float:
-            found = [line.split()[-1] for line in get(f"{url}/metrics").splitlines() if line.startswith(f"{name}{{")]
-            return float(*found)
+            values = [line.split()[-1] for line in get(f"{url}/metrics").splitlines() if line.startswith(f"{name}{{")]
+            return float(*values)
 
         assert (measured("headrace_sink_retrying"), measured("headrace_sink_retries_total")) == (0, 0)
         with sqlite3.connect(root / "out.db", isolation_level=None) as other:
@@ -151,8 +151,8 @@ def test_a_running_application_is_seen_and_stopped_from_elsewhere(
         running.communicate()
     assert main(["stop", "-C", str(root)]) == 1
     log = [json.loads(line) for line in (root / ".headrace" / "logs" / "headrace.log").read_text().splitlines()]
-    told = {(line["query"], line["batch"], line["message"]) for line in log}
-    assert ("totals", None, "this is how it is built") in told
-    assert {("totals", 0, f"a worker says {amount}") for amount in (1, 2)} <= told
-    assert ("totals", 1, "a worker says 3") in told
+    entries = {(line["query"], line["batch"], line["message"]) for line in log}
+    assert ("totals", None, "this is how it is built") in entries
+    assert {("totals", 0, f"a worker says {amount}") for amount in (1, 2)} <= entries
+    assert ("totals", 1, "a worker says 3") in entries
     assert [line["batch"] for line in log if " rows in " in line["message"]][:2] == [0, 1]

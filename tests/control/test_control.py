@@ -74,9 +74,13 @@ def test_the_socket_is_for_its_user_alone_and_goes_with_the_run(
         ((pid, path),) = sockets(storage)
         assert pid == os.getpid()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert {stat.S_IMODE(each.stat().st_mode) for each in (path.parent, control_directory(storage))} == {0o700}
-        ((found,), _) = applications(storage)
-        assert (found.pid, found.birth, list(found.queries)) == (os.getpid(), birth(os.getpid()), ["totals"])
+        assert {stat.S_IMODE(place.stat().st_mode) for place in (path.parent, control_directory(storage))} == {0o700}
+        ((application,), _) = applications(storage)
+        assert (application.pid, application.birth, list(application.queries)) == (
+            os.getpid(),
+            birth(os.getpid()),
+            ["totals"],
+        )
     assert list(sockets(storage)) == []
     assert not path.exists()
 
@@ -111,7 +115,7 @@ def test_what_is_ordered_too_late_is_answered_all_the_same() -> None:
     early = orders.give(Order(verb="stop", query="totals"))
     orders.close()
     late = orders.give(Order(verb="pause", query="totals"))
-    assert [each.answer.result(0).finding.code for each in (early, late)] == ["HR851", "HR851"]  # type: ignore[union-attr]
+    assert [order.answer.result(0).finding.code for order in (early, late)] == ["HR851", "HR851"]  # type: ignore[union-attr]
 
 
 def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(tmp_path: Path, board: Board) -> None:
@@ -139,19 +143,19 @@ def test_stop_waits_for_the_end_and_those_that_follow_hear_of_everything_before(
 
 def test_stops_that_come_at_once_ask_as_one(tmp_path: Path) -> None:
     write_project(tmp_path)
-    request, told = StopRequest(), list[str]()
+    request, notes = StopRequest(), list[str]()
     with control_run(load(tmp_path), Orders(), request, Observer(), owns_process=False):
-        (found,) = find_running(tmp_path / ".headrace")
-        asking = [threading.Thread(target=lambda: found.stop(notify=told.append)) for _ in range(8)]
-        for each in asking:
-            each.start()
-        until("word to all but the first", lambda: len(told) == len(asking) - 1, pause=0.01)
+        (running,) = find_running(tmp_path / ".headrace")
+        asking = [threading.Thread(target=lambda: running.stop(notify=notes.append)) for _ in range(8)]
+        for thread in asking:
+            thread.start()
+        until("word to all but the first", lambda: len(notes) == len(asking) - 1, pause=0.01)
         assert request
         assert not request.now
         request.board.close()
-        for each in asking:
-            each.join(20)
-    assert told == ["the application is already stopping"] * 7
+        for thread in asking:
+            thread.join(20)
+    assert notes == ["the application is already stopping"] * 7
     assert request.asked == 1
 
 
@@ -162,7 +166,7 @@ def drip(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("silent", ["idle", "slow", "follows and reads nothing"])
-def test_connections_that_ask_nothing_keep_nobody_out(
+def test_connections_that_ask_nothing_keep_no_other_out(
     tmp_path: Path, board: Board, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.control.server.REQUEST_SECONDS", 0.5)
@@ -170,14 +174,14 @@ def test_connections_that_ask_nothing_keep_nobody_out(
     with serving(tmp_path, board, Orders()) as server, ExitStack() as opened:
         ((_, path),) = sockets(tmp_path)
         others = [opened.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(200)]
-        for at, each in enumerate(others):
-            while each.connect_ex(str(path)):
+        for at, client in enumerate(others):
+            while client.connect_ex(str(path)):
                 time.sleep(0.01)
             if silent == "slow":
-                threading.Thread(target=drip, args=(each,), daemon=True).start()
+                threading.Thread(target=drip, args=(client,), daemon=True).start()
             elif silent != "idle" and at % 10 == 0:
-                each.sendall(b'{"do": "follow"}\n')
-        assert [found.pid for found in applications(tmp_path)[0]] == [os.getpid()]
+                client.sendall(b'{"do": "follow"}\n')
+        assert [application.pid for application in applications(tmp_path)[0]] == [os.getpid()]
         until("follower", lambda: not silent.startswith("follows") or server.is_followed, pause=0.01)
 
         def are_let_go() -> bool:
@@ -242,7 +246,7 @@ def test_a_process_is_stopped_once_however_many_stops_there_are(tmp_path: Path) 
         assert sorted(log.read_text() for log in logs) == ["", already, already]
         assert ((tmp_path / "asked").read_text(), running.poll()) == ("1", None)
         assert subprocess.run([*command, "--now"], timeout=60, check=False).returncode == 0
-        assert [each.wait(60) for each in (running, *stops)] == [0] * 4
+        assert [process.wait(60) for process in (running, *stops)] == [0] * 4
         assert running.stdout.read() == "2\n"
     finally:
         running.kill()
@@ -268,7 +272,7 @@ def silent(storage: Path, pid: int) -> Iterator[None]:
         yield
 
 
-def test_a_process_that_does_not_answer_is_told_and_not_passed_over(
+def test_a_process_that_does_not_answer_is_reported_and_not_passed_over(
     tmp_path: Path, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.control.client.HELLO_SECONDS", 0.3)
@@ -279,7 +283,7 @@ def test_a_process_that_does_not_answer_is_told_and_not_passed_over(
         with serving(tmp_path, board, Orders(), lambda _: board.close()):
             with pytest.raises(NotRunning, match="HR853"):
                 find_running(tmp_path, "other")
-            assert [each.pid for each in find_running(tmp_path)] == [os.getpid()]
+            assert [application.pid for application in find_running(tmp_path)] == [os.getpid()]
             stopped, not_reached = RunningApplications(tmp_path).stop()
     assert stopped == OrderAnswer(said="the application has stopped")
     assert not_reached.finding is not None
@@ -341,14 +345,14 @@ def test_status_follows_the_application_to_its_end(
 
         threading.Thread(target=happen).start()
         assert main(["status", "--follow", "-C", str(tmp_path), *(["--json"] if as_json else [])]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     if as_json:
-        lines = [json.loads(line) for line in told.splitlines()]
+        lines = [json.loads(line) for line in output.splitlines()]
         assert [line.get("event", "status") for line in lines] == ["following", "batch", "note", "status"]
         assert lines[1]["batch"] == 7
     else:
-        assert "HR680: it falls behind" in told
-        assert "never started" in told
+        assert "HR680: it falls behind" in output
+        assert "never started" in output
     assert main(["status", "--follow", "-C", str(tmp_path)]) == 1
     assert "HR850" in capsys.readouterr().err
 
@@ -357,17 +361,17 @@ HOLDER = {"pid": os.getpid(), "birth": birth(os.getpid()), "host": socket.gethos
 
 
 @pytest.mark.parametrize(
-    ("holder", "said"),
+    ("holder", "words"),
     [
         (None, "no application runs out of"),
         (HOLDER, f"process {os.getpid()} runs query 'totals', and it has no socket"),
         ({**HOLDER, "birth": "another"}, "no application runs out of"),
         ({**HOLDER, "host": "far-away"}, "on far-away runs query 'totals', and orders do not reach another machine"),
     ],
-    ids=["nothing", "without a socket", "a number given anew", "another machine"],
+    ids=["nothing", "without a socket", "a number given again", "another machine"],
 )
 def test_commands_say_in_a_sentence_what_runs_and_what_does_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, holder: dict[str, object] | None, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], board: Board, holder: dict[str, object] | None, words: str
 ) -> None:
     write_project(tmp_path)
     lock = layout_in(tmp_path / ".headrace", "totals").folder / "driver.lock"
@@ -376,9 +380,9 @@ def test_commands_say_in_a_sentence_what_runs_and_what_does_not(
         lock.write_text(json.dumps(holder))
     for command in (["stop"], ["pause", "totals"], ["restart", "totals"]):
         assert main([*command, "-C", str(tmp_path)]) == 1
-        told = capsys.readouterr().err
-        assert "HR850" in told
-        assert said in told
+        errors = capsys.readouterr().err
+        assert "HR850" in errors
+        assert words in errors
     assert main(["pause", "totls", "-C", str(tmp_path)]) == 2
     assert "HR091" in capsys.readouterr().err
     assert main(["stop", "totals", "--now", "-C", str(tmp_path)]) == 2

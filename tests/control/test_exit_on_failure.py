@@ -33,5 +33,5 @@ def test_with_exit_on_failure_the_application_ends_with_the_first_query_that_fai
     command = [sys.executable, "-m", "headrace", "run", "-C", str(root), "--exit-on-failure"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, "HR861" in done.stderr) == (1, False), done.stderr
-    found = {each.query: each.state for each in hr.status(load(root))}
-    assert (found["totals"], found["copied"]) == ("failed", "stopped")
+    states = {entry.query: entry.state for entry in hr.status(load(root))}
+    assert (states["totals"], states["copied"]) == ("failed", "stopped")

@@ -118,7 +118,7 @@ def test_the_project_of_a_query_is_what_it_reads(tmp_path):
     assert project.queries["counts"].transform.inputs == ("even", "names", "missing")
 
 
-def test_the_project_of_a_query_tells_all_faults(tmp_path):
+def test_the_project_of_a_query_reports_all_faults(tmp_path):
     numbers = hr.source.files("${UNSET}", format="text")
 
     @hr.query(sink=hr.sink.files("out", format="jsn"))

@@ -41,7 +41,7 @@ def modules() -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[int, str]]]:
+def mistakes_of(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[int, str]]]:
     """The line and the code of each error, by the module's name; one run for all, for it takes many seconds."""
     place = tmp_path_factory.mktemp("typed")
     (place / "mypy.ini").write_text(SETTINGS)
@@ -51,28 +51,28 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[int, s
     command = [sys.executable, "-m", "mypy", "--config-file=mypy.ini", "--cache-dir=/dev/null", "."]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=280)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    found: dict[str, set[tuple[int, str]]] = {name: set() for name in modules()}
+    mistakes: dict[str, set[tuple[int, str]]] = {name: set() for name in modules()}
     for name, line, code in re.findall(r"^([\w/]+)\.py:(\d+): error: .*\[([\w-]+)\]$", done.stdout, re.MULTILINE):
-        found[name].add((int(line), code))
-    assert sum(map(len, found.values())) > 0, done.stdout
+        mistakes[name].add((int(line), code))
+    assert sum(map(len, mistakes.values())) > 0, done.stdout
     print(done.stdout)
-    return found
+    return mistakes
 
 
-def test_sound_projects_have_no_error(said: dict[str, set[tuple[int, str]]]) -> None:
-    assert {name: errors for name, errors in said.items() if errors and name != "bad"} == {}
-    assert len(said) >= 12
+def test_sound_projects_have_no_error(mistakes_of: dict[str, set[tuple[int, str]]]) -> None:
+    assert {name: errors for name, errors in mistakes_of.items() if errors and name != "bad"} == {}
+    assert len(mistakes_of) >= 12
 
 
-def test_each_mistake_is_found_in_its_line(said: dict[str, set[tuple[int, str]]]) -> None:
-    assert said["bad"] == set(_expected((PROJECTS / "bad.py").read_text(encoding="utf-8")))
+def test_each_mistake_is_found_in_its_line(mistakes_of: dict[str, set[tuple[int, str]]]) -> None:
+    assert mistakes_of["bad"] == set(_expected_mistakes((PROJECTS / "bad.py").read_text(encoding="utf-8")))
 
 
-def _expected(text: str) -> Iterator[tuple[int, str]]:
+def _expected_mistakes(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if code := re.search(r"# error: ([\w-]+)$", line):
             yield number, code[1]
 
 
-def test_the_stub_tells_what_the_connectors_take() -> None:
+def test_the_stub_says_what_the_connectors_take() -> None:
     assert signatures.STUB.read_text(encoding="utf-8") == signatures.stub()

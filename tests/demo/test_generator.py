@@ -28,7 +28,7 @@ class FakeTime:
         self.now += seconds
 
 
-def landed(directory: Path) -> list[str]:
+def landed_files(directory: Path) -> list[str]:
     files = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     return [line for path in files for line in path.read_text().splitlines()]
 
@@ -36,7 +36,7 @@ def landed(directory: Path) -> list[str]:
 def test_a_file_holds_its_share_of_the_events_and_no_hidden_file_stays(tmp_path: Path) -> None:
     kinds = write_file(tmp_path, 2, seed=7)
     assert [path.name for path in tmp_path.iterdir()] == ["events-000002.json"]
-    assert landed(tmp_path) == [event.as_json() for event in events(7, BLOCK, first=2 * BLOCK)]
+    assert landed_files(tmp_path) == [event.as_json() for event in events(7, BLOCK, first=2 * BLOCK)]
     assert sum(kinds.values()) == BLOCK
 
 
@@ -44,7 +44,7 @@ def test_a_half_written_file_of_a_killed_generator_is_written_again(tmp_path: Pa
     (tmp_path / ".events-000000.json.tmp").write_text('{"phone_id": "pho')
     assert next_number(tmp_path) == 0
     write_file(tmp_path, 0, seed=7)
-    assert landed(tmp_path) == [event.as_json() for event in events(7, BLOCK)]
+    assert landed_files(tmp_path) == [event.as_json() for event in events(7, BLOCK)]
 
 
 def test_files_land_at_the_rate_asked_for(tmp_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_two_generators_one_after_the_other_write_what_one_would_have_written(tm
     for seconds in (1, 0.5):
         time = FakeTime()
         list(generate(tmp_path, seed=7, rows_per_second=4000, seconds=seconds, clock=time.clock, sleep=time.sleep))
-    assert landed(tmp_path) == [event.as_json() for event in events(7, 6 * BLOCK)]
+    assert landed_files(tmp_path) == [event.as_json() for event in events(7, 6 * BLOCK)]
 
 
-def test_as_a_process_it_tells_what_has_landed(tmp_path: Path) -> None:
+def test_as_a_process_it_prints_what_has_landed(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -78,8 +78,8 @@ def test_as_a_process_it_tells_what_has_landed(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert sum(line["rows"] for line in told) == len(landed(tmp_path)) == 4 * BLOCK
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum(line["rows"] for line in lines) == len(landed_files(tmp_path)) == 4 * BLOCK
     kinds = Counter(event.kind for event in events(7, 4 * BLOCK))
     assert kinds["twice"] > 0
-    assert sum(line["twice"] for line in told) == kinds["twice"]
+    assert sum(line["twice"] for line in lines) == kinds["twice"]

@@ -60,8 +60,8 @@ def test_ctrl_c_ends_the_demo_and_all_that_it_started(tmp_path: Path) -> None:
 
 def still_running(text: str) -> list[str]:
     """The command lines of this machine's processes that hold `text`."""
-    found = []
+    commands = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            found.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return [line for line in found if text in line]
+            commands.append(entry.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in commands if text in line]

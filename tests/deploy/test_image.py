@@ -139,7 +139,7 @@ def test_the_image_runs_a_project_as_an_unprivileged_user_who_writes_into_the_st
 
 
 def answer(port: int, path: str) -> int:
-    """Return the status of an answer; 0: nobody answers yet."""
+    """Return the status of an answer; 0: no server answers yet."""
     try:
         return int(urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10).status)
     except URLError as error:

@@ -52,10 +52,10 @@ def not_printed(shown: Iterable[str], printed: Sequence[str]) -> str | None:
         if line == "...":
             may_be_later = True
             continue
-        found = next((number for number in range(at, len(printed)) if printed[number].startswith(line)), None)
-        if found is None or (found > at and not may_be_later):
+        position = next((number for number in range(at, len(printed)) if printed[number].startswith(line)), None)
+        if position is None or (position > at and not may_be_later):
             return line
-        at, may_be_later = found + 1, False
+        at, may_be_later = position + 1, False
     return None
 
 
@@ -70,14 +70,14 @@ def pages() -> list[Path]:
 @cache
 def blocks() -> tuple[Block, ...]:
     """Every code block of every page."""
-    found = []
+    page_blocks = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
         for match in FENCE.finditer(text):
             language, *words = shlex.split(match["info"]) or [""]
             line = text.count("\n", 0, match.start()) + 1
-            found.append(Block(page=page, line=line, language=language, words=tuple(words), text=match["text"]))
-    return tuple(found)
+            page_blocks.append(Block(page=page, line=line, language=language, words=tuple(words), text=match["text"]))
+    return tuple(page_blocks)
 
 
 def of_language(*languages: str) -> list[Block]:
@@ -87,8 +87,8 @@ def of_language(*languages: str) -> list[Block]:
 
 def projects() -> dict[str, list[Block]]:
     """The blocks that make up each project."""
-    found: dict[str, list[Block]] = {}
+    projects: dict[str, list[Block]] = {}
     for block in blocks():
         if name := block.word("project"):
-            found.setdefault(name, []).append(block)
-    return found
+            projects.setdefault(name, []).append(block)
+    return projects

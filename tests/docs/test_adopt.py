@@ -50,8 +50,8 @@ def test_a_job_is_adopted_and_continues(
     shown = [block for block in of_language("console") if block.page == PAGE and "run" in block.words]
     for command in (command for block in shown for command in block.commands()):
         assert main(shlex.split(command)[1:]) == 0, command
-    told = capsys.readouterr().out
-    assert "2 rows of table 'totals'" in told
-    assert "the result was compared with the batch answer: equal" in told
+    output = capsys.readouterr().out
+    assert "2 rows of table 'totals'" in output
+    assert "the result was compared with the batch answer: equal" in output
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
         assert set(database.execute("SELECT * FROM totals")) == {("a", 8), ("b", 4)}

@@ -22,15 +22,15 @@ pytestmark = pytest.mark.spark
 PAGE = ROOT / "docs" / "tutorial" / "change-a-query.md"
 
 
-def shown(block: Block) -> list[list[str]]:
+def shown_lines(block: Block) -> list[list[str]]:
     """What the page shows below each command of a block."""
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for line in block.text.splitlines():
         if line.startswith("$ "):
-            found.append([])
+            groups.append([])
         else:
-            found[-1].append(line)
-    return found
+            groups[-1].append(line)
+    return groups
 
 
 def test_the_tutorial_goes_as_it_is_written(
@@ -40,10 +40,10 @@ def test_the_tutorial_goes_as_it_is_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "landing").mkdir()
     commands = []
-    for block in (each for each in blocks() if each.page == PAGE):
+    for block in (candidate for candidate in blocks() if candidate.page == PAGE):
         if name := block.word("file"):
             (tmp_path / name).write_text(block.text)
-        for command, wanted in zip(block.commands(), shown(block), strict=True) if "run" in block.words else ():
+        for command, wanted in zip(block.commands(), shown_lines(block), strict=True) if "run" in block.words else ():
             capsys.readouterr()
             code, printed = main(shlex.split(command)[1:]), capsys.readouterr().out.splitlines()
             refused = any(line.startswith("!") or "(HR" in line for line in wanted)

@@ -60,7 +60,7 @@ class Shell(ClusterScene):
         return done.stdout + done.stderr
 
     def expected(self, command: str) -> int:
-        """The exit code of a command of the cluster, a look at which tells that something has died."""
+        """The exit code of a command of the cluster, a look at which shows that something has died."""
         return int(command == "headrace cluster status" and not control.status(self.home).is_whole)
 
     def bash(self, command: str) -> list[str]:
@@ -69,8 +69,8 @@ class Shell(ClusterScene):
     def wait(self) -> None:
         """Until all that has landed is in batches that are committed."""
         driver, *generators = self.processes
-        for each in generators:
-            assert each.wait(PATIENCE_SECONDS) == 0
+        for generator in generators:
+            assert generator.wait(PATIENCE_SECONDS) == 0
         landed = len(list((self.root / "landing" / "events").glob("*.json")))
 
         layout = layout_in(self.root / ".headrace", "action_counts")
@@ -95,11 +95,11 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", " ".join(WITHOUT_CODE_GENERATION))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
     monkeypatch.chdir(tmp_path)
-    found = Shell(home=tmp_path / "cluster", root=tmp_path / "phones", log=tmp_path / "driver.log")
+    shell = Shell(home=tmp_path / "cluster", root=tmp_path / "phones", log=tmp_path / "driver.log")
     try:
-        yield found
+        yield shell
     finally:
-        found.stop_cluster()
+        shell.stop_cluster()
 
 
 def steps() -> Iterator[tuple[Block, str]]:
@@ -111,7 +111,7 @@ def steps() -> Iterator[tuple[Block, str]]:
             yield block, ""
 
 
-def shown(block: Block, command: str) -> list[str]:
+def shown_lines(block: Block, command: str) -> list[str]:
     """What the page shows below a command."""
     below = block.text.split(f"$ {command}\n")[1].split("$ ")[0]
     return below.splitlines()
@@ -127,10 +127,10 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
     for block, command in steps():
         typed.append(command)
         if not command:
-            known = yaml.safe_load((shell.root / "headrace.yml").read_text())
+            document = yaml.safe_load((shell.root / "headrace.yml").read_text())
             assert PLACE in block.text
-            known |= yaml.safe_load(block.text.replace(PLACE, control.require(shell.home).url))
-            (shell.root / "headrace.yml").write_text(yaml.safe_dump(known, sort_keys=False))
+            document |= yaml.safe_load(block.text.replace(PLACE, control.require(shell.home).url))
+            (shell.root / "headrace.yml").write_text(yaml.safe_dump(document, sort_keys=False))
             continue
         if command == "headrace verify":
             in_session.lend(spark, monkeypatch)
@@ -142,11 +142,11 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
             printed = "".join(capsys.readouterr())
         else:
             printed = shell.type(command)
-        missing = not_printed(map(alike, shown(block, command)), list(map(alike, printed.splitlines())))
+        missing = not_printed(map(alike, shown_lines(block, command)), list(map(alike, printed.splitlines())))
         assert missing is None, f"{missing} is not there:\n$ {command}\n{printed}"
         if command.startswith("kill"):
             # Without what was killed.
             shell.wait()
-    assert [sum(each.startswith(words) for each in typed) for words in (CHECK, SUBMIT, "kill ")] == [1, 1, 2]
+    assert [sum(line.startswith(words) for line in typed) for words in (CHECK, SUBMIT, "kill ")] == [1, 1, 2]
     assert shell.processes[0].wait(PATIENCE_SECONDS) == 0, shell.tail()
     until("end of the executors", lambda: shell.executors() == [])

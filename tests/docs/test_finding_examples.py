@@ -49,7 +49,7 @@ def examples(*, spark: bool) -> list[tuple[str, Block]]:
 
 def begins() -> str:
     """The Python code that the examples leave out."""
-    [block] = [each for each in blocks() if each.page == findings_page.PAGE and "begins" in each.words]
+    [block] = [block for block in blocks() if block.page == findings_page.PAGE and "begins" in block.words]
     return block.text
 
 
@@ -68,30 +68,30 @@ def findings(root: Path, block: Block, spark: SparkSession | None) -> list[Findi
     return list(check(project, spark=spark or False, connect=False).findings)
 
 
-def wrongly(tmp_path: Path, found: list[tuple[str, Block]], spark: SparkSession | None) -> list[str]:
+def wrongly(tmp_path: Path, marked: list[tuple[str, Block]], spark: SparkSession | None) -> list[str]:
     """The examples that are not what their mark says, each with what check says of it."""
     faults = []
-    for number, (code, block) in enumerate(found):
-        told = findings(tmp_path / str(number), block, spark)
-        codes = {each.code for each in told}
-        errors = {each.code for each in told if each.severity == "error"}
+    for number, (code, block) in enumerate(marked):
+        reported = findings(tmp_path / str(number), block, spark)
+        codes = {finding.code for finding in reported}
+        errors = {finding.code for finding in reported if finding.severity == "error"}
         if (code in codes) is not ("wrong" in block.words) or ("right" in block.words and errors):
-            faults.append(f"{block} ({code}): {[str(each) for each in told]}")
+            faults.append(f"{block} ({code}): {[str(finding) for finding in reported]}")
     return faults
 
 
 @pytest.mark.plain
 def test_each_example_that_needs_no_spark_is_what_its_mark_says(tmp_path: Path) -> None:
-    found = examples(spark=False)
-    assert found
-    assert wrongly(tmp_path, found, None) == []
+    marked = examples(spark=False)
+    assert marked
+    assert wrongly(tmp_path, marked, None) == []
 
 
 @pytest.mark.spark
 def test_each_example_that_spark_analyses_is_what_its_mark_says(tmp_path: Path, spark: SparkSession) -> None:
-    found = examples(spark=True)
-    assert found
-    assert wrongly(tmp_path, found, spark) == []
+    marked = examples(spark=True)
+    assert marked
+    assert wrongly(tmp_path, marked, spark) == []
 
 
 @pytest.mark.plain
@@ -106,7 +106,7 @@ def test_wrong_and_right_stand_together_and_findings_of_check_have_both() -> Non
     marks: dict[str, set[str]] = {}
     for code, block in (*examples(spark=False), *examples(spark=True)):
         marks.setdefault(code, set()).update({"wrong", "right"} & set(block.words))
-    assert {code for code, found in marks.items() if found != {"wrong", "right"}} == set()
+    assert {code for code, words in marks.items() if words != {"wrong", "right"}} == set()
     wanted = {code for code in CATALOGUE for first, behind in _OF_CHECK if first <= code < behind}
     assert wanted - marks.keys() == WITHOUT
     assert len(FENCE.findall(_PAGE)) >= len(marks) * 2
@@ -156,7 +156,7 @@ def test_each_code_has_an_example() -> None:
 
 @pytest.mark.plain
 def test_each_example_of_a_message_is_one_that_the_source_writes() -> None:
-    known, wrong = templates(), []
+    patterns, wrong = templates(), []
     for code, block in messages():
         head, _, fix = block.text.rstrip("\n").partition("\n  fix: ")
         match = re.fullmatch(rf".*? {code}(?: \((?P<severity>\w+)\))?: (?P<what>.*)", head)
@@ -164,5 +164,5 @@ def test_each_example_of_a_message_is_one_that_the_source_writes() -> None:
         texts = [fix] if code == "HR601" or match is None else [match["what"], fix]
         if match is None or (match["severity"] or "error") not in CATALOGUE[code].severities:
             wrong.append(f"{block}: {head}")
-        wrong += [f"{block}: {text}" for text in texts if text and not any(comes_of(text, parts) for parts in known)]
+        wrong += [f"{block}: {text}" for text in texts if text and not any(comes_of(text, parts) for parts in patterns)]
     assert wrong == []

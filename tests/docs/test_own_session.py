@@ -29,7 +29,7 @@ SETTINGS = {
 }
 
 
-def test_a_query_starts_in_a_session_of_ones_own_and_is_a_function_beside(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_starts_in_a_session_of_ones_own_and_is_also_a_function(spark: SparkSession, tmp_path: Path) -> None:
     program, test = (block for block in of_language("python") if block.page == PAGE)
     landing = tmp_path / "landing" / "events"
     landing.mkdir(parents=True)
@@ -78,10 +78,10 @@ def test_each_function_that_takes_a_session_works_in_one_of_ones_own(spark: Spar
         own.conf.set(key, value)
     before = own.conf.getAll
 
-    assert [each.code for each in hr.check(project, spark=own).findings if each.severity != "note"] == []
+    assert [finding.code for finding in hr.check(project, spark=own).findings if finding.severity != "note"] == []
     with hr.start(project, spark=own, trigger=hr.available_now) as application:
         application.get("counts").awaitTermination(60)
-    assert [(each.state, each.rows) for each in application.wait().outcomes] == [("finished", 2)]
+    assert [(outcome.state, outcome.rows) for outcome in application.wait().outcomes] == [("finished", 2)]
     assert hr.run(project, trigger=hr.available_now, spark=own).exit_code == 0
     [judgement] = hr.plan(project, spark=own, save=tmp_path / "plan.json")
     assert (judgement.verdict, judgement.notes) == ("same", ())

@@ -40,9 +40,9 @@ def test_the_picture_of_the_rooms_shows_data_that_the_rooms_touch() -> None:
 
 
 def test_every_command_has_a_heading() -> None:
-    found = headings(reference.REFERENCE / "commands.md")
+    written = headings(reference.REFERENCE / "commands.md")
     shown = [name for name, command in headrace.commands.items() if not command.hidden]
-    assert [name for name in shown if f"headrace {name}" not in found] == []
+    assert [name for name in shown if f"headrace {name}" not in written] == []
 
 
 @pytest.mark.parametrize("kind", reference.KINDS)
@@ -54,9 +54,9 @@ def test_every_connector_has_a_page_and_every_page_a_connector(kind: registry.Co
 def test_the_page_of_findings_has_a_heading_for_each_code_of_the_catalogue() -> None:
     text = findings_page.PAGE.read_text(encoding="utf-8")
     assert text == findings_page.page(text), "stale; run: make docs"
-    told = HEADING.findall(text)
-    assert sorted(told) == told, "the headings are not in order"
-    assert set(told) == set(CATALOGUE)
+    codes = HEADING.findall(text)
+    assert sorted(codes) == codes, "the headings are not in order"
+    assert set(codes) == set(CATALOGUE)
 
 
 def test_a_new_code_gets_its_heading_in_its_place_and_the_others_keep_their_text() -> None:
@@ -72,7 +72,7 @@ def test_a_new_code_gets_its_heading_in_its_place_and_the_others_keep_their_text
         )
 
 
-def test_every_finding_tells_its_fix() -> None:
+def test_every_finding_names_its_fix() -> None:
     parts = re.split(r"^### ", findings_page.PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     assert [part[:5] for part in parts if not re.search(r"^Fix: \S", part, re.MULTILINE)] == []
 

@@ -33,7 +33,7 @@ def test_a_query_goes_back_as_the_page_says(
         file.write_text(f'{{"customer": {row}}}\n')
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
     typed = 0
-    for block in (each for each in blocks() if each.page == PAGE):
+    for block in (candidate for candidate in blocks() if candidate.page == PAGE):
         if name := block.word("file"):
             (tmp_path / name).write_text(block.text)
         if block.language != "console":
@@ -45,9 +45,9 @@ def test_a_query_goes_back_as_the_page_says(
             capsys.readouterr()
             words = shlex.split(command)[1:]
             code = hr.run(hr.load("."), spark=spark).exit_code if words[0] == "run" else main(words)
-            told = capsys.readouterr().out
-            assert code == 0, f"$ {command}\n{told}"
-            assert [line for line in wanted if line not in told] == [], f"$ {command}\n{told}"
+            output = capsys.readouterr().out
+            assert code == 0, f"$ {command}\n{output}"
+            assert [line for line in wanted if line not in output] == [], f"$ {command}\n{output}"
             typed += 1
     assert typed == 9
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database:

@@ -33,31 +33,31 @@ PREFIXES = ("spark.hadoop.", "spark.kubernetes.executor.volumes")
 @cache
 def texts() -> frozenset[str]:
     """The texts in the classes that declare settings."""
-    found: set[str] = set()
+    words: set[str] = set()
     for jar, places in DECLARED.items():
         (path,) = Path(str(files("pyspark"))).glob(f"jars/spark-{jar}_2*.jar")
         with ZipFile(path) as archive:
             for name in archive.namelist():
                 if name.startswith(places) and name.endswith(".class"):
-                    found |= constants(archive.read(name))
-    return frozenset(found)
+                    words |= constants(archive.read(name))
+    return frozenset(words)
 
 
 def constants(code: bytes) -> set[str]:
     """The texts in a class's pool of constants."""
     sizes = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
-    (count,), at, number, found = struct.unpack(">H", code[8:10]), 10, 1, set()
+    (count,), at, number, strings = struct.unpack(">H", code[8:10]), 10, 1, set()
     while number < count:
         tag = code[at]
         if tag == 1:
             (length,) = struct.unpack(">H", code[at + 1 : at + 3])
-            found.add(code[at + 3 : at + 3 + length].decode("utf-8", "replace"))
+            strings.add(code[at + 3 : at + 3 + length].decode("utf-8", "replace"))
             at += 3 + length
         else:
             at += 1 + sizes[tag]
             number += tag in (5, 6)  # These two take two places.
         number += 1
-    return found
+    return strings
 
 
 def is_known(key: str) -> bool:

@@ -14,7 +14,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.testing import timeline
 from tests.docs.blocks import ROOT, blocks, not_printed
-from tests.docs.test_change import shown
+from tests.docs.test_change import shown_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,14 +29,14 @@ def test_the_tutorial_goes_as_it_is_written(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").mkdir()
     commands, functions = [], dict[str, Callable[..., None]]()
-    for block in (each for each in blocks() if each.page == PAGE):
+    for block in (candidate for candidate in blocks() if candidate.page == PAGE):
         if name := block.word("file"):
             (tmp_path / name).write_text(block.text)
         if block.language == "python":
             names: dict[str, Any] = {}
             exec(compile(block.text, str(block), "exec"), names)
-            functions |= {name: each for name, each in names.items() if name.startswith("test_")}
-        for command, wanted in zip(block.commands(), shown(block), strict=True) if "run" in block.words else ():
+            functions |= {name: value for name, value in names.items() if name.startswith("test_")}
+        for command, wanted in zip(block.commands(), shown_lines(block), strict=True) if "run" in block.words else ():
             capsys.readouterr()
             code, printed = main(shlex.split(command)[1:]), capsys.readouterr().out.splitlines()
             rows = [" ".join(line.split()) for line in printed]

@@ -38,7 +38,7 @@ WRITTEN = (
 )
 
 
-def typed(block: Block, command: str) -> str:
+def shell_input(block: Block, command: str) -> str:
     """What a shell is given for a step of the page."""
     if not command:
         return f"cat >> {block.word('append')} <<'END'\n\n\n{block.text}END"
@@ -71,19 +71,19 @@ def steps() -> Iterator[tuple[Block, str]]:
             yield block, ""
 
 
-def shown() -> list[list[str]]:
+def shown_lines() -> list[list[str]]:
     """What the page shows below each command, a line each."""
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     for block in dict.fromkeys(block for block, _ in steps()):
         if block.word("append"):
-            found.append([])
+            groups.append([])
             continue
         for line in block.text.splitlines():
             if line.startswith("$ "):
-                found.append([])
+                groups.append([])
             else:
-                found[-1].append(line)
-    return found
+                groups[-1].append(line)
+    return groups
 
 
 def alike(line: str) -> str:
@@ -105,11 +105,11 @@ def test_the_tutorial_goes_as_it_is_written(
                 assert main(shlex.split(command)[1:]) == 0, command
                 printed.append("".join(capsys.readouterr()).splitlines())
         else:
-            told, place = in_shell([typed(*step) for step in group], Path.cwd())
-            printed += told
+            output, place = in_shell([shell_input(*step) for step in group], Path.cwd())
+            printed += output
             monkeypatch.chdir(place)
-    assert len(printed) == len(shown())
-    for (_, command), wanted, lines in zip(steps(), shown(), printed, strict=True):
+    assert len(printed) == len(shown_lines())
+    for (_, command), wanted, lines in zip(steps(), shown_lines(), printed, strict=True):
         missing = not_printed(map(alike, wanted), list(map(alike, lines)))
         assert missing is None, f"{missing} is not there:\n$ {command}\n{chr(10).join(lines)}"
     assert "killed" in "\n".join(printed[commands().index("headrace status") + 2])

@@ -25,7 +25,7 @@ SCRAPE = "2s"
 RATE_INTERVAL = "8s"
 
 
-def required(name: str) -> str:
+def require_program(name: str) -> str:
     """The path of Prometheus' server or of promtool; a machine without skips the test, except in CI."""
     return program(name) or unavailable(INSTALL)
 
@@ -47,22 +47,22 @@ class Prometheus:
 
     def series(self, expression: str) -> list[dict[str, Any]]:
         """What an expression gives now: `metric`, the labels, and `value`."""
-        found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
-        return found
+        series: list[dict[str, Any]] = self.get("query", query=expression)["result"]
+        return series
 
     def alerts(self) -> dict[str, set[str]]:
-        """The alerts that fire, each with its queries; one that is pending may be over before anybody is told."""
-        found: dict[str, set[str]] = {}
+        """The alerts that fire, each with its queries; one that is pending may be over before anybody sees it."""
+        alerts: dict[str, set[str]] = {}
         for alert in self.get("alerts")["alerts"]:
             if alert["state"] == "firing":
-                found.setdefault(alert["labels"]["alertname"], set()).add(alert["labels"].get("query", ""))
-        return found
+                alerts.setdefault(alert["labels"]["alertname"], set()).add(alert["labels"].get("query", ""))
+        return alerts
 
 
 @contextmanager
 def watching(directory: Path, *, seconds: int = 1) -> Iterator[Prometheus]:
     """Prometheus over what was written into `directory`; what its rules wait for takes `seconds`, or a few times so."""
-    server = required("prometheus")
+    server = require_program("prometheus")
     config, rules = directory / "prometheus.yml", directory / "alerts.yml"
     written = config.read_text()
     config.write_text(written.replace("15s", f"{SCRAPE}, scrape_timeout: {SCRAPE}, evaluation_interval: 1s"))

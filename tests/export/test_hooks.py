@@ -1,4 +1,4 @@
-"""Hooks are told of failures, recoveries and verdicts, within their time, and never keep a run waiting."""
+"""Hooks receive failures, recoveries and verdicts, within their time, and never keep a run waiting."""
 
 from __future__ import annotations
 
@@ -64,40 +64,40 @@ def receiver() -> Iterator[Receiver]:
         yield server
 
 
-def told_of(hooks: list[Hook], verdict: dict[str, str]) -> list[Finding]:
+def undelivered_of(hooks: list[Hook], verdict: dict[str, str]) -> list[Finding]:
     """What is reported of a verdict, for which a verify waits until each hook has it, or has not."""
-    untold: list[Finding] = []
-    told = Hooks(hooks, "p", untold.append)
-    told.verdict("totals", verdict)
-    said = list(untold)
-    told.close()
-    assert untold == said
-    return said
+    undelivered: list[Finding] = []
+    observer = Hooks(hooks, "p", undelivered.append)
+    observer.verdict("totals", verdict)
+    findings = list(undelivered)
+    observer.close()
+    assert undelivered == findings
+    return findings
 
 
 def test_a_webhook_gets_the_events_that_it_wants_in_their_order(receiver: Receiver) -> None:
     receiver.statuses = [503]
-    untold: list[Finding] = []
+    undelivered: list[Finding] = []
     remember("swordfish", "${PASSWORD}")
-    hooks = Hooks([Hook(on=("failure", "recovery"), webhook=receiver.url)], "p", untold.append)
+    hooks = Hooks([Hook(on=("failure", "recovery"), webhook=receiver.url)], "p", undelivered.append)
     hooks.send("failure", "totals", finding={"what": "refused swordfish"})
     hooks.send("verdict", "totals", verdict={})
     hooks.send("recovery", "totals", batch=3)
     hooks.close()
-    assert [(each["event"], each["app"], each["query"]) for each in receiver.got] == [
+    assert [(event["event"], event["app"], event["query"]) for event in receiver.got] == [
         ("failure", "p", "totals"),
-        ("failure", "p", "totals"),  # told again after the 503
+        ("failure", "p", "totals"),  # sent again after the 503
         ("recovery", "p", "totals"),
     ]
     assert receiver.got[0]["finding"] == {"what": "refused ${PASSWORD}"}
-    assert untold == []
+    assert undelivered == []
 
 
 def test_a_command_gets_the_event_on_its_standard_input(tmp_path: Path) -> None:
     code = "import os, sys; open(sys.argv[1], 'w').write(os.environ['HEADRACE_EVENT'] + sys.stdin.read())"
-    hook = Hook(command=(sys.executable, "-c", code, str(tmp_path / "told")))
-    assert told_of([hook], {"verdict": "equal"}) == []
-    event, _, body = (tmp_path / "told").read_text().partition("{")
+    hook = Hook(command=(sys.executable, "-c", code, str(tmp_path / "received")))
+    assert undelivered_of([hook], {"verdict": "equal"}) == []
+    event, _, body = (tmp_path / "received").read_text().partition("{")
     assert (event, json.loads("{" + body)["verdict"]) == ("verdict", {"verdict": "equal"})
 
 
@@ -106,7 +106,7 @@ def command(code: str) -> Hook:
 
 
 @pytest.mark.parametrize(
-    ("hook", "said"),
+    ("hook", "words"),
     [
         (
             Hook(webhook="http://127.0.0.1:9/secret", timeout=Duration.parse("1 second")),
@@ -117,26 +117,26 @@ def command(code: str) -> Hook:
         (command("import sys; sys.exit('no such channel')"), "exit code 1: no such channel"),
         (Hook(command=("/no/such/command",)), "No such file or directory"),
     ],
-    ids=["nobody listens", "no url", "hangs", "fails", "is not there"],
+    ids=["no server listens", "no url", "hangs", "fails", "is not there"],
 )
-def test_a_hook_that_cannot_be_told_is_one_warning_and_keeps_nobody_waiting(hook: Hook, said: str) -> None:
-    untold: list[Finding] = []
-    hooks = Hooks([hook], "p", untold.append)
+def test_a_hook_that_cannot_be_reached_is_one_warning_and_keeps_no_query_waiting(hook: Hook, words: str) -> None:
+    undelivered: list[Finding] = []
+    hooks = Hooks([hook], "p", undelivered.append)
     begun = time.monotonic()
     hooks.send("failure", "totals")
     assert time.monotonic() - begun < 0.2
     hooks.close()
     assert time.monotonic() - begun < 5
-    (finding,) = untold
+    (finding,) = undelivered
     assert (finding.code, finding.severity) == ("HR875", "warning")
-    assert said in finding.what
+    assert words in finding.what
     assert "secret" not in finding.what
 
 
 @pytest.mark.parametrize("status", [404, 302])
-def test_a_webhook_that_refuses_is_told_of(receiver: Receiver, status: int) -> None:
+def test_a_webhook_that_refuses_is_reported(receiver: Receiver, status: int) -> None:
     receiver.statuses = [status] * 3
-    (finding,) = told_of([Hook(webhook=receiver.url)], {})
+    (finding,) = undelivered_of([Hook(webhook=receiver.url)], {})
     assert f"it answers {status}" in finding.what
     assert len(receiver.got) == 3
 
@@ -144,6 +144,6 @@ def test_a_webhook_that_refuses_is_told_of(receiver: Receiver, status: int) -> N
 def test_a_slow_webhook_ends_in_its_time(receiver: Receiver) -> None:
     receiver.wait = 3.0
     begun = time.monotonic()
-    (finding,) = told_of([Hook(webhook=receiver.url, timeout=Duration.parse("500 ms"))], {})
+    (finding,) = undelivered_of([Hook(webhook=receiver.url, timeout=Duration.parse("500 ms"))], {})
     assert "timed out" in finding.what
     assert time.monotonic() - begun < 2

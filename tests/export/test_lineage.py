@@ -1,4 +1,4 @@
-"""OpenLineage is told which datasets each query reads and writes, and how each of its starts ended."""
+"""OpenLineage receives which datasets each query reads and writes, and how each of its starts ended."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def failing(events):
 """
 
 
-def named(name: Any) -> Dataset:
+def dataset_of(name: Any) -> Dataset:
     return Dataset(name.get_namespace(), name.get_name())
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("connector", "found"),
+    ("connector", "dataset"),
     [
         (Kafka(bootstrap_servers="K:9092", subscribe="a"), naming.Kafka("k", "9092", "a")),
         (
@@ -82,8 +82,8 @@ def named(name: Any) -> Dataset:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_names_are_those_of_openlineages_own_rules(connector: Connector, found: Any) -> None:
-    wanted = () if found is None else (found if isinstance(found, Dataset) else named(found),)
+def test_names_are_those_of_openlineages_own_rules(connector: Connector, dataset: Any) -> None:
+    wanted = () if dataset is None else (dataset if isinstance(dataset, Dataset) else dataset_of(dataset),)
     assert datasets(connector.identity()) == wanted
 
 
@@ -95,14 +95,14 @@ def load_event(text: str) -> Any:
         eventTime=facts["eventTime"],
         run=event_v2.Run(**facts["run"]),
         job=event_v2.Job(**facts["job"]),
-        inputs=[event_v2.InputDataset(**each) for each in facts["inputs"]],
-        outputs=[event_v2.OutputDataset(**each) for each in facts["outputs"]],
+        inputs=[event_v2.InputDataset(**dataset) for dataset in facts["inputs"]],
+        outputs=[event_v2.OutputDataset(**dataset) for dataset in facts["outputs"]],
         producer=facts["producer"],
     )
 
 
 @pytest.mark.spark
-def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_told(
+def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_sent(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_project(tmp_path / "p", QUERIES, batches=FRUIT)
@@ -114,15 +114,17 @@ def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_t
     assert run(load(root), ["copied", "failing"], spark=spark).exit_code == 1
     assert run(load(root), ["totals"], spark=spark).exit_code == 0
     events = [load_event(line) for line in (tmp_path / "events").read_text().splitlines()]
-    told = {job: [event for event in events if event.job.name == f"p.{job}"] for job in ("copied", "totals", "failing")}
-    kinds = {job: [event.eventType.value for event in found] for job, found in told.items()}
+    events_of = {
+        job: [event for event in events if event.job.name == f"p.{job}"] for job in ("copied", "totals", "failing")
+    }
+    kinds = {job: [event.eventType.value for event in job_events] for job, job_events in events_of.items()}
     assert kinds == {
         "copied": ["START", "RUNNING", "COMPLETE"],
         "totals": ["START", "RUNNING", "COMPLETE"],
         "failing": ["START", "FAIL"],
     }
-    assert all(len({event.run.runId for event in found}) == 1 for found in told.values())
-    copied, totals, failing = (told[job][-1] for job in told)
+    assert all(len({event.run.runId for event in job_events}) == 1 for job_events in events_of.values())
+    copied, totals, failing = (events_of[job][-1] for job in events_of)
     (read,), (written,), (taken,), (made,) = copied.inputs, copied.outputs, totals.inputs, totals.outputs
     assert (read.namespace, read.name) == ("file", str(root / "landing"))
     assert (written.namespace, written.name) == (taken.namespace, taken.name) == ("file", str(root / "copied"))
@@ -140,9 +142,11 @@ def test_queries_that_feed_each_other_are_joined_by_a_dataset_and_a_failure_is_t
 def facets_by_schema() -> dict[str, Any]:
     """The classes that the library has generated from the specification, by the URL of each one's schema."""
     generated: Any = pytest.importorskip("openlineage.client.generated")
-    modules = [import_module(f"{generated.__name__}.{each.name}") for each in pkgutil.iter_modules(generated.__path__)]
-    classes = [each for module in modules for each in vars(module).values() if hasattr(each, "_get_schema")]
-    return {each._get_schema(): each for each in classes}
+    modules = [
+        import_module(f"{generated.__name__}.{module.name}") for module in pkgutil.iter_modules(generated.__path__)
+    ]
+    classes = [value for module in modules for value in vars(module).values() if hasattr(value, "_get_schema")]
+    return {facet._get_schema(): facet for facet in classes}
 
 
 @pytest.mark.plain
@@ -165,7 +169,7 @@ def test_each_facet_is_what_the_schema_that_it_names_says(monkeypatch: pytest.Mo
     for state, error in (("START", None), ("RUNNING", None), ("COMPLETE", None), ("FAIL", AWAY)):
         sent.send(state, start, error)  # type: ignore[arg-type]
     sent.close()
-    known, seen = facets_by_schema(), set()
+    facet_classes, seen = facets_by_schema(), set()
     for line in (tmp_path / "events").read_text().splitlines():
         event = json.loads(line)
         assert event["schemaURL"] == event_v2.RunEvent._get_schema()
@@ -174,35 +178,35 @@ def test_each_facet_is_what_the_schema_that_it_names_says(monkeypatch: pytest.Mo
             timezone.utc,
         )
         parts = [event["run"], event["job"], *event["inputs"], *event["outputs"]]
-        found = [facet for part in parts for kind in ("facets", "inputFacets") for facet in part.get(kind, {}).items()]
-        for name, facet in found:
-            kind, told = known[facet["_schemaURL"]], {key: facet[key] for key in facet if key[0] != "_"}
+        facets = [facet for part in parts for kind in ("facets", "inputFacets") for facet in part.get(kind, {}).items()]
+        for name, facet in facets:
+            kind, values = facet_classes[facet["_schemaURL"]], {key: facet[key] for key in facet if key[0] != "_"}
             # It refuses what the schema does not know, and misses what it asks for.
-            assert serde.to_dict(kind(**told)) == {**facet, "_producer": event["producer"]}, name
+            assert serde.to_dict(kind(**values)) == {**facet, "_producer": event["producer"]}, name
             seen.add(kind.__name__)
     assert {"SchemaDatasetFacet", "InputStatisticsInputDatasetFacet", "ErrorMessageRunFacet"} < seen
     assert {"ProcessingEngineRunFacet", "JobTypeJobFacet", "DocumentationJobFacet"} < seen
 
 
 @pytest.mark.plain
-def test_a_receiver_that_hangs_keeps_nobody_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Finding] = []
+def test_a_receiver_that_hangs_keeps_no_query_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings: list[Finding] = []
     monkeypatch.setattr(lineage, "CLOSE_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         transport = {"TYPE": "http", "URL": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
         for name, value in {**transport, "TIMEOUT": "1", "RETRY": '{"total": 0}'}.items():
             monkeypatch.setenv(f"OPENLINEAGE__TRANSPORT__{name}", value)
-        sent = Lineage("p", "4.2.0", told.append)
+        sent = Lineage("p", "4.2.0", findings.append)
         begun = time.monotonic()
         for _ in range(100):
             sent.send("RUNNING", LineageStart(query="totals", run_id="0a1b2c3d-0000-4000-8000-000000000000"))
         assert time.monotonic() - begun < 50, "each attempt takes a second"
         sent.close()
-    assert [finding.code for finding in told] == ["HR875"]
+    assert [finding.code for finding in findings] == ["HR875"]
 
 
 @pytest.mark.plain
-def test_a_wrong_configuration_and_a_missing_package_are_told_before_the_start(
+def test_a_wrong_configuration_and_a_missing_package_are_reported_before_the_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "pigeon")
@@ -215,6 +219,6 @@ def test_a_wrong_configuration_and_a_missing_package_are_told_before_the_start(
     assert caught.value.findings[0].code == "HR011"
     root = write_project(tmp_path / "p", "")
     (root / "headrace.yml").write_text("name: p\ntelemetry: {openlineage: sometimes}\n")
-    with pytest.raises(ProjectError) as told:
+    with pytest.raises(ProjectError) as raised:
         load(root)
-    assert told.value.findings[0].code == "HR104"
+    assert raised.value.findings[0].code == "HR104"

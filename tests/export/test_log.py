@@ -1,4 +1,4 @@
-"""The log of a run has one line an event, whoever it comes from, and does not grow without end."""
+"""The log of a run has one line an event, from every writer, and does not grow without end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_the_users_code_prints_and_logs_is_there_with_its_query_and_batch(
 ) -> None:
     log = RunLog(tmp_path, Log(format="json"))
     with log.capture_user_output():
-        print("of nobody")
+        print("of no query")
         with serving("totals", 3):
             print("one", "two")
             print("half", end="")
@@ -59,16 +59,16 @@ def test_what_the_users_code_prints_and_logs_is_there_with_its_query_and_batch(
         line("info", "while the query is built", "others"),
         line("error", "mine: later"),
     ]
-    assert capsys.readouterr().out.splitlines()[:2] == ["of nobody", "one two"], "it is still printed"
+    assert capsys.readouterr().out.splitlines()[:2] == ["of no query", "one two"], "it is still printed"
 
 
 THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
 
 
 @pytest.mark.parametrize(
-    ("said", "known"),
+    ("line_of_spark", "expected"),
     [
-        (Said(message="printed by nobody knows whom"), line("info", "printed by nobody knows whom")),
+        (Said(message="printed by an unknown writer"), line("info", "printed by an unknown writer")),
         (Said(message="mine", query="totals", batch=3), line("info", "mine", "totals", 3)),
         (
             Said(message="it is slow", level="warning", logger="Executor", query="totals"),
@@ -83,7 +83,7 @@ THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
     ids=["a line as it is", "of a worker", "of a task", "of the query's thread", "of the scheduler"],
 )
 def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
-    said: Said, known: dict[str, Any], tmp_path: Path
+    line_of_spark: Said, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     layout = layout_in(tmp_path, "totals")
     (layout.checkpoint / "offsets").mkdir(parents=True)
@@ -94,10 +94,10 @@ def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
     spark_lines.started(
         QueryStart(query="totals", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=layout.checkpoint)
     )
-    spark_lines.take(Said.read(said.line()))
+    spark_lines.take(Said.read(line_of_spark.line()))
     spark_lines.take(Said(message=" "))
     log.close()
-    assert lines(tmp_path) == [known]
+    assert lines(tmp_path) == [expected]
 
 
 @pytest.mark.parametrize(("ms", "batch"), [(4_999, 4), (5_000, 5), (None, 5)])
@@ -180,9 +180,9 @@ def test_a_full_disk_loses_lines_but_not_those_that_come_when_there_is_room(tmp_
     log.write("info", "three")
     log.close()
     rotated = (file.read_text().splitlines() for file in sorted((tmp_path / "logs").iterdir(), reverse=True))
-    told = [each for lines in rotated for each in lines]
+    kept_lines = [line for lines in rotated for line in lines]
     # Of the lost line a half may be there.
-    assert [json.loads(each)["message"] for each in told if each.endswith("}")] == ["one", "three"]
+    assert [json.loads(line)["message"] for line in kept_lines if line.endswith("}")] == ["one", "three"]
 
 
 def test_a_log_on_a_full_disk_is_closed_without_an_error(tmp_path: Path) -> None:

@@ -105,14 +105,14 @@ def test_every_figure_is_there_in_base_units_with_its_labels(board: Board) -> No
         changed = NOW - timedelta(seconds=101)
         metrics.progressed(replace(BATCH, batch=1, at=NOW - timedelta(seconds=90), changed=changed))
         _, text = get(f"{url}/metrics")
-    found = {
+    samples = {
         (sample.name, *(value for name, value in sorted(sample.labels.items()) if name not in ("app", "query"))): sample
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.labels.get("query") == "totals" and "le" not in sample.labels
     }
-    assert {sample.labels["app"] for sample in found.values()} == {"p"}
-    values = {name: sample.value for name, sample in found.items() if not name[0].endswith("_created")}
+    assert {sample.labels["app"] for sample in samples.values()} == {"p"}
+    values = {name: sample.value for name, sample in samples.items() if not name[0].endswith("_created")}
     timed = (
         "headrace_watermark_lag_seconds",
         "headrace_last_batch_timestamp_seconds",
@@ -171,9 +171,9 @@ def test_rows_that_only_the_batch_query_gives_are_no_mismatch(
 ) -> None:
     verdict = {"verdict": state, "shown_by": shown_by, "missing": 2, "unexpected": 1, "different": 0}
     metrics = MetricsObserver("p", board, lambda: {"totals": verdict}, lambda *_: {})
-    samples = [each for family in metrics.take_snapshot().collect() for each in family.samples]
-    found = [each for each in samples if each.name == "headrace_verify_mismatched_rows"]
-    assert [(each.labels["shown_by"], each.value) for each in found] == [(shown_by, rows)]
+    samples = [sample for family in metrics.take_snapshot().collect() for sample in family.samples]
+    mismatches = [sample for sample in samples if sample.name == "headrace_verify_mismatched_rows"]
+    assert [(sample.labels["shown_by"], sample.value) for sample in mismatches] == [(shown_by, rows)]
 
 
 def test_lags_are_asked_after_the_batches_whose_rows_are_counted(board: Board) -> None:

@@ -83,7 +83,7 @@ BATCH = BatchRecord.parse(
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed_observers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     site = tmp_path / "site"
     (site / "kept_events-1.0.dist-info").mkdir(parents=True)
     (site / "kept_events.py").write_text(MODULE)
@@ -98,8 +98,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     registry._entries.cache_clear()
 
 
-class Told(Observer):
-    """What the user is told."""
+class Recorder(Observer):
+    """What the user sees."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -108,7 +108,7 @@ class Told(Observer):
         self.said.append(f"{finding.code} {finding.severity}: {finding.what}")
 
 
-def kept(root: Path) -> list[Any]:
+def kept_lines(root: Path) -> list[Any]:
     return [json.loads(line) for line in (root / ".headrace" / "p-dev.jsonl").read_text().splitlines()]
 
 
@@ -118,9 +118,11 @@ def project(root: Path) -> Path:
     return made
 
 
-def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(installed: None, tmp_path: Path) -> None:
-    root, told = project(tmp_path), Told()
-    with control_run(load(root), Orders(), StopRequest(), told, owns_process=False) as observers:
+def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(
+    installed_observers: None, tmp_path: Path
+) -> None:
+    root, recorder = project(tmp_path), Recorder()
+    with control_run(load(root), Orders(), StopRequest(), recorder, owns_process=False) as observers:
         observers.starting("q")
         observers.started(
             QueryStart(query="q", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=tmp_path)
@@ -132,7 +134,7 @@ def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(i
         observers.note(Finding(code="HR680", what="it falls behind", severity="warning"))
         observers.stopping(now=False)
         observers.ended(Outcome(query="q", state="stopped"))
-    events = [event for event in kept(root) if event != ["note", "HR875"]]
+    events = [event for event in kept_lines(root) if event != ["note", "HR875"]]
     assert events == [
         ["note", "HR011"],
         ["note", "HR432"],
@@ -147,23 +149,23 @@ def test_each_event_reaches_what_is_installed_and_one_that_fails_hears_no_more(i
         ["ended", "q", "stopped"],
         ["close"],
     ]
-    assert [line.partition(":")[0] for line in told.said] == [
+    assert [line.partition(":")[0] for line in recorder.said] == [
         "HR011 warning",
         "HR875 warning",
         "HR432 warning",
         "HR875 warning",
         "HR680 warning",
     ]
-    assert "the observer refuses did not get an event, and gets no more: OSError: no such server" in told.said[1]
-    assert "the observer fails did not get an event, and gets no more: RuntimeError: no room" in told.said[3]
+    assert "the observer refuses did not get an event, and gets no more: OSError: no such server" in recorder.said[1]
+    assert "the observer fails did not get an event, and gets no more: RuntimeError: no room" in recorder.said[3]
 
 
-def test_a_verdict_is_told_too(installed: None, tmp_path: Path) -> None:
+def test_observers_receive_a_verdict_too(installed_observers: None, tmp_path: Path) -> None:
     root, observers = project(tmp_path), Observers()
     observers.install(load(root))
     observers.verdict("q", {"verdict": "equal"})
     observers.close()
-    assert kept(root) == [["verdict", "q", "equal"], ["close"]]
+    assert kept_lines(root) == [["verdict", "q", "equal"], ["close"]]
     assert [finding.code for finding in observers.take_undelivered()] == ["HR011", "HR875", "HR432"]
 
 
@@ -192,9 +194,9 @@ def test_an_observer_that_ends_the_process_swallows_no_event(error: BaseExceptio
         def verdict(self, query: str, verdict: Mapping[str, Any]) -> None:
             raise error
 
-    told, observers = [], Observers()
-    observers._installed = {"ends": Ends(), "told": SimpleNamespace(verdict=lambda *event: told.append(event))}  # type: ignore[dict-item]
+    events, observers = [], Observers()
+    observers._installed = {"ends": Ends(), "receives": SimpleNamespace(verdict=lambda *event: events.append(event))}  # type: ignore[dict-item]
     observers.verdict("q", {"verdict": "equal"})
-    assert told == [("q", {"verdict": "equal"})]
+    assert events == [("q", {"verdict": "equal"})]
     (finding,) = observers.take_undelivered()
     assert (finding.code, type(error).__name__ in finding.what) == ("HR875", True)

@@ -52,23 +52,25 @@ class Collector:
     def take(self, path: str, body: bytes) -> None:
         if path == "/v1/metrics":
             asked = collected_metrics.ExportMetricsServiceRequest.FromString(body).resource_metrics
-            self.metrics += [metric for each in asked for scope in each.scope_metrics for metric in scope.metrics]
+            self.metrics += [metric for request in asked for scope in request.scope_metrics for metric in scope.metrics]
         else:
             assert path == "/v1/traces"
             asked = collected_traces.ExportTraceServiceRequest.FromString(body).resource_spans
-            self.spans += [span for each in asked for scope in each.scope_spans for span in scope.spans]
-        self.resources += [{fact.key: fact.value.string_value for fact in each.resource.attributes} for each in asked]
+            self.spans += [span for request in asked for scope in request.scope_spans for span in scope.spans]
+        self.resources += [
+            {fact.key: fact.value.string_value for fact in request.resource.attributes} for request in asked
+        ]
 
     def points(self) -> dict[tuple[str, str, str], Any]:
-        """The newest point of each metric, by its name, its unit and what is beside app and query."""
-        found = {}
+        """The newest point of each metric, by its name, its unit and its labels other than app and query."""
+        points = {}
         for metric in self.metrics:
             for point in getattr(metric, metric.WhichOneof("data")).data_points:
-                labels = {each.key: each.value.string_value for each in point.attributes}
+                labels = {attribute.key: attribute.value.string_value for attribute in point.attributes}
                 assert labels.pop("app")
                 assert labels.pop("query")
-                found[metric.name, metric.unit, "".join(labels.values())] = point
-        return found
+                points[metric.name, metric.unit, "".join(labels.values())] = point
+        return points
 
 
 @contextmanager
@@ -107,7 +109,7 @@ def test_a_collector_has_the_metrics_and_a_trace_of_each_batch_of_a_run(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=swordfish")
         assert run(load(root), spark=spark).exit_code == 0
     assert set(collector.headers) == {"swordfish"}
-    assert {each["service.name"] for each in collector.resources} == {"p"}
+    assert {resource["service.name"] for resource in collector.resources} == {"p"}
     points = collector.points()
     assert points["headrace.input.rows", "{row}", "events"].as_double == 3
     assert points["headrace.source.lag.files", "{file}", "events"].as_double == 0
@@ -138,41 +140,41 @@ def test_names_and_units_are_those_that_a_collector_turns_into_those_of_promethe
 
 
 @pytest.mark.plain
-def test_a_collector_that_is_away_keeps_nobody_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_is_away_keeps_no_query_waiting_and_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     place = f"http://me:swordfish@127.0.0.1:{free_port()}"
     monkeypatch.setenv(ENDPOINT, place)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
     monkeypatch.setattr(otlp, "CLOSE_SECONDS", 1.0)
-    told: list[Finding] = []
-    sent = Otlp(MetricsObserver("p", Board(), dict, lambda *_: {}), told.append)
+    findings: list[Finding] = []
+    sent = Otlp(MetricsObserver("p", Board(), dict, lambda *_: {}), findings.append)
     begun = time.monotonic()
     for _ in range(500):
         sent.progressed(BATCH)
     assert time.monotonic() - begun < 10, "an attempt takes a second"
-    until("word of both", lambda: len(told) == 2)
+    until("word of both", lambda: len(findings) == 2)
     sent.close()
-    kinds = {finding.what.split(" does not accept ")[1].partition(":")[0] for finding in told}
+    kinds = {finding.what.split(" does not accept ")[1].partition(":")[0] for finding in findings}
     assert kinds == {"metrics", "traces"}
-    assert [finding.code for finding in told] == ["HR875"] * 2
-    assert "swordfish" not in str(told)
+    assert [finding.code for finding in findings] == ["HR875"] * 2
+    assert "swordfish" not in str(findings)
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "words"),
     [
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "ask for the protocol grpc"),
         ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "OTLP is not configured correctly: max_queue_size"),
     ],
 )
-def test_variables_that_ask_for_what_is_not_there_are_told_before_the_start(
-    variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+def test_variables_that_ask_for_what_is_not_there_are_reported_before_the_start(
+    variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(PlatformError, match=said) as caught:
+    with pytest.raises(PlatformError, match=words) as caught:
         Otlp(MetricsObserver("p", Board(), dict, lambda *_: {}), print)
     assert caught.value.findings[0].code == "HR898"
 

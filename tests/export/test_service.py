@@ -29,7 +29,7 @@ from headrace.errors import EXIT_BROKEN, EXIT_FENCED, EXIT_REFUSED, HeadraceErro
 from headrace.export import service
 from headrace.export.service import Notifier, systemd_version, unit, unit_name
 from tests.docs.blocks import ROOT
-from tests.export.prometheus import required
+from tests.export.prometheus import require_program
 from tests.servers import unavailable
 
 pytestmark = pytest.mark.plain
@@ -67,11 +67,11 @@ def rule_tests(alerts: Collection[str]) -> dict[str, Any]:
     for line in SERIES.strip().splitlines():
         metric, *rest = re.split(r"\s+(?=(?:ill|well|soon)\b)", line.strip())
         source = ", source='s'" if metric.startswith(("source_", "input_", "quarantined_")) else ""
-        for query, values in (each.split(maxsplit=1) for each in rest):
+        for query, values in (line.split(maxsplit=1) for line in rest):
             series[f"headrace_{metric}{{app='p', query='{query}'{source}}}"] = values
-    found = "count by (query) (ALERTS{{alertname='{}', alertstate='firing'}})"
+    expression = "count by (query) (ALERTS{{alertname='{}', alertstate='firing'}})"
     ill = [
-        {"expr": found.format(name), "eval_time": "2h", "exp_samples": [{"labels": "{query='ill'}", "value": 1}]}
+        {"expr": expression.format(name), "eval_time": "2h", "exp_samples": [{"labels": "{query='ill'}", "value": 1}]}
         for name in alerts
         if name != "HeadraceApplicationGone"
     ]
@@ -81,27 +81,27 @@ def rule_tests(alerts: Collection[str]) -> dict[str, Any]:
         "tests": [
             {"interval": "1m", "input_series": [{"series": k, "values": v} for k, v in series.items()]}
             | {"promql_expr_test": ill},
-            gone(*GONE, RUNS, said={"instance": "b:1", "job": "headrace"}, where=" from b:1"),
-            gone(GONE[1], said={"instance": "b:1", "job": "headrace"}, where=" from b:1"),
-            gone(said={}),
+            gone(*GONE, RUNS, labels={"instance": "b:1", "job": "headrace"}, where=" from b:1"),
+            gone(GONE[1], labels={"instance": "b:1", "job": "headrace"}, where=" from b:1"),
+            gone(labels={}),
             gone(GONE[0], RUNS),
         ],
     }
 
 
-def gone(*series: str, said: dict[str, str] | None = None, where: str = "") -> dict[str, Any]:
-    """A test of what is told where no metrics come in."""
+def gone(*series: str, labels: dict[str, str] | None = None, where: str = "") -> dict[str, Any]:
+    """A test of the alerts where no metrics come in."""
     alert = {
-        "exp_labels": {"severity": "critical", **(said or {})},
+        "exp_labels": {"severity": "critical", **(labels or {})},
         "exp_annotations": {
             "summary": f"no metrics of Headrace come in{where}",
             "description": "see whether the service runs: `systemctl status`",
         },
     }
-    expected = [] if said is None else [alert]
+    expected = [] if labels is None else [alert]
     return {
         "interval": "1m",
-        "input_series": [{"series": f"{each.rsplit('} ')[0]}}}", "values": each.rsplit("} ")[1]} for each in series],
+        "input_series": [{"series": f"{line.rsplit('} ')[0]}}}", "values": line.rsplit("} ")[1]} for line in series],
         "alert_rule_test": [{"eval_time": "1h", "alertname": "HeadraceApplicationGone", "exp_alerts": expected}],
     }
 
@@ -155,8 +155,8 @@ def test_systemd_finds_nothing_wrong_with_it(
     assert "chown -R games" in refused
     (root / ".headrace").chmod(0o777)
     assert main(arguments) == 0
-    told = capsys.readouterr()
-    assert (told.err, "systemctl enable --now headrace-phones" in told.out) == ("", True)
+    printed = capsys.readouterr()
+    assert (printed.err, "systemctl enable --now headrace-phones" in printed.out) == ("", True)
     assert "TimeoutStopSec=600" in out.read_text()
     assert ("RestartSteps=8" in out.read_text()) == ((systemd_version() or 0) >= 254)
     out.write_text(out.read_text().replace("KillMode=mixed", "KillMode=gently"))
@@ -164,7 +164,7 @@ def test_systemd_finds_nothing_wrong_with_it(
     assert "kill mode" in done.stderr, "systemd-analyze does look at it"
 
 
-def dumped(file: Path, place: Path) -> dict[str, list[str]]:
+def dump(file: Path, place: Path) -> dict[str, list[str]]:
     """What systemd itself has read in the unit of a file, by the names of its own dump."""
     if (systemd := shutil.which("systemd", path="/lib/systemd:/usr/lib/systemd")) is None:
         unavailable("systemd is not installed: `sudo apt-get install systemd`")
@@ -177,11 +177,11 @@ def dumped(file: Path, place: Path) -> dict[str, list[str]]:
     whose: dict[str, Any] = {"user": "games", "extra_groups": []} if os.geteuid() == 0 else {}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, **whose)
     _, _, text = (done.stdout + done.stderr).partition(f"-> Unit {file.name}:")
-    found: dict[str, list[str]] = {}
+    settings: dict[str, list[str]] = {}
     for line in text.partition("\t-> Unit ")[0].splitlines():
         key, _, value = line.strip().partition(": ")
-        found.setdefault(key, []).append(value)
-    return found
+        settings.setdefault(key, []).append(value)
+    return settings
 
 
 HARD = ("100% $HOME ${HOME} %h", "a \\ b", 'it\'s "mine"', "c:\\d\\n\\x41", "äö €", "; # =", "-x", "~")
@@ -201,7 +201,7 @@ def test_systemd_reads_each_value_as_it_was_given(
     loaded = replace(loaded, name=word, target=replace(loaded.target, name=word))
     file = open_to_all / "headrace-x.service"
     file.write_text(unit(loaded, user="games"))
-    read = dumped(file, open_to_all)
+    read = dump(file, open_to_all)
     assert read["Description"] == [f"Headrace project '{word}'"]
     assert read["WorkingDirectory"] == [str(root)]
     assert read["Environment"] == [f"HEADRACE_TARGET={word}", f"JAVA_HOME=/opt/{word}"]
@@ -216,7 +216,7 @@ USERS = ("", "a b", "%u", "+0", "-", "a:b", "a/b", "root", "0", "00")
 
 
 @pytest.mark.parametrize(
-    ("what", "value"),
+    ("field", "value"),
     [
         *(("name", value) for value in BREAKS),
         *(("java", value) for value in BREAKS),
@@ -230,20 +230,20 @@ USERS = ("", "a b", "%u", "+0", "-", "a:b", "a/b", "root", "0", "00")
     ids=ascii,
 )
 def test_no_value_of_a_unit_brings_a_line_of_its_own_or_another_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, value: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, value: str
 ) -> None:
     loaded = load(project(tmp_path / "p"))
     assert unit(loaded, user="phones")
-    user = value if what == "user" else "phones"
-    if what == "name":
+    user = value if field == "user" else "phones"
+    if field == "name":
         loaded = replace(loaded, name=value)
-    elif what == "java":
+    elif field == "java":
         monkeypatch.setenv("JAVA_HOME", value) if "\0" not in value else monkeypatch.setattr(
             "os.environ", {"JAVA_HOME": value}
         )
-    elif what == "directory":
+    elif field == "directory":
         loaded = replace(loaded, root=tmp_path / value)
-    elif what == "program":
+    elif field == "program":
         monkeypatch.setattr(service, "command", lambda: [f"/opt/{value}/headrace"])
     with pytest.raises(HeadraceError) as refused:
         unit(loaded, user=user)
@@ -284,9 +284,9 @@ class Systemd:
 
 @pytest.fixture
 def systemd(tmp_path: Path) -> Iterator[Systemd]:
-    found = Systemd(tmp_path / "notify")
-    yield found
-    found.socket.close()
+    systemd = Systemd(tmp_path / "notify")
+    yield systemd
+    systemd.socket.close()
 
 
 def test_systemd_hears_of_the_start_of_batches_and_of_the_end(systemd: Systemd) -> None:
@@ -361,7 +361,7 @@ def test_what_makes_no_service_is_refused(
     ],
     ids=["not declared", "one address", "every address", "every address of IPv6", "an address of IPv6"],
 )
-def test_prometheus_is_told_an_address_that_it_can_reach(
+def test_prometheus_gets_an_address_that_it_can_reach(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], metrics: str, target: str
 ) -> None:
     root, out = project(tmp_path / "p"), tmp_path / "monitoring"
@@ -373,13 +373,13 @@ def test_prometheus_is_told_an_address_that_it_can_reach(
     assert job["static_configs"] == [{"targets": [target]}]
 
 
-def test_prometheus_is_told_no_port_that_each_start_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prometheus_gets_no_port_that_each_start_chooses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, out = project(tmp_path / "p"), tmp_path / "monitoring"
     with (root / "headrace.yml").open("a") as settings:
         settings.write("metrics: {port: 0}")
     assert main(["service", "-C", str(root), "--monitoring", str(out)]) == 2
-    assert "HR877" in (told := capsys.readouterr().err)
-    assert "name one that stays: metrics: {port: 9108}" in told
+    assert "HR877" in (errors := capsys.readouterr().err)
+    assert "name one that stays: metrics: {port: 9108}" in errors
     assert not out.exists()
 
 
@@ -387,14 +387,14 @@ def test_promtool_takes_the_rules_and_the_dashboard_asks_for_metrics_that_there_
     root, out = project(tmp_path / "p"), tmp_path / "monitoring"
     assert main(["service", "-C", str(root), "--target", "prod", "--monitoring", str(out)]) == 0
     source = (ROOT / "src/headrace/export/metrics.py").read_text()
-    known = {name.removesuffix("_total") for name in re.findall(r'"(headrace_\w+)"', source)}
+    metrics = {name.removesuffix("_total") for name in re.findall(r'"(headrace_\w+)"', source)}
     texts = [json.dumps(json.loads((out / "dashboard.json").read_text())), (out / "alerts.yml").read_text()]
     used = {re.sub(r"_(total|bucket)$", "", name) for text in texts for name in re.findall(r"headrace_\w+", text)}
-    assert used <= known
+    assert used <= metrics
     assert yaml.safe_load((out / "prometheus.yml").read_text())["scrape_configs"][0]["static_configs"] == [
         {"targets": ["127.0.0.1:9108"]}
     ]
-    promtool = required("promtool")
+    promtool = require_program("promtool")
     alerts = [rule["alert"] for rule in yaml.safe_load(texts[1])["groups"][0]["rules"]]
     (out / "fires.yml").write_text(yaml.safe_dump(rule_tests(alerts)))
     for arguments in (

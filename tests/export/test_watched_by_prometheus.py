@@ -18,7 +18,7 @@ from headrace.cli import main
 from headrace.generations.log import history_file
 from headrace.history import History
 from services.process import free_port
-from tests.export.prometheus import RATE_INTERVAL, Prometheus, required, watching
+from tests.export.prometheus import RATE_INTERVAL, Prometheus, require_program, watching
 from tests.runner.projects import write_project
 from tests.waiting import eventually
 
@@ -119,9 +119,9 @@ class Feed:
 def expressions() -> list[str]:
     """What the dashboard asks for, as Grafana fills it in when all is chosen."""
     board = json.loads(files("headrace.export.monitoring").joinpath("dashboard.json").read_text())
-    found = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
-    filled = [re.sub(r"\$(app|query)\b", ".*", each) for each in found]
-    return [each.replace("$__rate_interval", RATE_INTERVAL) for each in filled]
+    queries = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    filled = [re.sub(r"\$(app|query)\b", ".*", expression) for expression in queries]
+    return [expression.replace("$__rate_interval", RATE_INTERVAL) for expression in filled]
 
 
 def wrong(root: Path, query: str) -> None:
@@ -133,7 +133,7 @@ def wrong(root: Path, query: str) -> None:
 
 
 def test_alerts_fire_for_what_is_ill_and_every_panel_has_its_figures(tmp_path: Path) -> None:
-    required("prometheus")
+    require_program("prometheus")
     root, port = write_project(tmp_path / "p", QUERIES), free_port()
     (root / "headrace.yml").write_text(f"name: shop\nmetrics: {{port: {port}}}\n")
     for place in ("clicks", "standing", "quiet"):
@@ -155,11 +155,11 @@ def test_alerts_fire_for_what_is_ill_and_every_panel_has_its_figures(tmp_path: P
 
 
 def watch(prometheus: Prometheus, root: Path, running: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for what must be told, with nothing else told at that moment, and for the figures of every panel."""
+    """Wait for the expected alerts, with no other at that moment, and for the figures of every panel."""
 
-    def alive(found: Any) -> Any:
+    def alive(series: Any) -> Any:
         assert running.poll() is None, log.read_text()
-        return found
+        return series
 
     eventually(lambda: alive(prometheus.series("headrace_input_rows_total{query='calm'} > 0")), 240)
     wrong(root, "calm")
@@ -174,17 +174,21 @@ def watch(prometheus: Prometheus, root: Path, running: subprocess.Popen[bytes], 
     # While they start, and for the short times of this test, others are overdue as well.
     seen: list[dict[str, set[str]]] = []
 
-    def told() -> bool:
+    def is_expected() -> bool:
         seen.append(alive(prometheus.alerts()))
         return seen[-1] == expected
 
     try:
-        eventually(told, 180)
+        eventually(is_expected, 180)
     except AssertionError:
-        pytest.fail(f"in place of {expected} Prometheus told {seen[-1]}; {log.read_text()[-3000:]}")
+        pytest.fail(f"in place of {expected} Prometheus shows {seen[-1]}; {log.read_text()[-3000:]}")
     # Rows wait for a source that counts rows alone, as Kafka's.
-    shown = [each for each in expressions() if "source_lag_rows" not in each and "source_lag_seconds" not in each]
+    shown = [
+        expression
+        for expression in expressions()
+        if "source_lag_rows" not in expression and "source_lag_seconds" not in expression
+    ]
     assert len(shown) > 10
-    for each in shown:
+    for expression in shown:
         # A rate needs two scrapes that came in time, and a batch between them.
-        eventually(lambda each=each: alive(prometheus.series(each)))
+        eventually(lambda expression=expression: alive(prometheus.series(expression)))

@@ -16,7 +16,7 @@ from headrace.generations.log import Directory, LogRecord, append, as_facts, beg
 pytestmark = pytest.mark.plain
 
 
-def test_a_log_begins_with_the_first_generation_whoever_begins_it(tmp_path: Path) -> None:
+def test_a_log_begins_with_the_first_generation_by_any_writer(tmp_path: Path) -> None:
     assert read_log(tmp_path) is None
     with ThreadPoolExecutor(8) as pool:
         records = set(pool.map(lambda _: begin(tmp_path).token, range(40)))
@@ -47,7 +47,7 @@ def test_a_change_keeps_the_number_of_its_first_record_and_the_change_before_it(
     assert (discarded.settled, discarded.current) == (None, None)
 
 
-def damaged(folder: Path) -> None:
+def damage_log(folder: Path) -> None:
     (folder / "log" / "000002.json").write_text("{")
 
 
@@ -67,9 +67,9 @@ def gone(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "words"),
     [
-        (damaged, "000002.json"),
+        (damage_log, "000002.json"),
         (of_a_later_version, "it has form 2, which a later version has written"),
         (with_a_strange_directory, "'g1' is not a directory of a generation"),
         (gone, "it is not there, and g1.1 is"),
@@ -77,13 +77,13 @@ def gone(folder: Path) -> None:
     ids=lambda given: getattr(given, "__name__", ""),
 )
 def test_a_log_that_cannot_be_read_is_refused_and_none_older_is_used(
-    tmp_path: Path, damage: Callable[[Path], None], said: str
+    tmp_path: Path, damage: Callable[[Path], None], words: str
 ) -> None:
     begin(tmp_path)
     damage(tmp_path)
     with pytest.raises(CheckpointError, match="HR584") as raised:
         read_log(tmp_path)
-    assert said in str(raised.value)
+    assert words in str(raised.value)
     with pytest.raises(HeadraceError, match="HR584"):
         begin(tmp_path)
 

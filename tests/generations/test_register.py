@@ -1,4 +1,4 @@
-"""A query has one id and one directory for life; a storage that does not tell which is which is refused."""
+"""A query has one id and one directory for life; a storage that does not identify them is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def {name}(events):
 """
 
 
-def called(root: Path, name: str, former: object = ()) -> Project:
+def name_query(root: Path, name: str, former: object = ()) -> Project:
     """The project once its one query has this name."""
     return hr.load(write_project(root, BODY.format(name=name, former=former)))
 
@@ -52,7 +52,7 @@ def has_run(project: Project, name: str) -> None:
 
 
 def test_many_that_register_at_once_get_one_id_and_one_directory(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "sums")
+    project = name_query(tmp_path / "p", "sums")
     assert read_register(project.storage) is None
     with ThreadPoolExecutor(8) as pool:
         entries = set(pool.map(lambda _: register_query(project, project.queries["sums"]), range(40)))
@@ -67,15 +67,15 @@ def test_many_that_register_at_once_get_one_id_and_one_directory(tmp_path: Path)
 
 
 def test_a_directory_whose_facts_another_process_is_writing_was_not_used(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "sums")
+    project = name_query(tmp_path / "p", "sums")
     folder = project.storage / QUERIES / "sums-00000000"
     folder.mkdir(parents=True)
     (folder / f".{QUERY_FILE}.0123.headrace").write_text("{")
     assert register_query(project, project.queries["sums"]).directory != folder.name
     (project.storage / QUERIES / "sums-11111111" / "g1").mkdir(parents=True)
-    known = register_project(project)
+    current = register_project(project)
     with pytest.raises(CheckpointError, match="HR585"):
-        register.require_known(project.storage, known, "sums")
+        register.require_known(project.storage, current, "sums")
 
 
 def test_a_moved_project_stays_the_same_and_knows_where_it_was(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_moved_project_stays_the_same_and_knows_where_it_was(tmp_path: Path) -
 
 
 def test_the_newest_record_counts_and_an_older_one_is_never_used_in_its_place(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "sums")
+    project = name_query(tmp_path / "p", "sums")
     register_project(project)
     register_query(project, project.queries["sums"])
     newest = max((project.storage / FOLDER).iterdir())
@@ -104,16 +104,16 @@ def test_the_newest_record_counts_and_an_older_one_is_never_used_in_its_place(tm
 
 
 def test_the_facts_of_a_directory_can_be_written_by_hand_from_the_register(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "sums")
+    project = name_query(tmp_path / "p", "sums")
     has_run(project, "sums")
-    known = read_register(project.storage)
-    assert known is not None
-    entry = known.queries["sums"]
+    current = read_register(project.storage)
+    assert current is not None
+    entry = current.queries["sums"]
     file = project.storage / QUERIES / entry.directory / QUERY_FILE
     file.unlink()
     with pytest.raises(CheckpointError, match="HR585"):
         register_query(project, project.queries["sums"])
-    facts = {"id": entry.id, "query": "sums", "application": known.application, "project": known.project}
+    facts = {"id": entry.id, "query": "sums", "application": current.application, "project": current.project}
     file.write_text(json.dumps(facts))
     assert register_query(project, project.queries["sums"]) == entry
     shutil.rmtree(project.storage / FOLDER)
@@ -123,8 +123,8 @@ def test_the_facts_of_a_directory_can_be_written_by_hand_from_the_register(tmp_p
 def test_a_writer_that_finds_its_number_taken_reads_again_what_stands_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = called(tmp_path / "p", "sums")
-    other = called(tmp_path / "p", "means")
+    project = name_query(tmp_path / "p", "sums")
+    other = name_query(tmp_path / "p", "means")
     register_project(project)
     append, overtaken = register.append, list[str]()
 
@@ -137,9 +137,9 @@ def test_a_writer_that_finds_its_number_taken_reads_again_what_stands_now(
 
     monkeypatch.setattr(register, "append", late)
     register_query(project, project.queries["sums"])
-    found = read_register(project.storage)
-    assert found is not None
-    assert (sorted(found.queries), found.number) == (["means", "sums"], 3)
+    current = read_register(project.storage)
+    assert current is not None
+    assert (sorted(current.queries), current.number) == (["means", "sums"], 3)
 
 
 def test_the_lost_answer_of_a_create_is_found_again_by_its_token(
@@ -156,7 +156,7 @@ def test_the_lost_answer_of_a_create_is_found_again_by_its_token(
 
 
 def test_a_start_that_was_cut_off_before_it_was_registered_is_no_other_query(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "sums")
+    project = name_query(tmp_path / "p", "sums")
     drawn = register.with_new_query(project.storage, Register(application="ours", project="", roots=()), "sums")
     assert drawn is not None
     assert register_query(project, project.queries["sums"]) == drawn.queries["sums"]
@@ -165,27 +165,27 @@ def test_a_start_that_was_cut_off_before_it_was_registered_is_no_other_query(tmp
 
 def test_a_query_keeps_its_directory_when_it_is_renamed_and_its_former_name_is_free(tmp_path: Path) -> None:
     root = tmp_path / "p"
-    has_run(called(root, "old"), "old")
-    before = layout_of(called(root, "old"), called(root, "old").queries["old"])
-    project = called(root, "new", "old")
+    has_run(name_query(root, "old"), "old")
+    before = layout_of(name_query(root, "old"), name_query(root, "old").queries["old"])
+    project = name_query(root, "new", "old")
     query = project.queries["new"]
     assert layout_of(project, query).home == before.home, "a look finds it by its former name"
     for _ in range(2):
         enter_name(project, query, layout_of(project, query))
         entry = read_register(project.storage).queries["new"]
         assert (entry.directory, entry.former) == (before.directory, ("old",))
-    free = called(root, "new")
+    free = name_query(root, "new")
     assert layout_of(free, free.queries["new"]).home == before.home, "the option may go"
-    another = called(root, "old")
+    another = name_query(root, "old")
     assert register_query(another, another.queries["old"]).directory != before.directory
 
 
 def test_a_start_by_the_new_name_that_planned_no_batch_gives_way(tmp_path: Path) -> None:
     root = tmp_path / "p"
-    has_run(called(root, "old"), "old")
-    before = layout_of(called(root, "old"), called(root, "old").queries["old"])
-    register_query(called(root, "new"), called(root, "new").queries["new"])
-    project = called(root, "new", "old")
+    has_run(name_query(root, "old"), "old")
+    before = layout_of(name_query(root, "old"), name_query(root, "old").queries["old"])
+    register_query(name_query(root, "new"), name_query(root, "new").queries["new"])
+    project = name_query(root, "new", "old")
     for _ in range(2):
         enter_name(project, project.queries["new"], layout_of(project, project.queries["new"]))
         assert layout_of(project, project.queries["new"]).home == before.home
@@ -193,8 +193,8 @@ def test_a_start_by_the_new_name_that_planned_no_batch_gives_way(tmp_path: Path)
 
 def test_a_name_that_another_process_gives_at_the_same_time_is_not_given_twice(tmp_path: Path) -> None:
     root = tmp_path / "p"
-    has_run(called(root, "old"), "old")
-    late, project = called(root, "new", "old"), called(root, "third", "old")
+    has_run(name_query(root, "old"), "old")
+    late, project = name_query(root, "new", "old"), name_query(root, "third", "old")
     layout = layout_of(late, late.queries["new"])
     enter_name(project, project.queries["third"], layout_of(project, project.queries["third"]))
     with pytest.raises(CheckpointError, match=r"HR549.*to 'third'"):
@@ -225,15 +225,16 @@ def form_of_0_1_0(storage: Path) -> None:
 
 
 DOUBTS = {
-    each.__name__: each for each in (lost_register, copied_register, lost_directory, older_register, form_of_0_1_0)
+    damage.__name__: damage
+    for damage in (lost_register, copied_register, lost_directory, older_register, form_of_0_1_0)
 }
 
 
 @pytest.mark.parametrize("doubt", DOUBTS.values(), ids=DOUBTS)
-def test_a_storage_that_does_not_tell_which_query_is_which_is_refused_by_one_finding_and_left_as_it_is(
+def test_a_storage_that_does_not_identify_its_queries_is_refused_by_one_finding_and_left_as_it_is(
     tmp_path: Path, doubt: Callable[[Path], None]
 ) -> None:
-    project = called(tmp_path / "p", "totals")
+    project = name_query(tmp_path / "p", "totals")
     register_project(project)
     has_run(project, "totals")
     doubt(project.storage)
@@ -250,7 +251,7 @@ def test_a_storage_that_does_not_tell_which_query_is_which_is_refused_by_one_fin
 
 
 def test_a_lost_register_is_made_from_the_directories_of_the_queries(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "totals")
+    project = name_query(tmp_path / "p", "totals")
     has_run(project, "totals")
     before = register_project(project)
     layout = layout_of(project, project.queries["totals"])
@@ -264,8 +265,8 @@ def test_a_lost_register_is_made_from_the_directories_of_the_queries(tmp_path: P
 
 
 @pytest.mark.parametrize("doubt", [copied_register, form_of_0_1_0])
-def test_what_does_not_tell_makes_no_register(tmp_path: Path, doubt: Callable[[Path], None]) -> None:
-    project = called(tmp_path / "p", "totals")
+def test_an_unclear_storage_makes_no_register(tmp_path: Path, doubt: Callable[[Path], None]) -> None:
+    project = name_query(tmp_path / "p", "totals")
     has_run(project, "totals")
     doubt(project.storage)
     if doubt is copied_register:

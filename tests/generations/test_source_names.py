@@ -23,7 +23,7 @@ pytestmark = pytest.mark.plain
 QUERY = cast(Query, SimpleNamespace(name="q"))
 
 
-def declared(**former: tuple[str, ...]) -> Project:
+def project_with(**former: tuple[str, ...]) -> Project:
     """A project with sources of these names, each with the names that it had before."""
     sources = [SimpleNamespace(name=name, renamed_from=names, where=NOWHERE) for name, names in former.items()]
     return cast(Project, SimpleNamespace(sources_of=lambda _: sources))
@@ -38,9 +38,9 @@ def layout(tmp_path: Path) -> QueryLayout:
 
 def started(layout: QueryLayout, **former: tuple[str, ...]) -> Mapping[str, str]:
     """What the record says after a start with these sources."""
-    names = read_source_names(declared(**former), QUERY, layout)
+    names = read_source_names(project_with(**former), QUERY, layout)
     write_sources(layout.source_names, names, {})
-    assert read_source_names(declared(**former), QUERY, layout) == names
+    assert read_source_names(project_with(**former), QUERY, layout) == names
     return cast(Mapping[str, str], json.loads(layout.source_names.read_text(encoding="utf-8")))
 
 
@@ -74,11 +74,11 @@ def test_a_source_keeps_its_first_name_in_spark(
 def test_a_source_that_continues_two_is_refused(layout: QueryLayout) -> None:
     started(layout, a=(), b=())
     with pytest.raises(CheckpointError, match=r"HR549.*'c' is renamed from 'a' and from 'b'"):
-        read_source_names(declared(c=("a", "b")), QUERY, layout)
+        read_source_names(project_with(c=("a", "b")), QUERY, layout)
 
 
 def test_a_start_says_what_it_renames_once(layout: QueryLayout) -> None:
-    project = declared(new=("old",))
+    project = project_with(new=("old",))
     assert list(list_source_renames(project, QUERY, layout)) == []
     started(layout, old=())
     [finding] = list_source_renames(project, QUERY, layout)
@@ -91,7 +91,7 @@ def test_a_start_says_what_it_renames_once(layout: QueryLayout) -> None:
 def test_a_damaged_record_is_reported_and_not_taken_for_none(layout: QueryLayout, text: str) -> None:
     layout.source_names.write_text(text, encoding="utf-8")
     with pytest.raises(CheckpointError, match="HR584"):
-        read_source_names(declared(a=()), QUERY, layout)
+        read_source_names(project_with(a=()), QUERY, layout)
 
 
 def test_a_checkpoint_without_a_record_has_the_names_that_are_in_it(layout: QueryLayout) -> None:
@@ -102,7 +102,7 @@ def test_a_checkpoint_without_a_record_has_the_names_that_are_in_it(layout: Quer
 def test_what_was_written_under_the_first_name_is_found_under_that_of_now(layout: QueryLayout) -> None:
     write_checkpoint(layout.checkpoint)
     SourceIds(layout.home).write({"old": {"topic": "its id"}})
-    names = read_source_names(declared(new=("old",), other=()), QUERY, layout)
+    names = read_source_names(project_with(new=("old",), other=()), QUERY, layout)
     archive, checkpoint = Archive(layout.archive), Checkpoint(layout.checkpoint)
     archive.catch_up(checkpoint)
     for gone in range(2):  # Spark purges them; the archive has them.

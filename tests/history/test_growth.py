@@ -32,7 +32,7 @@ def size(directory: Path) -> int:
     return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
 
 
-def archived(root: Path) -> tuple[float, float]:
+def measure_archive(root: Path) -> tuple[float, float]:
     """The bytes of a batch in the archive, open and closed, with large numbers as after months."""
     checkpoint, archive = Checkpoint(root / "checkpoint"), Archive(root / "archive.jsonl")
     for folder in ("offsets", "commits"):
@@ -53,7 +53,7 @@ def archived(root: Path) -> tuple[float, float]:
     return open_bytes, size(archive.folder) / (OPEN_LINES - KEPT_OPEN)
 
 
-def remembered(root: Path, kept: int) -> tuple[float, float]:
+def measure_history(root: Path, kept: int) -> tuple[float, float]:
     """The bytes that a batch takes in the history, and the size of the history of one query that is full."""
     record = BatchRecord.parse(text("heard_6"))
     with History.open(root / "history.db") as history:
@@ -66,9 +66,9 @@ def remembered(root: Path, kept: int) -> tuple[float, float]:
 
 def test_what_grows_is_what_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "history").mkdir()
-    open_bytes, archive_bytes = archived(tmp_path)
+    open_bytes, archive_bytes = measure_archive(tmp_path)
     monkeypatch.setattr(store, "BATCHES_KEPT", BATCHES)
-    record_bytes, history_bytes = remembered(tmp_path / "history", BATCHES)
+    record_bytes, history_bytes = measure_history(tmp_path / "history", BATCHES)
     log = RunLog(tmp_path, Log(max_bytes=20_000, keep=2))
     for batch in range(BATCHES):
         log.progressed(replace(BatchRecord.parse(text("heard_6")), batch=10_000_000 + batch))

@@ -38,7 +38,7 @@ def waiting(*counts: int, age: int | None = None) -> list[BatchRecord]:
 def caught_up(first: int, last: int) -> list[BatchRecord]:
     """Batches of which each takes half as long as Spark's rate of what arrives says, over a lag that changes."""
     lags = [first + (last - first) * at // 9 for at in range(10)]
-    return [each for lag in lags for each in batches(1, input_rate=2000.0, backlog=Lag(count=lag, unit="messages"))]
+    return [record for lag in lags for record in batches(1, input_rate=2000.0, backlog=Lag(count=lag, unit="messages"))]
 
 
 def jittery(*seconds: int) -> list[BatchRecord]:
@@ -55,7 +55,7 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def from_source(count: int = 5, *, first: datetime | None = NOON, **rows: int) -> list[BatchRecord]:
-    sources = tuple(SourceProgress(name=name, rows=each, start=None, end=None) for name, each in rows.items())
+    sources = tuple(SourceProgress(name=name, rows=count, start=None, end=None) for name, count in rows.items())
     return [*batches(1, watermark=first), *batches(count - 1, watermark=NOON, sources=sources)]
 
 
@@ -75,7 +75,7 @@ def standing(*minutes: int, watermark: datetime | None = NOON) -> list[BatchReco
 
 
 def dropping(*late: int) -> list[BatchRecord]:
-    return [record for each in late for record in batches(1, dropped_by_watermark=each)]
+    return [record for count in late for record in batches(1, dropped_by_watermark=count)]
 
 
 STATE = OperatorProgress(name="dedupe", rows=1, bytes=700, updated=1, late=0, commit_ms=1)
@@ -99,26 +99,26 @@ STATE = OperatorProgress(name="dedupe", rows=1, bytes=700, updated=1, late=0, co
     ],
 )
 def test_what_stands_rises_or_is_over_its_budget_is_called_out(records: list[BatchRecord], expected: list[str]) -> None:
-    found = list(health(records, state_budget_bytes=800))
-    assert sorted(finding.code for finding in found) == expected
+    findings = list(health(records, state_budget_bytes=800))
+    assert sorted(finding.code for finding in findings) == expected
     if expected == ["HR884"]:
-        assert "900 bytes of memory, most of it in dedupe; its budget is 800" in found[0].what
+        assert "900 bytes of memory, most of it in dedupe; its budget is 800" in findings[0].what
     if expected == ["HR883"]:
-        assert "90 from 'clicks'" in found[0].what
+        assert "90 from 'clicks'" in findings[0].what
 
 
 @pytest.mark.parametrize(
-    ("silent", "trigger", "took", "told"),
+    ("silent", "trigger", "took", "count"),
     [(179, 0, 100, 0), (181, 0, 100, 1), (200, 30, 100, 0), (301, 30, 100, 1), (301, 0, 40_000, 0)],
     ids=["a moment", "long", "of a long interval", "of many intervals", "of long batches"],
 )
-def test_no_commit_for_many_triggers_is_called_out(silent: float, trigger: float, took: int, told: int) -> None:
-    found = list(find_stall("q", batches(duration_ms=took), silent_seconds=silent, trigger_seconds=trigger))
-    assert [finding.code for finding in found] == ["HR880"] * told
+def test_no_commit_for_many_triggers_is_called_out(silent: float, trigger: float, took: int, count: int) -> None:
+    findings = list(find_stall("q", batches(duration_ms=took), silent_seconds=silent, trigger_seconds=trigger))
+    assert [finding.code for finding in findings] == ["HR880"] * count
 
 
 @pytest.mark.parametrize("records", [[], batches(4), [*batches(5), *batches(1, duration_ms=95_000)]])
-def test_nobody_is_told_that_a_batch_is_slow_before_it_is_known_what_is_usual(records: list[BatchRecord]) -> None:
+def test_no_batch_is_called_slow_before_it_is_known_what_is_usual(records: list[BatchRecord]) -> None:
     assert not list(find_stall("q", records, silent_seconds=899, trigger_seconds=1))
     (finding,) = find_stall("q", records, silent_seconds=951, trigger_seconds=1)
     assert finding.what.startswith("no batch was committed and no task moved for 0:15:51")
@@ -126,7 +126,7 @@ def test_nobody_is_told_that_a_batch_is_slow_before_it_is_known_what_is_usual(re
 
 
 @pytest.mark.parametrize(
-    ("gaps", "silent", "told"),
+    ("gaps", "silent", "count"),
     [
         ((10, 10, 10), 299, 0),
         ((10, 10, 10), 301, 1),
@@ -135,7 +135,7 @@ def test_nobody_is_told_that_a_batch_is_slow_before_it_is_known_what_is_usual(re
         ((10,), 9_999, 0),
     ],
 )
-def test_a_source_that_falls_silent_is_named(gaps: tuple[int, ...], silent: float, told: int) -> None:
+def test_a_source_that_falls_silent_is_named(gaps: tuple[int, ...], silent: float, count: int) -> None:
     at, records = NOON, from_source(1, clicks=5)
     for gap in (0, *gaps):
         at += timedelta(seconds=gap)
@@ -144,9 +144,9 @@ def test_a_source_that_falls_silent_is_named(gaps: tuple[int, ...], silent: floa
             SourceProgress(name="never", rows=0, start=None, end=None),
         )
         records += [replace(record, at=at, sources=sources) for record in batches(1)]
-    found = list(find_silent_sources("q", records, now=at + timedelta(seconds=silent)))
-    assert [finding.code for finding in found] == ["HR881"] * told
-    assert all("source 'clicks' has given no row for" in finding.what for finding in found)
+    findings = list(find_silent_sources("q", records, now=at + timedelta(seconds=silent)))
+    assert [finding.code for finding in findings] == ["HR881"] * count
+    assert all("source 'clicks' has given no row for" in finding.what for finding in findings)
 
 
 def test_executors_that_were_lost_are_counted() -> None:
@@ -178,13 +178,13 @@ def test_a_query_that_works_off_less_than_arrives_is_called_out() -> None:
         pytest.param(jittery(1, 3), [], id="a loaded machine, each second batch slow"),
         pytest.param(jittery(1, 1, 1, 9), [], id="a loaded machine, now and then a slow batch"),
         pytest.param(waiting(2, 3, 5, 6, 6, 12, 20, 15, 16, 18), ["HR680"], id="growing lag"),
-        pytest.param(waiting(2, 3, 5, 5, 9), [], id="too few to tell from noise"),
+        pytest.param(waiting(2, 3, 5, 5, 9), [], id="too few to differ from noise"),
         pytest.param(waiting(1, 2, 3, 4, 5, 4, 5, 6, 7, 8), [], id="steady lag"),
         pytest.param(waiting(2, 3, 5, 6, 6, 12, 20, 15, 16, 18, age=3), [], id="the next batch takes it"),
         pytest.param(waiting(2, 3, 5, 6, 6, 12, 20, 15, 16, 18, age=30), ["HR680"], id="it waits for many batches"),
         pytest.param(growing(*range(100, 300, 20)), ["HR681"], id="growing state"),
         pytest.param(
-            [replace(each, watermark=NOON) for each in growing(*range(100, 300, 20))], [], id="a window that fills"
+            [replace(record, watermark=NOON) for record in growing(*range(100, 300, 20))], [], id="a window that fills"
         ),
         pytest.param(growing(*range(100, 110)), [], id="hardly growing state"),
         pytest.param(growing(*range(100, 300, 40), *range(100, 300, 40)), [], id="steady state"),
@@ -206,7 +206,7 @@ def test_early_slow_batches_are_forgiven() -> None:
 
 @pytest.mark.capability("JOIN-STST-08")
 @pytest.mark.parametrize(
-    ("records", "watermarked", "what"),
+    ("records", "watermarked", "words"),
     [
         pytest.param(
             from_source(clicks=0, shown=2),
@@ -226,13 +226,15 @@ def test_early_slow_batches_are_forgiven() -> None:
     ],
 )
 def test_an_idle_input_is_named_when_the_watermark_stands(
-    records: list[BatchRecord], watermarked: tuple[str, ...], what: str | None
+    records: list[BatchRecord], watermarked: tuple[str, ...], words: str | None
 ) -> None:
-    found = [finding for finding in health(records, watermarked=watermarked) if finding.code == "HR684"]
-    assert [what is not None and what in finding.what for finding in found] == ([True] if what else [])
+    findings = [finding for finding in health(records, watermarked=watermarked) if finding.code == "HR684"]
+    assert [words is not None and words in finding.what for finding in findings] == ([True] if words else [])
 
 
-def timed(nulls: int | None = 0, total: int | None = 0, leap: Leap | None = None, count: int = 1) -> list[BatchRecord]:
+def timed_records(
+    nulls: int | None = 0, total: int | None = 0, leap: Leap | None = None, count: int = 1
+) -> list[BatchRecord]:
     source = SourceProgress(name="clicks", rows=9, start=None, end=None, null_times=nulls, null_times_total=total)
     return batches(count, sources=(source,), leap=leap)
 
@@ -243,12 +245,14 @@ LEAPT = Leap(watermark_ms=4_922_899_200_000, source="clicks", batch=5, time_ms=4
 @pytest.mark.parametrize(
     ("records", "says"),
     [
-        pytest.param(timed(2, 1_002), ["rows have no event time (NULL): 1,002 of 'clicks'"], id="rows without a time"),
-        pytest.param([*timed(2, 2), *timed(0, 2)], ["2 of 'clicks'"], id="a batch ago"),
-        pytest.param(timed(0, 2), [], id="long ago"),
-        pytest.param(timed(None, None), [], id="not known"),
         pytest.param(
-            timed(leap=LEAPT),
+            timed_records(2, 1_002), ["rows have no event time (NULL): 1,002 of 'clicks'"], id="rows without a time"
+        ),
+        pytest.param([*timed_records(2, 2), *timed_records(0, 2)], ["2 of 'clicks'"], id="a batch ago"),
+        pytest.param(timed_records(0, 2), [], id="long ago"),
+        pytest.param(timed_records(None, None), [], id="not known"),
+        pytest.param(
+            timed_records(leap=LEAPT),
             [
                 "its watermark is in the future, at 2126-01-01 00:00:00 UTC, moved by a row of source 'clicks' in "
                 "batch 5 (clicks/0/17), of 2126-01-01 01:00:00 UTC"
@@ -256,14 +260,16 @@ LEAPT = Leap(watermark_ms=4_922_899_200_000, source="clicks", batch=5, time_ms=4
             id="a row of the future",
         ),
         pytest.param(
-            timed(leap=Leap(watermark_ms=9 * 10**15)), ["at 9999-12-31 23:59:59 UTC"], id="beyond Python's years"
+            timed_records(leap=Leap(watermark_ms=9 * 10**15)),
+            ["at 9999-12-31 23:59:59 UTC"],
+            id="beyond Python's years",
         ),
     ],
 )
 def test_wrong_event_times_are_named(records: list[BatchRecord], says: list[str]) -> None:
-    found = list(health(records))
-    assert len(found) == len(says)
-    assert all(text in finding.what for finding, text in zip(found, says, strict=True))
+    findings = list(health(records))
+    assert len(findings) == len(says)
+    assert all(text in finding.what for finding, text in zip(findings, says, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -276,5 +282,5 @@ def test_wrong_event_times_are_named(records: list[BatchRecord], says: list[str]
     ids=["rewind", "the first batch", "not known"],
 )
 def test_a_watermark_of_the_future_says_what_can_be_done(leap: Leap, fix: str) -> None:
-    (finding,) = health(timed(leap=leap))
+    (finding,) = health(timed_records(leap=leap))
     assert fix in finding.fix

@@ -59,12 +59,12 @@ def test_a_source_that_is_used_twice_holds_what_one_of_the_uses_lacks(
     project = load(root)
     layout = layout_in(project.storage, "pairs", 1)
     take(layout.checkpoint, sorted((root / "landing").iterdir()), events=events, events__2=again)
-    found = lag(project, project.queries["pairs"], layout)
-    assert found is not None
-    assert (found.count, found.unit, found.left_out) == (waiting, "files", 0)
+    backlog = lag(project, project.queries["pairs"], layout)
+    assert backlog is not None
+    assert (backlog.count, backlog.unit, backlog.left_out) == (waiting, "files", 0)
 
 
-def test_after_months_the_newest_batch_tells_it_and_the_long_archive_is_not_read(tmp_path: Path) -> None:
+def test_after_months_the_lag_comes_from_the_newest_batch_and_the_long_archive_is_not_read(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", PAIRS, batches=[[{"name": "apple", "amount": 1}]] * 3)
     project = load(root)
     layout = layout_in(project.storage, "pairs", 1)
@@ -73,8 +73,8 @@ def test_after_months_the_newest_batch_tells_it_and_the_long_archive_is_not_read
         (layout.checkpoint / log / "0").rename(layout.checkpoint / log / "86400")
         shutil.copy(layout.checkpoint / log / "86400", layout.checkpoint / log / "86399")
     layout.archive.write_text("no line of an archive\n" * 2)
-    found = lags(project, project.queries["pairs"], layout)
-    assert {name: each.count for name, each in found.items() if each is not None} == {"events": 1}
+    backlogs = lags(project, project.queries["pairs"], layout)
+    assert {name: backlog.count for name, backlog in backlogs.items() if backlog is not None} == {"events": 1}
 
 
 KEPT = """
@@ -92,8 +92,8 @@ def sold(sales):
 NOON = 1_767_268_800
 
 
-def told(project: Project, query: str, lag: Lag | None, *, batch: int = 0) -> None:
-    """A run of a query whose newest batch ended at noon, and had this lag."""
+def record_run(project: Project, query: str, lag: Lag | None, *, batch: int = 0) -> None:
+    """Record a run of a query whose newest batch ended at noon, and had this lag."""
     (read,) = project.sources_of(project.queries[query])
     source = SourceProgress(name=read.name, rows=2, start=None, end="1", lag=lag)
     record = BatchRecord.parse(
@@ -119,11 +119,11 @@ def test_files_that_land_while_nothing_runs_are_counted_and_the_oldest_has_waite
     for age, file in enumerate(reversed(files)):
         os.utime(file, (NOON - age,) * 2)
     take(layout_in(project.storage, "kept", 1).checkpoint, files, events=2)
-    told(project, "kept", Lag(count=0, unit="files"))
-    [found] = status(project)
-    assert found.backlog is not None
-    assert found.backlog == found.lags["events"] == Lag(count=3, unit="files", bytes=found.backlog.bytes)
-    assert (found.backlog.at_ms, found.backlog.waiting_seconds(NOON + 60)) == (None, 62)
+    record_run(project, "kept", Lag(count=0, unit="files"))
+    [entry] = status(project)
+    assert entry.backlog is not None
+    assert entry.backlog == entry.lags["events"] == Lag(count=3, unit="files", bytes=entry.backlog.bytes)
+    assert (entry.backlog.at_ms, entry.backlog.waiting_seconds(NOON + 60)) == (None, 62)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_rows_that_are_not_counted_yet_still_wait(
             shutil.copy(checkpoint / log / "0", checkpoint / log / "1")
         first = (checkpoint / "offsets" / "0").read_text().replace('"logOffset":3', '"logOffset":1')
         (checkpoint / "offsets" / "0").write_text(first)
-    told(project, "kept", None if counted is None else Lag(count=9, unit="files"), batch=counted or 0)
-    [found] = status(project)
-    assert (found.batch, found.rows_total) == (counted, 0 if counted is None else 2)
-    assert found.backlog is not None
-    assert found.backlog.count == waiting
+    record_run(project, "kept", None if counted is None else Lag(count=9, unit="files"), batch=counted or 0)
+    [entry] = status(project)
+    assert (entry.batch, entry.rows_total) == (counted, 0 if counted is None else 2)
+    assert entry.backlog is not None
+    assert entry.backlog.count == waiting
     asked = SourceLags(project).of(["kept"])["kept"]["events"]
     assert asked is not None
     assert asked.count == waiting
@@ -167,24 +167,24 @@ def test_what_no_batch_has_committed_waits_also_before_the_first(tmp_path: Path,
     if planned:
         take(layout.checkpoint, sorted((root / "landing").iterdir()), events=3)
         (layout.checkpoint / "commits" / "0").unlink()
-        told(project, "kept", None)
+        record_run(project, "kept", None)
     with History.open(history_file(project.local_storage)) as history:
         standing = standings(project, history, SourceLags(project))["kept"]
     waiting = (standing["backlog"]["count"], standing["sources"]["events"]["lag"]["count"])
     assert (standing["state"], *waiting) == ("stopped" if planned else "never started", 3, 3)
 
 
-@pytest.mark.parametrize("before", [Lag(count=7, unit="messages"), None], ids=["told at noon", "never told"])
-def test_a_broker_that_does_not_answer_holds_up_nobody_and_is_never_0(
+@pytest.mark.parametrize("before", [Lag(count=7, unit="messages"), None], ids=["reported at noon", "never reported"])
+def test_a_broker_that_does_not_answer_holds_up_no_reader_and_is_never_0(
     tmp_path: Path, silent: str, before: Lag | None
 ) -> None:
     project = load(write_project(tmp_path / "p", FROM_KAFKA.format(url=silent), batches=[]))
-    told(project, "sold", before)
+    record_run(project, "sold", before)
     begun = time.monotonic()
-    [found] = status(project)
+    [entry] = status(project)
     assert time.monotonic() - begun < 30
-    assert found.backlog == before
-    assert found.backlog is None or found.backlog.at_ms == NOON * 1000
+    assert entry.backlog == before
+    assert entry.backlog is None or entry.backlog.at_ms == NOON * 1000
 
 
 def test_a_question_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_question_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("headrace.history.lag.layout_of", lambda *_: time.sleep(30))
     begun = time.monotonic()
     for _ in range(50):
-        found = asked.of(["kept"])["kept"]["events"]
+        answer = asked.of(["kept"])["kept"]["events"]
     assert time.monotonic() - begun < 8
-    assert found is not None
-    assert found.at_ms is not None
+    assert answer is not None
+    assert answer.at_ms is not None

@@ -1,4 +1,4 @@
-"""A run whose process is gone is told from one that lives, also when its number was given away again."""
+"""A run whose process is gone differs from one that lives, also when its number was given away again."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_restart_after_a_kill_is_counted(driver: subprocess.Popen[str], path: 
 
 
 @pytest.mark.parametrize("finds", ["a look", "the next start"])
-def test_a_killed_process_is_one_event_for_whoever_finds_it_first(
+def test_a_killed_process_is_one_event_for_the_first_that_sees_it(
     driver: subprocess.Popen[str], path: Path, finds: str
 ) -> None:
     with History.open(path) as history:
@@ -103,9 +103,9 @@ def test_a_killed_process_is_one_event_for_whoever_finds_it_first(
 def test_a_process_that_runs_the_query_keeps_its_state_from_others_until_they_start(
     driver: subprocess.Popen[str], path: Path
 ) -> None:
-    told: list[State] = ["waiting", "failed", "starting", "failed"]
+    states: list[State] = ["waiting", "failed", "starting", "failed"]
     with History.open(path) as history:
-        for state, seen in zip(told, ("running", "running", "starting", "failed"), strict=True):
+        for state, seen in zip(states, ("running", "running", "starting", "failed"), strict=True):
             history.state(QueryState(query="counts", state=state))
             assert history.statuses()[0].state == seen
 

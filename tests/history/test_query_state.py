@@ -72,7 +72,7 @@ def test_a_query_that_failed_is_in_trouble_until_it_has_worked(
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "words"),
     [
         (went(*FAILS), "restart 3 of 8, next attempt 15:48:10 UTC, because HR405: the database does not answer"),
         (
@@ -87,11 +87,11 @@ def test_a_query_that_failed_is_in_trouble_until_it_has_worked(
     ],
     ids=["waits", "starts without a limit", "runs", "has worked", "failed", "killed", "runs for the first time"],
 )
-def test_trouble_says_which_restart_comes_when_and_why(now: QueryState, said: str) -> None:
-    assert now.trouble.startswith(said)
-    assert bool(now.trouble) is bool(said)
+def test_trouble_says_which_restart_comes_when_and_why(now: QueryState, words: str) -> None:
+    assert now.trouble.startswith(words)
+    assert bool(now.trouble) is bool(words)
     finding = now.finding()
-    assert (finding.code if finding else "") == ("" if not said else "HR405" if now.has_ended else "HR861")
+    assert (finding.code if finding else "") == ("" if not words else "HR405" if now.has_ended else "HR861")
 
 
 def test_a_state_is_kept_as_plain_data() -> None:

@@ -1,4 +1,4 @@
-"""A report of Spark becomes a record, whoever wrote it down."""
+"""A report of Spark becomes a record, of whatever version of Spark."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def test_the_figures_of_an_operator_are_those_of_one_computation(
         changed("heard_6", stateOperators=[{"operatorName": operator, "commitTimeMs": 5, **figures, **counts}])
     )
     assert (record.state_rows, record.state_bytes) == (600 / times, 6_000 / times)
-    [found] = record.operators
-    assert (record.dropped_by_watermark, found.late, found.updated) == (12 / times, 12 / times, 120 / times)
-    assert found.commit_ms == 5
+    [operator] = record.operators
+    assert (record.dropped_by_watermark, operator.late, operator.updated) == (12 / times, 12 / times, 120 / times)
+    assert operator.commit_ms == 5
 
 
 def test_the_first_batch_starts_from_nothing() -> None:
@@ -135,7 +135,7 @@ HDFS = {"loadedMapCacheHitCount": 4, "loadedMapCacheMissCount": 2}
     ],
     ids=["no state", "kept", "loaded", "aggregation in RocksDB", "HDFS", "another store"],
 )
-def test_stores_that_were_kept_and_loaded_are_counted_where_spark_tells(
+def test_stores_that_were_kept_and_loaded_are_counted_where_spark_reports_them(
     operators: list[tuple[str, int, dict[str, int]]], hits: int | None, misses: int | None
 ) -> None:
     facts = json.loads(text("aggregate"))

@@ -106,7 +106,7 @@ def test_a_new_generation_begins_at_nothing(history: History) -> None:
     assert (status.generation, status.batch, status.rows_total) == (2, None, 0)
 
 
-def test_an_error_is_kept_with_its_place_and_told_until_the_next_end(history: History) -> None:
+def test_an_error_is_kept_with_its_place_and_shown_until_the_next_end(history: History) -> None:
     history.end_run(begin(history), "failed", FAULT)
     assert (history.statuses()[0].state, history.statuses()[0].error) == ("failed", FAULT)
     run = begin(history)
@@ -162,9 +162,9 @@ def test_a_status_is_plain_data_for_json(history: History) -> None:
     history.end_run(1, "failed", FAULT)
     plain = history.statuses()[0].as_dict()
     assert plain["watermark"] == "2024-01-01T01:00:00+00:00"
-    known = {"count": 2, "unit": "files", "bytes": 80, "left_out": 0, "changed": 0, "problem": "", "oldest_ms": None}
+    facts = {"count": 2, "unit": "files", "bytes": 80, "left_out": 0, "changed": 0, "problem": "", "oldest_ms": None}
     ended = int(RECORD.at.timestamp() * 1000) + RECORD.duration_ms
-    assert plain["backlog"] == {**known, "at_ms": ended}
+    assert plain["backlog"] == {**facts, "at_ms": ended}
     assert plain["error"] == FAULT.as_dict()
 
 
@@ -212,8 +212,8 @@ def test_two_processes_write_at_once_from_the_first_moment_on(path: Path) -> Non
     writers = [subprocess.Popen([sys.executable, "-c", code, query]) for query in ("a", "b")]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     with History.open(path, read_only=True) as history:
-        found = [(status.query, status.state, status.batch, status.rows_total) for status in history.statuses()]
-    assert found == [("a", "finished", 199, 2000), ("b", "finished", 199, 2000)]
+        entries = [(status.query, status.state, status.batch, status.rows_total) for status in history.statuses()]
+    assert entries == [("a", "finished", 199, 2000), ("b", "finished", 199, 2000)]
 
 
 def test_threads_share_one_history(history: History) -> None:
@@ -310,16 +310,16 @@ def test_nothing_was_run_yet(path: Path) -> None:
 
 def test_what_another_history_knows_of_a_generation_is_taken_over_once(history: History, path: Path) -> None:
     history.record(begin(history), RECORD)
-    beside = path.parent / "beside.db"
-    history.take_over(beside, "counts", 2)
+    file = path.parent / "other.db"
+    history.take_over(file, "counts", 2)
     for batches, total in (((0, 1), 20), ((1, 2), 30)):
-        with History.open(beside) as other:
+        with History.open(file) as other:
             run = begin(other, generation=2)
             for batch in batches:
                 other.record(run, replace(RECORD, batch=batch))
             other.end_run(run, "finished")
         for _ in range(2):
-            history.take_over(beside, "counts", 2)
+            history.take_over(file, "counts", 2)
         (status,) = history.statuses()
         assert (status.generation, status.state, status.rows_total) == (2, "finished", total)
     assert history.unreported_batches("counts", 2, 2) == []

@@ -98,7 +98,7 @@ def test_the_bill_of_materials_has_what_a_wheel_needs_and_nothing_of_development
     of = {component["purl"]: component for component in bill["components"]}
     assert len(of) == len(bill["components"])
     packages = {component["name"] for component in bill["components"] if component["purl"].startswith("pkg:pypi/")}
-    locked, released = (pinned(ROOT / name) for name in ("constraints.txt", "scripts/released.txt"))
+    locked, released = (pins(ROOT / name) for name in ("constraints.txt", "scripts/released.txt"))
     assert released <= locked, "make lock writes both"
     assert {f"pkg:pypi/{package}@{version}" for package, version in released} <= set(of)
     assert packages == {package for package, _ in released}
@@ -118,7 +118,7 @@ def test_the_bill_of_materials_has_what_a_wheel_needs_and_nothing_of_development
         assert version in script.read_text()
 
 
-def pinned(lock: Path) -> set[tuple[str, str]]:
+def pins(lock: Path) -> set[tuple[str, str]]:
     return set(re.findall(r"^([\w.-]+)(?:\[.*\])?==([^ \n]+)", lock.read_text(), re.MULTILINE))
 
 

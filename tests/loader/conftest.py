@@ -31,7 +31,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[
 
 
 @pytest.fixture
-def loaded(write: Callable[[Mapping[str, str]], Path]) -> Callable[..., Project]:
+def load_texts(write: Callable[[Mapping[str, str]], Path]) -> Callable[..., Project]:
     """Load a project from the texts of its files; the environment is empty but for what is given."""
 
     def project(
@@ -44,12 +44,12 @@ def loaded(write: Callable[[Mapping[str, str]], Path]) -> Callable[..., Project]
 
 
 @pytest.fixture
-def faults(loaded: Callable[..., Project]) -> Faults:
+def faults(load_texts: Callable[..., Project]) -> Faults:
     """The findings of a project that does not load."""
 
     def findings(*arguments: object, **named: object) -> list[Finding]:
         with pytest.raises(ProjectError) as caught:
-            loaded(*arguments, **named)
+            load_texts(*arguments, **named)
         return list(caught.value.findings)
 
     return findings

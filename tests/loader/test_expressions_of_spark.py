@@ -80,12 +80,12 @@ def no_session(monkeypatch):
 
 
 @pytest.mark.plain
-def test_a_load_starts_no_spark_for_expressions_at_the_top_of_a_file(loaded, no_session):
+def test_a_load_starts_no_spark_for_expressions_at_the_top_of_a_file(load_texts, no_session):
     from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
     before = SparkSession.__dict__["getActiveSession"]
-    loaded({"app.py": APP})
+    load_texts({"app.py": APP})
     assert SparkContext._active_spark_context is None
     assert SparkSession.__dict__["getActiveSession"] is before
 
@@ -100,7 +100,7 @@ def test_a_load_of_yaml_does_not_import_pyspark(write):
 
 
 @pytest.mark.plain
-def test_an_unknown_type_of_a_function_is_told_at_its_line(faults, no_session):
+def test_an_unknown_type_of_a_function_is_reported_at_its_line(faults, no_session):
     text = "import headrace\nfrom pyspark.sql import functions as F\n\n@F.udf('itn')\ndef plus(x):\n    return x\n"
     (finding,) = faults({"app.py": text})
     assert (finding.code, finding.where.line) == ("HR114", 4)

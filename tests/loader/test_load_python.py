@@ -49,10 +49,10 @@ SQL = "SELECT action, window.start AS hour, count(*) AS count FROM events GROUP 
 
 
 @pytest.mark.capability("MODEL-01")
-def test_both_forms_of_the_example_give_the_same_model(loaded, tmp_path):
-    written = loaded({"headrace.yml": YAML, "queries/action_counts.sql": SQL})
+def test_both_forms_of_the_example_give_the_same_model(load_texts, tmp_path):
+    written = load_texts({"headrace.yml": YAML, "queries/action_counts.sql": SQL})
     (tmp_path / "headrace.yml").unlink()
-    declared = loaded({"pipeline.py": PIPELINE})
+    declared = load_texts({"pipeline.py": PIPELINE})
 
     def bare(project):
         query = project.queries["action_counts"]
@@ -65,31 +65,31 @@ def test_both_forms_of_the_example_give_the_same_model(loaded, tmp_path):
     assert bare(declared) == bare(written)
 
 
-def test_everything_knows_its_file_and_line(loaded):
-    project = loaded({"pipeline.py": PIPELINE})
+def test_everything_knows_its_file_and_line(load_texts):
+    project = load_texts({"pipeline.py": PIPELINE})
     assert str(project.sources["events"].where) == "pipeline.py:3"
     assert str(project.queries["action_counts"].where) == "pipeline.py:7"
 
 
-def test_both_forms_live_in_one_namespace(loaded):
+def test_both_forms_live_in_one_namespace(load_texts):
     yaml = "views: {late: SELECT * FROM events WHERE action = 'late'}\n"
     python = PIPELINE + "\n@hr.query(sink=hr.sink.console())\ndef all_late(late): return late\n"
-    project = loaded({"headrace.yml": yaml, "pipeline.py": python})
+    project = load_texts({"headrace.yml": yaml, "pipeline.py": python})
     assert project.sources_of(project.queries["all_late"]) == (project.sources["events"],)
 
 
-def test_one_name_in_both_forms_is_told_with_both_places(faults):
+def test_one_name_in_both_forms_is_reported_with_both_places(faults):
     (finding,) = faults({"headrace.yml": "views: {events: SELECT 1}\n", "pipeline.py": PIPELINE})
     assert (finding.code, str(finding.where)) == ("HR109", "pipeline.py:3")
     assert "headrace.yml:1" in finding.what
 
 
-def test_variables_in_options_are_filled_in_at_load(loaded):
+def test_variables_in_options_are_filled_in_at_load(load_texts):
     python = PIPELINE.replace('"landing/events"', '"${ROOT}/in"')
-    assert loaded({"p.py": python}, environ={"ROOT": "/data"}).sources["events"].connector.path == "/data/in"
+    assert load_texts({"p.py": python}, environ={"ROOT": "/data"}).sources["events"].connector.path == "/data/in"
 
 
-def test_a_file_imports_another_and_each_runs_once(loaded):
+def test_a_file_imports_another_and_each_runs_once(load_texts):
     files = {
         "a_uses.py": "import headrace as hr\nfrom common import events, runs\n"
         "@hr.view\ndef v(events, spark): return events\n",
@@ -97,7 +97,7 @@ def test_a_file_imports_another_and_each_runs_once(loaded):
         "import sys; sys.runs_of_common = getattr(sys, 'runs_of_common', 0) + 1\n",
     }
     sys.runs_of_common = 0
-    project = loaded(files)
+    project = load_texts(files)
     assert sys.runs_of_common == 1
     assert list(project.sources) == ["events"]
     assert str(project.sources["events"].where) == "common.py:2"
@@ -109,33 +109,33 @@ def test_a_file_imports_another_and_each_runs_once(loaded):
     }
 
 
-def test_a_second_load_sees_what_was_changed(loaded, monkeypatch):
+def test_a_second_load_sees_what_was_changed(load_texts, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     files = {"p.py": "import headrace as hr\nimport shared\nx = hr.source.rate(rows_per_second=shared.n)\n"}
-    assert loaded({**files, "shared.py": "n = 1\n"}).sources["x"].connector.rows_per_second == 1
-    assert loaded({**files, "shared.py": "n = 2\n"}).sources["x"].connector.rows_per_second == 2
+    assert load_texts({**files, "shared.py": "n = 1\n"}).sources["x"].connector.rows_per_second == 1
+    assert load_texts({**files, "shared.py": "n = 2\n"}).sources["x"].connector.rows_per_second == 2
 
 
-def test_dataclasses_of_a_project_work_after_the_load(loaded):
+def test_dataclasses_of_a_project_work_after_the_load(load_texts):
     python = PIPELINE + "\nfrom __future__ import annotations\n"
     python = "from __future__ import annotations\nimport dataclasses\n" + PIPELINE
     python += "\n@dataclasses.dataclass\nclass Row:\n    a: dataclasses.InitVar[int]\n"
-    module = sys.modules[loaded({"p.py": python}).queries["action_counts"].transform.function.__module__]
+    module = sys.modules[load_texts({"p.py": python}).queries["action_counts"].transform.function.__module__]
     assert module.Row(1)
 
 
-def test_names_of_tests_and_data_generators_are_not_run(loaded, tmp_path):
+def test_names_of_tests_and_data_generators_are_not_run(load_texts, tmp_path):
     files = dict.fromkeys(("test_p.py", "conftest.py", "_x.py", "setup.py"), "import headrace\nraise ValueError\n")
-    assert loaded({**files, "generator.py": "raise ValueError\n", "p.py": PIPELINE}).queries
+    assert load_texts({**files, "generator.py": "raise ValueError\n", "p.py": PIPELINE}).queries
 
 
-def test_only_the_modules_named_are_run(loaded):
+def test_only_the_modules_named_are_run(load_texts):
     files = {"headrace.yml": "modules: p.py\n", "p.py": PIPELINE, "other.py": "import headrace\nraise ValueError\n"}
-    assert list(loaded(files).queries) == ["action_counts"]
+    assert list(load_texts(files).queries) == ["action_counts"]
 
 
 @pytest.mark.parametrize(
-    ("last", "line", "said"),
+    ("last", "line", "words"),
     [
         ("1 / 0", 2, "ZeroDivisionError: division by zero"),
         ("import no_such_package", 2, "No module named 'no_such_package'"),
@@ -147,16 +147,16 @@ def test_only_the_modules_named_are_run(loaded):
     ],
     ids=["error", "missing package", "syntax", "exit", "error in a library", "loads itself", "starts itself"],
 )
-def test_an_exception_is_a_finding_at_the_users_line(faults, last, line, said):
+def test_an_exception_is_a_finding_at_the_users_line(faults, last, line, words):
     (finding,) = faults({"p.py": f"import headrace\n{last}\n"})
     assert str(finding.where) == f"p.py:{line}"
-    assert said in finding.what
+    assert words in finding.what
     assert "\n" not in finding.what
 
 
-def test_a_fault_within_an_imported_file_is_told_there(faults):
-    found = faults({"p.py": "import headrace\nfrom lib.tools import x\n", "lib/tools.py": "\n\nx = missing\n"})
-    assert [(str(finding.where), finding.code) for finding in found] == [("lib/tools.py:3", "HR114")]
+def test_a_fault_within_an_imported_file_is_reported_there(faults):
+    findings = faults({"p.py": "import headrace\nfrom lib.tools import x\n", "lib/tools.py": "\n\nx = missing\n"})
+    assert [(str(finding.where), finding.code) for finding in findings] == [("lib/tools.py:3", "HR114")]
 
 
 def test_a_single_file_is_a_project(write):
@@ -165,42 +165,42 @@ def test_a_single_file_is_a_project(write):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "words"),
     [
         ({}, "Python files (found: none)"),
         ({"a.py": "x = 1\n"}, "found: a.py"),
         ({"a.py": "import headrace\n"}, "found: a.py"),
     ],
 )
-def test_a_directory_without_a_project_says_what_was_looked_for(write, files, said):
+def test_a_directory_without_a_project_says_what_was_looked_for(write, files, words):
     with pytest.raises(ProjectError) as caught:
         load(write(files))
     (finding,) = caught.value.findings
     assert finding.code == "HR100"
-    assert said in finding.what
+    assert words in finding.what
     assert "headrace.yml" in finding.what
 
 
-def test_a_path_that_does_not_exist_is_told(tmp_path):
+def test_a_path_that_does_not_exist_is_reported(tmp_path):
     with pytest.raises(ProjectError, match="does not exist"):
         load(tmp_path / "nowhere")
 
 
 NOT_LOADED = "raise SystemExit('this file was run')\n"
-BESIDE = {
+UNRELATED = {
     "the word in a comment": "# what headrace reads\n",
     "the word in a text": "print('headrace run')\n",
     "an import inside a function": "def later():\n    import headrace\n",
     "an import when it is run as a script": "if __name__ == '__main__':\n    import headrace\n",
     "an import for type checkers": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import headrace\n",
     "another package": "import headrace_generator\n",
-    "a module beside it": "from .headrace import source\n",
+    "a module next to it": "from .headrace import source\n",
 }
 
 
-@pytest.mark.parametrize("text", BESIDE.values(), ids=BESIDE)
-def test_a_file_that_declares_nothing_is_not_run(loaded, text):
-    assert loaded({"pipeline.py": PIPELINE, "generate.py": text + NOT_LOADED}).queries.keys() == {"action_counts"}
+@pytest.mark.parametrize("text", UNRELATED.values(), ids=UNRELATED)
+def test_a_file_that_declares_nothing_is_not_run(load_texts, text):
+    assert load_texts({"pipeline.py": PIPELINE, "generate.py": text + NOT_LOADED}).queries.keys() == {"action_counts"}
 
 
 DECLARING = {
@@ -215,9 +215,9 @@ DECLARING = {
 
 
 @pytest.mark.parametrize("text", DECLARING.values(), ids=DECLARING)
-def test_a_file_that_imports_headrace_as_it_is_loaded_is_run(loaded, text):
+def test_a_file_that_imports_headrace_as_it_is_loaded_is_run(load_texts, text):
     declared = PIPELINE.removeprefix("import headrace as hr\n")
-    assert loaded({"pipeline.py": text.format(declared)}).queries.keys() == {"action_counts"}
+    assert load_texts({"pipeline.py": text.format(declared)}).queries.keys() == {"action_counts"}
 
 
 WAITS = {

@@ -26,8 +26,8 @@ targets:
 """
 
 
-def test_the_first_target_is_taken_where_none_is_named_dev(loaded):
-    target = loaded(BASE, environ={"LETTER": "x"}).target
+def test_the_first_target_is_taken_where_none_is_named_dev(load_texts):
+    target = load_texts(BASE, environ={"LETTER": "x"}).target
     assert (target.name, target.storage, dict(target.spark)) == (
         "staging",
         "base",
@@ -36,26 +36,28 @@ def test_the_first_target_is_taken_where_none_is_named_dev(loaded):
 
 
 @pytest.mark.parametrize("text", ["file:///x/y", "file:/x/y", "FILE:///x/y", "/x/y"])
-def test_a_storage_that_is_named_as_a_url_of_a_file_is_that_directory(loaded, text: str) -> None:
-    assert loaded(BASE.replace("storage: base", f"storage: '{text}'"), environ={"LETTER": "x"}).storage == Path("/x/y")
+def test_a_storage_that_is_named_as_a_url_of_a_file_is_that_directory(load_texts, text: str) -> None:
+    assert load_texts(BASE.replace("storage: base", f"storage: '{text}'"), environ={"LETTER": "x"}).storage == Path(
+        "/x/y"
+    )
 
 
-def test_a_target_is_chosen_by_argument_then_by_the_environment(loaded):
+def test_a_target_is_chosen_by_argument_then_by_the_environment(load_texts):
     environ = {"PROD_OUT": "p", "LETTER": "x", "HEADRACE_TARGET": "prod"}
-    assert loaded(BASE, environ=environ).target.master == "spark://one:7077"
-    assert loaded(BASE, "staging", environ=environ).target.master is None
-    assert loaded(BASE.replace("staging:", "dev:"), environ={"LETTER": "x"}).target.name == "dev"
+    assert load_texts(BASE, environ=environ).target.master == "spark://one:7077"
+    assert load_texts(BASE, "staging", environ=environ).target.master is None
+    assert load_texts(BASE.replace("staging:", "dev:"), environ={"LETTER": "x"}).target.name == "dev"
 
 
 @pytest.mark.parametrize(("target", "environ"), [("prd", {}), (None, {"HEADRACE_TARGET": "prd"})])
-def test_an_unknown_target_is_told_with_the_nearest(faults, target, environ):
-    found = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
-    assert "'prod'" in found["HR091"].fix
+def test_an_unknown_target_is_reported_with_the_nearest(faults, target, environ):
+    by_code = {finding.code: finding for finding in faults(BASE, target, environ={"OUT": "x", **environ})}
+    assert "'prod'" in by_code["HR091"].fix
 
 
-def test_a_project_without_targets_is_seen_from_dev(loaded, faults):
+def test_a_project_without_targets_is_seen_from_dev(load_texts, faults):
     text = BASE[: BASE.index("targets:")]
-    assert loaded(text, "dev", environ={"OUT": "x"}).target.name == "dev"
+    assert load_texts(text, "dev", environ={"OUT": "x"}).target.name == "dev"
     assert faults(text, "prod", environ={"OUT": "x"})[0].code == "HR091"
 
 
@@ -64,13 +66,13 @@ def test_a_project_without_targets_is_seen_from_dev(loaded, faults):
     [({"LETTER": "x"}, "from-x"), ({"LETTER": "x", "OUT": "env"}, "env")],
     ids=["the target's vars", "the environment first"],
 )
-def test_variables_come_from_the_environment_then_the_target(loaded, tmp_path, environ, path):
-    assert loaded(BASE, environ=environ).queries["q"].sink.path == str(tmp_path / "${kept}" / path)
+def test_variables_come_from_the_environment_then_the_target(load_texts, tmp_path, environ, path):
+    assert load_texts(BASE, environ=environ).queries["q"].sink.path == str(tmp_path / "${kept}" / path)
 
 
-def test_variables_come_from_the_env_file_last(loaded):
+def test_variables_come_from_the_env_file_last(load_texts):
     files = {"headrace.yml": BASE, ".env": "# words\nexport LETTER='f'\nDATA=/d # words\nOUT=no\n"}
-    project = loaded(files)
+    project = load_texts(files)
     assert project.queries["q"].sink.path.endswith("from-f")
     assert project.sources["events"].connector.path == "/d"
 
@@ -98,7 +100,7 @@ def test_a_line_of_the_env_file_is_read_as_other_tools_read_it(text, value, pass
     assert (values["A"], lines) == (value, passed_over)
 
 
-def test_an_unset_variable_is_told_with_every_place_searched(faults):
+def test_an_unset_variable_is_reported_with_every_place_searched(faults):
     (finding,) = faults(BASE, "prod", environ={"PRD_OUT": "x"})[:1]
     assert (finding.code, str(finding.where)) == ("HR105", "headrace.yml:9")
     (finding,) = [finding for finding in faults(BASE, "prod", environ={"PRD_OUT": "x"}) if "PROD_OUT" in finding.what]
@@ -114,15 +116,15 @@ def test_a_malformed_reference_is_refused(faults, text):
     assert (finding.code, str(finding.where)) == ("HR104", "headrace.yml:5")
 
 
-def test_a_secret_comes_from_a_file(loaded, tmp_path):
+def test_a_secret_comes_from_a_file(load_texts, tmp_path):
     files = {"headrace.yml": BASE.replace("${DATA:-in}", "/d/${file:secret.txt}"), "secret.txt": "hunter22\n"}
-    project = loaded(files, environ={"LETTER": "x"})
+    project = load_texts(files, environ={"LETTER": "x"})
     assert project.sources["events"].connector.path == "/d/hunter22"
     assert project.redacted("cannot read /d/hunter22") == "cannot read /d/${file:secret.txt}"
     assert "hunter22" not in repr(project.secrets.values())
 
 
-def test_a_secret_file_that_is_not_there_is_told(faults):
+def test_a_secret_file_that_is_not_there_is_reported(faults):
     (finding,) = faults(BASE.replace("${DATA:-in}", "${file:/no/secret}"), environ={"LETTER": "x"})
     assert finding.code == "HR115"
     assert "/no/secret" in finding.what
@@ -157,8 +159,8 @@ def test_no_message_shows_a_secret(faults, name, value, place):
         ("https://db/hook?token=abcd", True),
     ],
 )
-def test_an_address_is_secret_for_the_credentials_in_it(loaded, value, is_secret):
-    project = loaded("storage: ${STORE_URL}", environ={"STORE_URL": value})
+def test_an_address_is_secret_for_the_credentials_in_it(load_texts, value, is_secret):
+    project = load_texts("storage: ${STORE_URL}", environ={"STORE_URL": value})
     assert (project.redacted(value) != value) is is_secret
 
 
@@ -169,17 +171,17 @@ HOOKED = BASE + "hooks: [{command: [tools/alert.sh, now]}, {command: [alert]}]\n
     ("storage", "path"),
     [("file:///var/lib/x", "/var/lib/x"), ("file:/var/lib/x", "/var/lib/x"), ("~/x", str(Path.home() / "x"))],
 )
-def test_storage_on_this_machine_may_be_written_as_a_url_or_from_the_home(loaded, storage, path):
+def test_storage_on_this_machine_may_be_written_as_a_url_or_from_the_home(load_texts, storage, path):
     text = BASE.replace("storage: base", f"storage: {storage}")
-    assert str(loaded(text, environ={"LETTER": "x"}).storage) == path
+    assert str(load_texts(text, environ={"LETTER": "x"}).storage) == path
 
 
-def test_the_command_of_a_hook_is_a_path_of_the_project_or_a_name(loaded, tmp_path):
-    project = loaded(HOOKED, environ={"LETTER": "x"})
+def test_the_command_of_a_hook_is_a_path_of_the_project_or_a_name(load_texts, tmp_path):
+    project = load_texts(HOOKED, environ={"LETTER": "x"})
     first, second = project.target.operations.hooks
     assert (first.command, second.command) == ((str(project.root / "tools/alert.sh"), "now"), ("alert",))
 
 
-def test_each_setting_of_a_target_knows_its_line(loaded):
-    target = loaded(BASE, environ={"LETTER": "x"}).target
+def test_each_setting_of_a_target_knows_its_line(load_texts):
+    target = load_texts(BASE, environ={"LETTER": "x"}).target
     assert [target.at(key).line for key in ("storage", "spark.a", "spark.b", "master")] == [1, 2, 11, 11]

@@ -45,7 +45,7 @@ READS = {
     "a sample": ("SELECT * FROM events TABLESAMPLE (10 PERCENT), phones", "events phones"),
     "a pivot": ("SELECT * FROM events PIVOT (sum(a) FOR b IN ('x', 'y'))", "events"),
     "each once": ("SELECT * FROM events a JOIN events b", "events"),
-    "one that nobody declared": ("SELECT * FROM evnts", "evnts"),
+    "one that is not declared": ("SELECT * FROM evnts", "evnts"),
     "no relation": ("VALUES (1), (2)", ""),
     "grouping words": ("SELECT a FROM events GROUP BY a, phones WITH ROLLUP ORDER BY a, users", "events"),
     "a column named like a word": ("SELECT e.from, e.join FROM events e", "events"),

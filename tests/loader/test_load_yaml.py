@@ -19,15 +19,15 @@ queries:
 """
 
 
-def test_a_query_reads_what_its_select_names(loaded):
-    query = loaded(BASE).queries["counts"]
+def test_a_query_reads_what_its_select_names(load_texts):
+    query = load_texts(BASE).queries["counts"]
     assert query.transform == SqlTransform(sql="SELECT * FROM events", inputs=("events",), where=query.transform.where)
     assert (str(query.where), query.sink_kind, query.mode) == ("headrace.yml:5", "console", "append")
 
 
-def test_a_select_may_stand_in_a_file(loaded):
+def test_a_select_may_stand_in_a_file(load_texts):
     text = BASE.replace("select: SELECT * FROM events", "sql: queries/counts.sql")
-    project = loaded({"headrace.yml": text, "queries/counts.sql": "-- all of them\nSELECT * FROM Events;\n"})
+    project = load_texts({"headrace.yml": text, "queries/counts.sql": "-- all of them\nSELECT * FROM Events;\n"})
     body = project.queries["counts"].transform
     assert (body.sql, body.inputs, str(body.where)) == (
         "-- all of them\nSELECT * FROM Events",
@@ -46,13 +46,13 @@ def test_a_select_may_stand_in_a_file(loaded):
         ("2 minutes", Every(Duration("2 minutes", 120.0))),
     ],
 )
-def test_a_trigger_is_a_word_or_an_interval(loaded, text, trigger):
-    assert loaded(BASE + f"    trigger: {text}\n").queries["counts"].trigger == trigger
+def test_a_trigger_is_a_word_or_an_interval(load_texts, text, trigger):
+    assert load_texts(BASE + f"    trigger: {text}\n").queries["counts"].trigger == trigger
 
 
 @pytest.mark.parametrize("text", ["{column: timestamp, delay: 2 hours}", "[timestamp, 2 hours]"])
-def test_a_watermark_is_a_column_and_a_delay(loaded, text):
-    project = loaded(BASE.replace("queries:", f"    watermark: {text}\nqueries:"))
+def test_a_watermark_is_a_column_and_a_delay(load_texts, text):
+    project = load_texts(BASE.replace("queries:", f"    watermark: {text}\nqueries:"))
     assert project.sources["events"].watermark.column == "timestamp"
     assert project.sources["events"].watermark.delay.seconds == 7200
 
@@ -66,37 +66,39 @@ def test_a_watermark_is_a_column_and_a_delay(loaded, text):
     ],
     ids=["a file", "the schema itself", "no Avro"],
 )
-def test_the_file_of_an_avro_schema_is_looked_for_in_the_project(loaded, tmp_path, value, schema, taken):
+def test_the_file_of_an_avro_schema_is_looked_for_in_the_project(load_texts, tmp_path, value, schema, taken):
     (tmp_path / "event.avsc").write_text('{"type": "record", "name": "e", "fields": []}')
     text = BASE.replace(
         "rate: {rows_per_second: 5}",
         f"kafka: {{bootstrap_servers: b:9092, subscribe: t, value: {value}, schema: '{schema}'}}",
     )
-    events = loaded(text).sources["events"].connector
+    events = load_texts(text).sources["events"].connector
     assert events.schema == taken.replace("{root}", str(tmp_path))
     assert list(events.problems()) == []
 
 
-def test_relative_paths_start_from_the_project_and_urls_stay(loaded, tmp_path):
+def test_relative_paths_start_from_the_project_and_urls_stay(load_texts, tmp_path):
     text = BASE.replace("rate: {rows_per_second: 5}", "files: {path: landing/../in, format: text}")
-    assert loaded(text).sources["events"].connector.path == str(tmp_path / "in")
+    assert load_texts(text).sources["events"].connector.path == str(tmp_path / "in")
     text = text.replace("landing/../in", "s3a://lake/in")
-    assert loaded(text).sources["events"].connector.path == "s3a://lake/in"
+    assert load_texts(text).sources["events"].connector.path == "s3a://lake/in"
 
 
-def test_one_value_in_place_of_the_options_is_the_first_option(loaded):
-    assert loaded(BASE.replace("{rows_per_second: 5}", "7")).sources["events"].connector.rows_per_second == 7
+def test_one_value_in_place_of_the_options_is_the_first_option(load_texts):
+    assert load_texts(BASE.replace("{rows_per_second: 5}", "7")).sources["events"].connector.rows_per_second == 7
 
 
-def test_views_and_tables_are_selects_too(loaded):
-    project = loaded(BASE + "views: {busy: {select: SELECT * FROM events}}\ntables: {names: SELECT 1 AS one}\n")
+def test_views_and_tables_are_selects_too(load_texts):
+    project = load_texts(BASE + "views: {busy: {select: SELECT * FROM events}}\ntables: {names: SELECT 1 AS one}\n")
     assert project.views["busy"].transform.inputs == ("events",)
     assert project.tables["names"].transform.sql == "SELECT 1 AS one"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("10 minutes", 600), ("{every: 90 seconds}", 90)])
-def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
-    project = loaded(BASE + f"tables: {{names: {{select: SELECT 1 AS one, refresh: {text}}}, more: SELECT 2 AS two}}\n")
+def test_a_table_says_how_often_it_is_computed_again(load_texts, text, seconds):
+    project = load_texts(
+        BASE + f"tables: {{names: {{select: SELECT 1 AS one, refresh: {text}}}, more: SELECT 2 AS two}}\n"
+    )
     assert project.tables["names"].refresh.seconds == seconds
     assert project.tables["more"].refresh is None
 
@@ -105,16 +107,16 @@ def test_a_table_says_how_often_it_is_computed_anew(loaded, text, seconds):
     ("section", "text", "code"),
     [("tables", "soon", "HR104"), ("tables", "{each: 5 s}", "HR103"), ("views", "5 minutes", "HR103")],
 )
-def test_a_refresh_that_cannot_be_read_is_told_with_its_line(faults, section, text, code):
-    found = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
-    assert [(each.code, str(each.where)) for each in found] == [(code, "headrace.yml:11")]
+def test_a_refresh_that_cannot_be_read_is_reported_with_its_line(faults, section, text, code):
+    findings = faults(BASE + f"{section}:\n  names:\n    select: SELECT 1 AS one\n    refresh: {text}\n")
+    assert [(finding.code, str(finding.where)) for finding in findings] == [(code, "headrace.yml:11")]
 
 
-def test_merged_mappings_are_one_mapping(loaded):
+def test_merged_mappings_are_one_mapping(load_texts):
     text = BASE.replace("{rows_per_second: 5}", "&r {rows_per_second: 5}").replace(
         "queries:", "  more:\n    rate:\n      <<: *r\n      num_partitions: 2\nqueries:"
     )
-    connector = loaded(text).sources["more"].connector
+    connector = load_texts(text).sources["more"].connector
     assert (connector.rows_per_second, connector.num_partitions) == (5, 2)
 
 
@@ -148,16 +150,16 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("text", "line", "code", "fix"), FAULTS.values(), ids=FAULTS)
-def test_each_fault_tells_its_line_its_code_and_a_way_out(faults, text, line, code, fix):
-    found = faults(text)
-    assert [(str(finding.where), finding.code) for finding in found] == [(f"headrace.yml:{line}", code)]
-    assert fix in found[0].fix
+def test_each_fault_has_its_line_its_code_and_a_way_out(faults, text, line, code, fix):
+    findings = faults(text)
+    assert [(str(finding.where), finding.code) for finding in findings] == [(f"headrace.yml:{line}", code)]
+    assert fix in findings[0].fix
 
 
-def test_text_that_is_no_yaml_is_told_with_its_line(faults):
-    found = faults("name: a\nsources: [\n")
-    assert found[0].code == "HR101"
-    assert found[0].where.line in (2, 3)
+def test_text_that_is_no_yaml_is_reported_with_its_line(faults):
+    findings = faults("name: a\nsources: [\n")
+    assert findings[0].code == "HR101"
+    assert findings[0].where.line in (2, 3)
 
 
 def test_an_alias_that_contains_itself_is_refused(faults):
@@ -167,8 +169,8 @@ def test_an_alias_that_contains_itself_is_refused(faults):
 def test_all_faults_come_together_in_the_order_of_their_lines(faults):
     text = BASE.replace("rate:", "rat:").replace("console", "consol") + "    mode: upsert\nname: [1]\n"
     python = "import headrace as hr\n\n@hr.view\ndef v(a=1): ...\n"
-    found = faults({"headrace.yml": text, "views.py": python})
-    assert [(str(finding.where), finding.code) for finding in found] == [
+    findings = faults({"headrace.yml": text, "views.py": python})
+    assert [(str(finding.where), finding.code) for finding in findings] == [
         ("headrace.yml:2", "HR103"),
         ("headrace.yml:7", "HR103"),
         ("headrace.yml:8", "HR104"),
@@ -177,8 +179,8 @@ def test_all_faults_come_together_in_the_order_of_their_lines(faults):
     ]
 
 
-def test_an_empty_file_is_an_empty_project(loaded, tmp_path):
-    project = loaded("")
+def test_an_empty_file_is_an_empty_project(load_texts, tmp_path):
+    project = load_texts("")
     assert (project.name, project.queries) == (tmp_path.name, {})
 
 
@@ -197,9 +199,9 @@ targets: {dev: {master: localhost}}
 """
 
 
-def test_all_that_is_wrong_is_told_at_once_and_nothing_that_only_follows_from_it(faults):
-    told = [(finding.where.line, finding.code) for finding in faults(NINE)]
-    assert told == [
+def test_all_that_is_wrong_is_reported_at_once_and_nothing_that_only_follows_from_it(faults):
+    reported = [(finding.where.line, finding.code) for finding in faults(NINE)]
+    assert reported == [
         *((1, "HR103"), (3, "HR103"), (4, "HR123"), (7, "HR103"), (8, "HR104"), (8, "HR204")),
         *((9, "HR104"), (9, "HR113"), (10, "HR254"), (11, "HR125")),
     ]
@@ -216,9 +218,9 @@ queries:
 
 
 def test_a_query_that_lacks_its_select_or_its_sink_is_judged_in_its_other_parts(faults):
-    told = [(finding.where.line, finding.code, finding.fix) for finding in faults(WITHOUT_A_PART)]
-    assert {(5, "HR103", "did you mean 'table'?"), (6, "HR204", "did you mean 'events'?")} <= set(told)
-    assert sorted((line, code) for line, code, _ in told) == [
+    reported = [(finding.where.line, finding.code, finding.fix) for finding in faults(WITHOUT_A_PART)]
+    assert {(5, "HR103", "did you mean 'table'?"), (6, "HR204", "did you mean 'events'?")} <= set(reported)
+    assert sorted((line, code) for line, code, _ in reported) == [
         *((5, "HR103"), (5, "HR115"), (6, "HR103"), (6, "HR204")),
         *((7, "HR103"), (7, "HR112"), (7, "HR112"), (7, "HR113")),
     ]

@@ -74,18 +74,18 @@ def _chunk(first: int, last: int, about: str) -> tuple[list[tuple[int, int, str]
 
 
 def _defect(number: int, most: int) -> str:
-    found = first_fault(0, most, DEFECTS[number])
-    return f"{DEFECTS[number].what}: {'NOT FOUND' if found is None else _line(*found)}"
+    fault = first_fault(0, most, DEFECTS[number])
+    return f"{DEFECTS[number].what}: {'NOT FOUND' if fault is None else _line(*fault)}"
 
 
-def _line(seed: int, step: int, what: str) -> str:
-    return f"seed {seed}, step {step}: {what}"
+def _line(seed: int, step: int, sentence: str) -> str:
+    return f"seed {seed}, step {step}: {sentence}"
 
 
 def world_of(defect: Defect) -> tuple[int, int, str] | None:
     """The world that shows a defect: the one of the table, unless a change of the product has moved its steps."""
-    known = defect.seed or 0
-    return first_fault(known, known + 1, defect) or first_fault(0, _LOOKED_AT, defect)
+    seed = defect.seed or 0
+    return first_fault(seed, seed + 1, defect) or first_fault(0, _LOOKED_AT, defect)
 
 
 def _show(seed: int | None, about: str, words: str | None) -> int:
@@ -96,10 +96,10 @@ def _show(seed: int | None, about: str, words: str | None) -> int:
             raise SystemExit(f"{len(meant)} defects have these words in their names: {words}")
         defect, about = meant[0], meant[0].about
     if seed is None and defect is not None:
-        found = world_of(defect)
-        if found is None:
+        fault = world_of(defect)
+        if fault is None:
             raise SystemExit(f"no world is known that shows this defect: {words}; look for one: --defects 2500")
-        seed = found[0]
+        seed = fault[0]
     assert seed is not None
     world = World(seed, about=about, scene="" if defect is None else defect.scene)
     try:
@@ -131,16 +131,16 @@ def main(arguments: Sequence[str]) -> int:
             for line in pool.map(_defect, range(len(DEFECTS)), [asked.defects] * len(DEFECTS)):
                 print(line, flush=True)
                 lines.append(line)
-            found = sum(not line.endswith("NOT FOUND") for line in lines)
-            print(f"{found} of {len(DEFECTS)} defects found in {asked.defects} worlds")
-            return 1 if found < len(DEFECTS) else 0
+            caught = sum(not line.endswith("NOT FOUND") for line in lines)
+            print(f"{caught} of {len(DEFECTS)} defects found in {asked.defects} worlds")
+            return 1 if caught < len(DEFECTS) else 0
         first, last = asked.seeds
         begun, faults, steps, refusals = time.monotonic(), 0, 0, Counter[str]()
         starts = range(first, last, _CHUNK)
         ends, abouts = [min(start + _CHUNK, last) for start in starts], [asked.about] * len(starts)
         for wrong, more, refused in pool.map(_chunk, starts, ends, abouts):
-            for seed, step, what in wrong:
-                print(_line(seed, step, what), flush=True)
+            for seed, step, sentence in wrong:
+                print(_line(seed, step, sentence), flush=True)
             faults, steps = faults + len(wrong), steps + more
             refusals.update(refused)
         seconds = time.monotonic() - begun

@@ -57,10 +57,10 @@ class Objects(dict[str, Object]):
 
     def take(self, key: str) -> Object | None:
         """Remove what a key holds, if there is such."""
-        found = self.get(key)
-        if found is not None:
+        item = self.get(key)
+        if item is not None:
             del self[key]
-        return found
+        return item
 
     def below(self, prefix: str) -> list[str]:
         """The keys that begin so, in order."""
@@ -143,8 +143,8 @@ class Bucket(S3):
         return self.objects[key]
 
     def _head_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
-        found = self._found(Key)
-        return {**found.facts, "Metadata": found.metadata}
+        item = self._found(Key)
+        return {**item.facts, "Metadata": item.metadata}
 
     def _get_object(self, Key: str, Range: str = "") -> bytes:  # noqa: N803
         data = self._found(Key).data
@@ -166,8 +166,8 @@ class Bucket(S3):
         return {}
 
     def _copy_object(self, Key: str, CopySource: dict[str, str]) -> dict[str, Any]:  # noqa: N803
-        found = self._found(CopySource["Key"])
-        self.objects[Key] = Object(Key, found.data, self.scheduler.now, found.metadata)
+        item = self._found(CopySource["Key"])
+        self.objects[Key] = Object(Key, item.data, self.scheduler.now, item.metadata)
         return {}
 
     def _delete_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
@@ -211,7 +211,7 @@ class FileSystem(Store):
         return path.strip("/")
 
     def _answer(self) -> None:
-        """What was changed is told, unless the answer is lost."""
+        """Answer with what was changed, unless the answer is lost."""
         scheduler = self.scheduler
         if self.lost and scheduler.current is not None and scheduler.random.random() < 0.2 * self.lost:
             scheduler.step("the answer is lost")
@@ -225,8 +225,8 @@ class FileSystem(Store):
     def entry(self, path: str) -> StoreEntry:
         key = self._step("look at", path)
         name = key.rpartition("/")[2]
-        if (found := self.objects.get(key)) is not None:
-            return _stored(name, found)
+        if (item := self.objects.get(key)) is not None:
+            return _entry_of(name, item)
         if self._is_directory(key):
             return _folder(name)
         raise _missing(path)
@@ -238,13 +238,13 @@ class FileSystem(Store):
         prefix = f"{key}/"
         if not self._is_directory(key):
             raise _missing(path)
-        found = []
+        entries = []
         for name, is_folder in self.objects.inside(prefix):
             if is_folder:
-                found.append(_folder(name[len(prefix) : -1]))
+                entries.append(_folder(name[len(prefix) : -1]))
             elif name != prefix:
-                found.append(_stored(name[len(prefix) :], self.objects[name]))
-        return sorted(found, key=lambda entry: entry.name)
+                entries.append(_entry_of(name[len(prefix) :], self.objects[name]))
+        return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         key = self._step("read", path)
@@ -282,26 +282,26 @@ class FileSystem(Store):
         if target in self.objects or self._is_directory(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new)
         moved = [(name, self.objects.take(name)) for name in (key, *self.objects.below(f"{key}/"))]
-        if not any(found is not None for _, found in moved):
+        if not any(item is not None for _, item in moved):
             raise _missing(path)
-        for name, found in moved:
-            if found is not None:
-                self._keep(target + name[len(key) :], found.data)
+        for name, item in moved:
+            if item is not None:
+                self._keep(target + name[len(key) :], item.data)
         self._answer()
 
     def _keep(self, key: str, data: bytes) -> None:
         self.objects[key] = Object(key, data, self.scheduler.now, {})
 
 
-def copied(original: Bucket | FileSystem, name: str) -> Bucket | FileSystem:
+def copy_store(original: Bucket | FileSystem, name: str) -> Bucket | FileSystem:
     """A copy, as of a backup, under another name."""
     copy = type(original)(name, original.scheduler, lost=original.lost)
     copy.objects = Objects(original.objects)
     return copy
 
 
-def _stored(name: str, found: Object) -> StoreEntry:
-    return StoreEntry(name=name, size_bytes=len(found.data), modified_ms=int(found.at * 1000), is_directory=False)
+def _entry_of(name: str, item: Object) -> StoreEntry:
+    return StoreEntry(name=name, size_bytes=len(item.data), modified_ms=int(item.at * 1000), is_directory=False)
 
 
 def _folder(name: str) -> StoreEntry:
@@ -320,26 +320,26 @@ _parent: Any = RemotePath.__dict__.get("parent") or PurePath.__dict__["parent"]
 def _kept_child(path: RemotePath, key: Any) -> Any:
     if type(key) is not str:
         return _child(path, key)
-    known = path.__dict__.setdefault("children", {})
-    if key not in known:
-        known[key] = _child(path, key)
+    children = path.__dict__.setdefault("children", {})
+    if key not in children:
+        children[key] = _child(path, key)
         if "/" not in key and key not in ("", ".", ".."):
-            known[key].__dict__["above"] = path
-    return known[key]
+            children[key].__dict__["above"] = path
+    return children[key]
 
 
-def _kept(name: str, make: Callable[[RemotePath], Any]) -> Callable[[RemotePath], Any]:
+def _keep_on_path(name: str, make: Callable[[RemotePath], Any]) -> Callable[[RemotePath], Any]:
     def kept(path: RemotePath) -> Any:
-        known = path.__dict__
-        if name not in known:
-            known[name] = make(path)
-        return known[name]
+        attributes = path.__dict__
+        if name not in attributes:
+            attributes[name] = make(path)
+        return attributes[name]
 
     return kept
 
 
-_inside = _kept("inside", lambda path: "/" + "/".join(path.parts[2:]))
-_key = _kept("key", lambda path: f"{path.parts[0].rstrip(':')}://{path.parts[1]}")
+_inside = _keep_on_path("inside", lambda path: "/" + "/".join(path.parts[2:]))
+_key = _keep_on_path("key", lambda path: f"{path.parts[0].rstrip(':')}://{path.parts[1]}")
 
 
 def _store(path: RemotePath) -> Store:
@@ -358,8 +358,8 @@ def _kept_located(root: Path, place: str) -> Path:
 
 KEPT_PATHS: tuple[tuple[Any, str, Any], ...] = (
     (RemotePath, "__truediv__", _kept_child),
-    (RemotePath, "parent", property(_kept("above", _parent.fget))),
-    (RemotePath, "__str__", _kept("text", _text)),
+    (RemotePath, "parent", property(_keep_on_path("above", _parent.fget))),
+    (RemotePath, "__str__", _keep_on_path("text", _text)),
     (RemotePath, "_inside", property(_inside)),
     (RemotePath, "_store", property(_store)),
     (project, "locate", lambda root, place, settings: _kept_located(root, place)),

@@ -1,8 +1,9 @@
 """A database in memory with read committed transactions and locks of rows, as those of PostgreSQL.
 
 SQLite evaluates the statements. What a transaction writes is kept as statements until its COMMIT, and is made in a
-transaction of SQLite's as long as no other session asks: nobody else sees it before. Statements are steps; a COMMIT may
-lose its answer and may yet come through, at once or later; a session whose client is gone holds its locks for a while.
+transaction of SQLite's as long as no other session asks: no other reader sees it before. Statements are steps; a COMMIT
+may lose its answer and may yet come through, at once or later; a session whose client is gone holds its locks for a
+while.
 """
 
 from __future__ import annotations
@@ -189,13 +190,13 @@ class Session:
         try:
             run = database.real.executemany if many else database.real.execute
             cursor = run(statement, values)
-            found = cursor.fetchall(), cursor.rowcount, cursor.description
+            answer = cursor.fetchall(), cursor.rowcount, cursor.description
         except sqlite3.Error:
             database.show(None)
             raise
         if writes:
             self.writes.append((statement, values, many))
-        return found
+        return answer
 
     def lock(self, key: tuple[Any, ...]) -> None:
         """Wait for a lock, which the session then has until its transaction ends."""
@@ -222,7 +223,7 @@ class Session:
 
 
 def _meet(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two locks are of one row; a column that is not told may have any value."""
+    """Whether two locks are of one row; a column that is not given may have any value."""
     return one == other or all(a == b or a is None or b is None for a, b in zip(one, other, strict=False))
 
 

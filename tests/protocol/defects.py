@@ -100,11 +100,11 @@ def _epoch_compared_before_the_transaction_alone(let: Let) -> None:
     standing = SqlStore.standing
 
     def blind(self: SqlStore, batch: int, *, lock: bool = False) -> Any:
-        found = standing(self, batch, lock=lock)
+        view = standing(self, batch, lock=lock)
         if not lock:
-            return found
+            return view
         before, own = self._ledger().lines_around(batch)
-        return replace(found, newer="", before=before, own=own, is_in=own is not None)
+        return replace(view, newer="", before=before, own=own, is_in=own is not None)
 
     let(SqlStore, "standing", blind)
 
@@ -165,27 +165,27 @@ def _no_line(let: Let) -> None:
 
 def _batch_not_asked_for_under_the_lock(let: Let) -> None:
     """What was admitted before the transaction is written; an earlier attempt may have come through."""
-    standing, known = SqlStore.standing, {}
+    standing, views = SqlStore.standing, {}
 
     def once(self: SqlStore, batch: int, *, lock: bool = False) -> Any:
         if lock:
-            return known[self]
-        known[self] = standing(self, batch)
-        return known[self]
+            return views[self]
+        views[self] = standing(self, batch)
+        return views[self]
 
     let(SqlStore, "__hash__", object.__hash__)
     let(SqlStore, "standing", once)
 
 
 def _batch_not_asked_for_again(let: Let) -> None:
-    """An attempt that is made again takes what the first one was told."""
-    admitted, known = BatchWriter._admit, {}
+    """An attempt that is made again takes the answer that the first one got."""
+    admitted, admissions = BatchWriter._admit, {}
 
     def once(self: Any, standing: Any, batch: int, work: Any) -> Any:
-        if id(work) not in known:
-            known.clear()
-            known[id(work)] = (work, admitted(self, standing, batch, work))
-        return known[id(work)][1]
+        if id(work) not in admissions:
+            admissions.clear()
+            admissions[id(work)] = (work, admitted(self, standing, batch, work))
+        return admissions[id(work)][1]
 
     let(BatchWriter, "_admit", once)
     let(Ledger, "add", _replacing(Ledger.add))
@@ -204,8 +204,8 @@ def _verdict_passed_over(passed: type) -> Callable[[Let], None]:
         judge = acceptance.judge
 
         def blind(lines: Any, here: Any, **more: Any) -> Any:
-            found = judge(lines, here, **more)
-            return Same() if isinstance(found, passed) else found
+            verdict = judge(lines, here, **more)
+            return Same() if isinstance(verdict, passed) else verdict
 
         let(acceptance, "judge", blind)
 
@@ -250,7 +250,7 @@ def _lost_commit_taken_as_done(let: Let) -> None:
 
 
 def _doubt_forgotten(let: Let) -> None:
-    """Each attempt begins without a doubt, so that a COMMIT without an answer is told as not written."""
+    """Each attempt begins without a doubt, so that a COMMIT without an answer counts as not written."""
     begin = SqlStore.begin
 
     def forget(self: SqlStore, frame: Any, batch: int) -> None:
@@ -310,7 +310,7 @@ def _lost_batches_not_made_again(let: Let) -> None:
     let(start, "restore_lost_batch", lambda facts: None)
 
 
-def _lost_batches_planned_anew(let: Let) -> None:
+def _plan_lost_batches_again(let: Let) -> None:
     """A checkpoint that is behind goes on with what comes next, and the ledger's batches are skipped by number."""
     _lost_batches_not_made_again(let)
     _verdict_passed_over(Ahead)(let)
@@ -324,7 +324,7 @@ def _archive_forgets(let: Let) -> None:
 # ----------------------------------------------------------------------------------------------- the changes
 
 
-def _gone_table_is_made_anew(let: Let) -> None:
+def _make_gone_table_again(let: Let) -> None:
     lines = preparation._require_lines
     let(preparation, "_require_lines", lambda ledger, table, is_there, **more: lines(ledger, table, True, **more))
 
@@ -334,7 +334,7 @@ class _Unfenced(Ledger):
         return None
 
 
-def _change_fences_nobody(let: Let) -> None:
+def _change_fences_no_driver(let: Let) -> None:
     let(sink_table, "Ledger", _Unfenced)
 
 
@@ -491,8 +491,8 @@ def _lease_taken_before_its_look(let: Let) -> None:
     create = driver_lock.create
 
     def late(folder: Any, number: int, facts: Any) -> bool:
-        for known in numbered.numbers_in(folder):
-            driver_lock._remove(folder, known)
+        for other in numbered.numbers_in(folder):
+            driver_lock._remove(folder, other)
         return create(folder, number, facts)
 
     let(driver_lock, "create", late)
@@ -548,14 +548,14 @@ def _archive_keeps_what_was_rewound(let: Let) -> None:
 
 
 def _archive_keeps_what_was_lost(let: Let) -> None:
-    """Of a batch that is planned anew the archive keeps the first plan."""
+    """Of a batch that is planned again the archive keeps the first plan."""
     compare = Archive._compare
 
     def blind(self: Archive, checkpoint: Any) -> int:
-        known = self._read_files(0)
+        files = self._read_files(0)
         write = self._write
         self._write = lambda lines, fresh: write(  # type: ignore[method-assign]
-            [], [each for each in fresh if each.entry.batch not in known]
+            [], [line for line in fresh if line.entry.batch not in files]
         )
         try:
             return compare(self, checkpoint)
@@ -603,7 +603,7 @@ def _discard_forgets_the_live(let: Let) -> None:
     let(generations.TableReset, "discard", more)
 
 
-def _swap_beside_a_driver(let: Let) -> None:
+def _swap_while_a_driver_runs(let: Let) -> None:
     """The results are exchanged while a driver may run the query."""
     let(rebuild.Rebuild, "_hold_stopped", lambda self, wait: nullcontext())
 
@@ -620,9 +620,9 @@ def _last_batches_not_rebuilt(let: Let) -> None:
     """What came in while the rebuilt result was looked at is not brought in before the exchange."""
     catch_up = World._catch_up
 
-    def once(self: World, beside: Any, query: Any, session: Any, reporter: object) -> bool:
+    def once(self: World, alongside: Any, query: Any, session: Any, reporter: object) -> bool:
         done, session.caught_up = getattr(session, "caught_up", False), True
-        return done or catch_up(self, beside, query, session, reporter)
+        return done or catch_up(self, alongside, query, session, reporter)
 
     let(World, "_catch_up", once)
 
@@ -634,7 +634,7 @@ def _topic_fences_before_it_compares(let: Let) -> None:
     let(KafkaStore, "_compare", lambda self, result: None)
 
 
-def _gone_ledger_begun_anew(let: Let) -> None:
+def _begin_gone_ledger_again(let: Let) -> None:
     """Where the ledger has nothing of the query, its checkpoint is not compared."""
     fit = text_ledger.require_lines_fit
 
@@ -672,9 +672,9 @@ def _topic_ledger_not_read_again(let: Let) -> None:
     disconnect = KafkaStore.disconnect
 
     def keep(self: KafkaStore) -> None:
-        known = self.known
+        view = self.known
         disconnect(self)
-        self.known = known
+        self.known = view
 
     def current(self: KafkaStore) -> Any:
         self._connect()
@@ -758,8 +758,8 @@ def _restored_without_the_live_one(let: Let) -> None:
 
 
 def _register_looks_for_the_new_name_alone(let: Let) -> None:
-    known = register.require_known
-    let(register, "require_known", lambda storage, kept, query, former=(): known(storage, kept, query))
+    require = register.require_known
+    let(register, "require_known", lambda storage, kept, query, former=(): require(storage, kept, query))
 
 
 # -------------------------------------------------------------------------------------------- the log and the mark
@@ -926,7 +926,7 @@ def _application_drawn_again(let: Let) -> None:
 
 
 def _lost_answer_is_a_record_of_ours(let: Let) -> None:
-    """Where the answer to a create is lost, the record is taken for one's own, whoever has written it."""
+    """Where the answer to a create is lost, the record is taken for one's own, also if another has written it."""
 
     def create(folder: Any, number: int, facts: Any) -> bool:
         try:
@@ -956,7 +956,7 @@ def _lease_not_compared_after_its_record(let: Let) -> None:
 
 
 def _lease_held_for_ever(let: Let) -> None:
-    """Who had the lease once has it, whoever has taken it since."""
+    """Who had the lease once has it, also if another has taken it since."""
     let(driver_lock.Lease, "is_held", True)
 
 
@@ -989,7 +989,7 @@ def _adoption_without_its_line(let: Let) -> None:
 
 
 def _adoption_is_done_first(let: Let) -> None:
-    """The copy is live before the sink is told whose its rows are."""
+    """The copy is live before the sink records whose its rows are."""
     make = adopt.Adopt._make
 
     def early(self: adopt.Adopt, *given: Any) -> None:
@@ -1056,18 +1056,18 @@ DEFECTS = (
         "scenes",
         "start, unsure, start, start",
     ),
-    Defect("a doubt is never told", _no_doubt, 10, "scenes", "start, unsure, start, start"),
+    Defect("a doubt is never reported", _no_doubt, 10, "scenes", "start, unsure, start, start"),
     Defect("the lease of another is not looked at", _lease_not_looked_at, 41),
     Defect("the lease is not renewed", _lease_not_renewed, 124),
     Defect("the lease's record is not created alone", _lease_not_created_alone, 3, "registers"),
-    Defect("each create is told as the first", _every_create_is_the_first, 3, "registers"),
+    Defect("each create is reported as the first", _every_create_is_the_first, 3, "registers"),
     Defect("lost batches are not made again", _lost_batches_not_made_again, 12, "losses"),
-    Defect("lost batches are planned anew", _lost_batches_planned_anew, 12, "losses"),
+    Defect("lost batches are planned again", _plan_lost_batches_again, 12, "losses"),
     Defect("a batch is restored without its entry of the source's log", _restored_without_its_source_log, 12, "losses"),
-    Defect("a table that is gone is made anew", _gone_table_is_made_anew, 0),
+    Defect("a table that is gone is made again", _make_gone_table_again, 0),
     Defect(
-        "a change fences nobody off",
-        _change_fences_nobody,
+        "a change fences no driver off",
+        _change_fences_no_driver,
         1,
         "scenes",
         "start, start*sql SELECT _headrace_epochs, rewind",
@@ -1202,8 +1202,8 @@ DEFECTS = (
     ),
     Defect("a renamed query gets another id", _rename_gives_a_new_id, 1, "renames"),
     Defect(
-        "a rebuild is exchanged beside a driver",
-        _swap_beside_a_driver,
+        "a rebuild is exchanged while a driver runs",
+        _swap_while_a_driver_runs,
         2,
         "scenes",
         "start, rebuild*6/log/0000, start&, wake",
@@ -1212,10 +1212,10 @@ DEFECTS = (
     Defect("an undone rebuild leaves the table", _swap_back_leaves_the_table, 86, "changes"),
     Defect("a rebuild lacks the newest batches", _last_batches_not_rebuilt, 51, "stops"),
     Defect("Kafka: a start fences others off before it compares", _topic_fences_before_it_compares, 89),
-    Defect("Kafka: a ledger topic that is gone is begun anew", _gone_ledger_begun_anew, 308),
+    Defect("Kafka: a ledger topic that is gone is begun again", _begin_gone_ledger_again, 308),
     Defect("Kafka: a topic that was made again is accepted", _gone_messages_not_looked_for, 102),
     Defect("Kafka: a commit without an answer is taken as done", _lost_topic_commit_taken_as_done, 72),
-    Defect("Kafka: a doubt is never told", _no_topic_doubt, 84, "topics"),
+    Defect("Kafka: a doubt is never reported", _no_topic_doubt, 84, "topics"),
     Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 21),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 29, "stops"),

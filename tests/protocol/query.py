@@ -35,7 +35,7 @@ class Given(Stage):
 
 @dataclass
 class Input:
-    """Files that come one after the other; whoever reads sees those that have come."""
+    """Files that come one after the other; a reader sees those that have come."""
 
     scheduler: Scheduler
     count: int
@@ -251,7 +251,7 @@ class Execution:
             self._create(file, json.dumps({"id": str(uuid.uuid4())}))
 
     def _latest(self, start: int, files: dict[int, list[str]]) -> int:
-        """Take files that nobody has taken, and log them."""
+        """Take files that no batch has taken, and log them."""
         seen = {name for names in files.values() for name in names}
         waiting = [name for name in self.session.input.names if name not in seen]
         newest = max(files, default=-1)

@@ -32,7 +32,7 @@ class Stuck(Exception):
 
 @dataclass(eq=False)
 class Process:
-    """A driver, or whoever works on a storage.
+    """A driver, or another process that works on a storage.
 
     crash_in: before which of its changes of the world it ends. pause_in: before which of its steps it is stopped for
     `pause_seconds`. None: never. at: those of its steps alone are counted whose labels match this. steps, changes:
@@ -81,7 +81,7 @@ class Thread:
 
 
 class Scheduler:
-    """Runs threads by a seed; `now`: the model's time in seconds, which moves when nobody can run."""
+    """Runs threads by a seed; `now`: the model's time in seconds, which moves when no process can run."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -165,7 +165,7 @@ class Scheduler:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Whoever looks in the block is not a thread of the world, and takes no step."""
+        """What reads in the block is not a thread of the world, and takes no step."""
         me, self.current = self.current, None
         try:
             yield

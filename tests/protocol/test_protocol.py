@@ -19,7 +19,7 @@ from headrace.storage import store
 from tests.rounds import as_long, rounds
 
 from .__main__ import first_fault, main, world_of
-from .bucket import Bucket, FileSystem, Object, copied
+from .bucket import Bucket, FileSystem, Object, copy_store
 from .defects import DEFECTS, Defect
 from .scheduler import Process, Scheduler, Stuck
 from .world import ABOUT, SCENES, STOPS, Chances, Work, World
@@ -214,13 +214,15 @@ def stop_at_each(stop: tuple[str, str], kind: type[Bucket] | type[FileSystem], s
 
 # One that few worlds show is looked for by `python -m tests.protocol --defects 2000`.
 @pytest.mark.parametrize(
-    "defect", [each for each in DEFECTS if each.seed is not None and each.seed < 100], ids=lambda defect: defect.what
+    "defect",
+    [defect for defect in DEFECTS if defect.seed is not None and defect.seed < 100],
+    ids=lambda defect: defect.what,
 )
 def test_a_defect_that_is_put_back_is_found(defect: Defect) -> None:
     assert world_of(defect), "no world shows it"
 
 
-def test_the_world_that_shows_a_defect_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_world_that_shows_a_defect_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--defect", "the epoch is not compared"]) == 1
     *steps, broken = capsys.readouterr().out.splitlines()
     assert any(line.endswith("sql COMMIT") for line in steps)
@@ -260,7 +262,7 @@ def start_without_its_entry(world: World, change: Callable[[World], None]) -> No
     world.run(story)
 
 
-def test_threads_that_wait_for_each_other_are_told() -> None:
+def test_threads_that_wait_for_each_other_are_reported() -> None:
     scheduler = Scheduler(0)
     scheduler.spawn(Process("one", 1), "main", lambda: scheduler.wait(lambda: False, None))
     with pytest.raises(Stuck, match=r"all wait for each other: one\.main"):
@@ -299,7 +301,7 @@ def test_a_copy_of_the_storage_from_before_a_reset_writes_nothing_more_into_a_to
     def story() -> None:
         world.wait_for(world.begin("main", world.drive, undisturbed=True))
         world.scheduler.sleep(61.0)
-        world.buckets["copy1"] = copied(world.buckets["main"], "copy1")
+        world.buckets["copy1"] = copy_store(world.buckets["main"], "copy1")
         world.names["copy1"] = list(world.names["main"])
         store.keep(world.scheme, "copy1", lambda: world.buckets["copy1"])
         world.wait_for(world.begin("main", reset_of_a_topic(world), undisturbed=True))

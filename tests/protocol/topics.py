@@ -1,7 +1,7 @@
 """A Kafka broker in memory: topics of one partition, producers with transactions, and who of them is fenced off.
 
 Each question to it is a step. The answer to a commit may be lost, and the commit come through at once, later or never.
-A transaction that nobody ends stays open, and holds readers back, until the next producer of its id begins.
+A transaction without an end stays open, and holds readers back, until the next producer of its id begins.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Broker:
     looked: set[Process | None] = field(default_factory=set)
     lives: list[str] = field(default_factory=list)
 
-    def step(self, what: str, *, changes: bool = False) -> None:
+    def step(self, action: str, *, changes: bool = False) -> None:
         """One question; raises KafkaException where it is not answered."""
-        self.scheduler.step(f"kafka {what}", changes=changes)
+        self.scheduler.step(f"kafka {action}", changes=changes)
         for transaction in list(self.open.values()):
             if transaction.at + TIMEOUT_SECONDS < self.scheduler.now:
                 self._give_up(transaction)
@@ -107,13 +107,13 @@ class Broker:
             inside = self.topics.get(topic, [])[:end]
             return next((one for one in inside if one.transaction and one.transaction.state == "open"), None)
 
-        while (found := blocker()) is not None and not (own and str(found.key).startswith(f"{own}/")):
-            transaction = found.transaction
+        while (message := blocker()) is not None and not (own and str(message.key).startswith(f"{own}/")):
+            transaction = message.transaction
             assert transaction is not None
             left = max(transaction.at + TIMEOUT_SECONDS - self.scheduler.now, 0.0)
-            if not self.scheduler.wait(lambda: blocker() is not found, left):
+            if not self.scheduler.wait(lambda: blocker() is not message, left):
                 self._give_up(transaction)
-        return self.newest(topic, end if found is None else found.offset)
+        return self.newest(topic, end if message is None else message.offset)
 
     def _give_up(self, transaction: Transaction) -> None:
         """End a transaction that was open for too long, and take nothing more of its producer."""
@@ -122,13 +122,13 @@ class Broker:
 
     def newest(self, topic: str, end: int | None = None) -> dict[str, bytes]:
         """The newest committed value of each key, for who looks from outside."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for message in self.topics.get(topic, [])[:end]:
             if message.key is not None and message.transaction and message.transaction.state == "committed":
-                found.pop(message.key, None)
+                values.pop(message.key, None)
                 if message.value is not None:
-                    found[message.key] = message.value
-        return found
+                    values[message.key] = message.value
+        return values
 
     def ends(self, settings: Mapping[str, Any], places: Sequence[tuple[str, int]], **_: bool) -> dict[Any, int]:
         self.step("look at the ends")
@@ -167,13 +167,13 @@ class Broker:
 
     def rows(self) -> list[tuple[str, int]]:
         """What consumers of committed messages find in the result, of the generation that has written last."""
-        found = [
+        rows = [
             json.loads(one.value)
             for one in self.topics.get(RESULT, ())
             if one.value is not None and one.transaction is not None and one.transaction.state == "committed"
             if one.transaction.life == self.life
         ]
-        return [(str(row["name"]), int(row["total"])) for row in found]
+        return [(str(row["name"]), int(row["total"])) for row in rows]
 
     def lines(self) -> list[int]:
         """The batches of which the ledger keeps a line, of the generation that has written last."""

@@ -49,7 +49,7 @@ from headrace.storage import remembered, store
 from headrace.storage.numbered import file_of
 
 from . import topics
-from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copied
+from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copy_store
 from .database import Database, Faults, ModelSink, Written, known
 from .query import SOURCE, AnotherDriver, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
@@ -194,7 +194,7 @@ class World:
         # The names that the query has had over each storage.
         self.names = {"main": ["q"]}
         self.refusals: list[str] = []
-        self.told: Finding | None = None
+        self.refusal: Finding | None = None
         self.drivers: list[tuple[Process, str]] = []
         # The drivers that run, and under which name.
         self._running: dict[Process, str] = {}
@@ -239,8 +239,8 @@ class World:
         if self.about == "starts":
             return self._story_of_starts()
         if self.about == "stops":
-            stopped, beside = random.choice(STOPS)
-            return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
+            stopped, others = random.choice(STOPS)
+            return self.story_of_a_stop(stopped, others, random.randint(1, _STEPS[stopped]))
         if self.about == "scenes":
             return self.story_of_a_scene(self.scene or random.choice(SCENES))
         if self.about == "adoptions":
@@ -250,8 +250,8 @@ class World:
         if self.about == "topics" and random.random() < 0.7:
             if random.random() < 0.3:
                 return self._story_of_a_copy()
-            stopped, beside = random.choice(TOPIC_STOPS)
-            return self.story_of_a_stop(stopped, beside, random.randint(1, _STEPS[stopped]))
+            stopped, others = random.choice(TOPIC_STOPS)
+            return self.story_of_a_stop(stopped, others, random.randint(1, _STEPS[stopped]))
         if may.cut_short:
             return self._short_story()
         is_changing = "change" in may.events
@@ -327,7 +327,7 @@ class World:
         self.end()
 
     def _story_of_starts(self) -> None:
-        """Drivers begin together, which no lock keeps apart: the first of all, and others beside one that runs."""
+        """Drivers begin together, which no lock keeps apart: the first of all, and others while one runs."""
         random = self.random
         for _ in range(random.randint(1, 3)):
             self._more_files(1)
@@ -339,11 +339,11 @@ class World:
         self.scheduler.sleep(2_000.0)
         self.end()
 
-    def story_of_a_stop(self, stopped: str, beside: str, step: int) -> None:
+    def story_of_a_stop(self, stopped: str, others: str, step: int) -> None:
         """Who does one of `STOPS` is stopped at a step for longer than its lease, while somebody else does another."""
         self.input.count = self.may.files - 1
-        for what in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
-            self.wait_for(self.begin("main", self._work(what), calm=True, most=3))
+        for following in ("start", "reset") if stopped in ("start", "discard", "undo") else ("start",):
+            self.wait_for(self.begin("main", self._work(following), calm=True, most=3))
         if stopped == "restore":
             self.scheduler.sleep(LEASE_SECONDS + 1.0)
             self.lose_newest_batch("main")
@@ -352,7 +352,7 @@ class World:
         self.scheduler.wait(partial(self._is_out, late), 100.0)
         self.scheduler.sleep(LEASE_SECONDS + 1.0)
         self.input.count = self.may.files
-        for work in beside.split(", "):
+        for work in others.split(", "):
             if work == "restore":
                 self.lose_newest_batch("main")
             self.wait_for(self.begin("main", self._work(work), calm=True), 100.0)
@@ -366,15 +366,15 @@ class World:
         for words in scene.split(", "):
             match = _PART.fullmatch(words)
             assert match is not None, words
-            bucket, what, batches, mark, most, place = match.groups()
-            if what in _ASIDE:
-                _ASIDE[what](self)
-                last = what
+            bucket, kind, batches, mark, most, place = match.groups()
+            if kind in _ASIDE:
+                _ASIDE[kind](self)
+                last = kind
                 continue
-            if what == "wake":
+            if kind == "wake":
                 self.scheduler.wait(lambda: all(process.dead for process in stopped), 600.0)
                 continue
-            work = self._steady if mark == "&" else self.drive if what == "start" else self._part(what)
+            work = self._steady if mark == "&" else self.drive if kind == "start" else self._part(kind)
             process = self.begin(bucket or "main", work, calm=True, most=int(batches or random.randint(2, 3)))
             process.at, step = place or "", random.randint(1, int(most or (8 if place else 250)))
             if mark == "!":
@@ -385,11 +385,11 @@ class World:
             before, log = self._inside_data("main"), self._log_of("main")
             is_out = None if mark == "&" else partial(self._is_out, process)
             self.scheduler.wait(is_out, 5.0 if mark == "&" else 200.0)
-            if last == "lose" and what == "start" and len(self._log_of("main")) < len(log) + 2:
+            if last == "lose" and kind == "start" and len(self._log_of("main")) < len(log) + 2:
                 live = [key for key, data in self._inside_data("main").items() if before.get(key) != data]
                 if any("/g1.1/" in key for key in live):
                     self._broken(f"{process.name} has changed the live directory, and no record says so: {live}")
-            last = what
+            last = kind
             self.scheduler.sleep(0.05 if mark == "&" else LEASE_SECONDS + 1.0)
             self._more_files()
         self.scheduler.wait(lambda: all(process.dead for process in stopped), 600.0)
@@ -403,16 +403,16 @@ class World:
         finally:
             self.may = replace(self.may, slow=False)
 
-    def _part(self, what: str) -> Work:
+    def _part(self, kind: str) -> Work:
         """A change that is begun, or what is done with those that are."""
 
         def change(process: Process, bucket: str) -> None:
             (project, query), spark = self.declared(bucket), cast("SparkSession", self._session())
-            if what in CHANGES:
-                self.may = replace(self.may, changes=(what,))
+            if kind in CHANGES:
+                self.may = replace(self.may, changes=(kind,))
                 self._make(process, bucket, self._fresh_change(project, query), "apply")
-            for begun in pending.changes(project, query.name, spark=spark) if what not in CHANGES else ():
-                self._make(process, bucket, begun, what)
+            for begun in pending.changes(project, query.name, spark=spark) if kind not in CHANGES else ():
+                self._make(process, bucket, begun, kind)
 
         return change
 
@@ -473,7 +473,7 @@ class World:
             self.lose_what_says_which_query("main")
         self.end()
 
-    def lose_what_says_which_query(self, name: str, what: str = "") -> None:
+    def lose_what_says_which_query(self, name: str, place: str = "") -> None:
         """A part of a storage is gone or damaged, starts are refused, and then it is brought back; `what`: which."""
         random, objects = self.random, self.buckets[name].objects
         records = [key for key in objects if "/register/" in key and key.endswith(".json")]
@@ -485,27 +485,27 @@ class World:
             "all but the register": [key for key in objects if "/register/" not in key],
         }
         homes = {key.split("/")[2] for key in query if key.count("/") > 2}
-        if what or len(self.names[name]) == len(homes) == 1:
+        if place or len(self.names[name]) == len(homes) == 1:
             lost["the records that know the query"] = [key for key in records if b"q-" in objects[key].data]
-        what = what or random.choice(list(lost))
-        keys = lost[what]
-        is_damaged = what == "the newest record"
+        place = place or random.choice(list(lost))
+        keys = lost[place]
+        is_damaged = place == "the newest record"
         before = {key: objects[key] for key in keys}
-        self.scheduler.step(f"{name} {'has damaged' if is_damaged else 'loses'} {what}")
+        self.scheduler.step(f"{name} {'has damaged' if is_damaged else 'loses'} {place}")
         for key in keys:
             # The file system keeps directories as keys of their own.
             if is_damaged:
                 objects[key] = Object(key, objects[key].data[:-40], self.scheduler.now, {})
             else:
                 objects.take(key)
-        self._lacks = what, self._outside_leases(name)
+        self._lacks = place, self._outside_leases(name)
         for _ in range(random.randint(1, 2)):
             self.begin(name, self.drive, calm=True)
         self.scheduler.wait(lambda: all(process.dead for process, _ in self.drivers), 300.0)
         if self._outside_leases(name) != self._lacks[1]:
-            self._broken(f"{what} was lost, and a start has changed the storage")
+            self._broken(f"{place} was lost, and a start has changed the storage")
         self._lacks = None
-        if what == "the register" and len(self.names[name]) == 1 and random.random() < 0.5:
+        if place == "the register" and len(self.names[name]) == 1 and random.random() < 0.5:
             with self.scheduler.aside():
                 rebuild_register(self.declared(name)[0].storage)
             return
@@ -562,9 +562,9 @@ class World:
             is_alone = self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far
             with self.scheduler.aside():
                 newest = log_of(layout_of(project, query))
-                is_told = newest is not None and newest.change == "adopt"
-            if is_alone and not is_told:
-                self._require_told(process, bucket, change, before, "" if status is None else at)
+                is_recorded = newest is not None and newest.change == "adopt"
+            if is_alone and not is_recorded:
+                self._require_reported(process, bucket, change, before, "" if status is None else at)
             raise
         self.scheduler.trace.append(f"{process.name}: the former job is taken over")
 
@@ -572,19 +572,19 @@ class World:
     def _planned(self) -> Literal["written", "not-written"]:
         return "written" if self._is_written else "not-written"
 
-    def _work(self, what: str) -> Work:
+    def _work(self, chosen: str) -> Work:
         def done(process: Process, bucket: str) -> None:
             project, spark = self.declared(bucket)[0], self._session()
-            if what.startswith("half a "):
+            if chosen.startswith("half a "):
                 process.crash_in = 11
-            if what == "rebuild":
+            if chosen == "rebuild":
                 self._rebuilding[process] = "apply"
-            if (kind := what.removeprefix("half a ")) in CHANGES:
+            if (kind := chosen.removeprefix("half a ")) in CHANGES:
                 self._make_change(kind, project, project.query("q"), spark).apply()
-            for begun in pending.changes(project, "q") if what in ("undo", "discard") else ():
-                getattr(begun, what)()
+            for begun in pending.changes(project, "q") if chosen in ("undo", "discard") else ():
+                getattr(begun, chosen)()
 
-        return self.drive if what in ("start", "restore") else done
+        return self.drive if chosen in ("start", "restore") else done
 
     def _is_out(self, process: Process) -> bool:
         """Whether a process has ended, or is stopped."""
@@ -625,17 +625,17 @@ class World:
         """Nothing disturbs any more."""
         self.database.faults = self.broker.faults = Faults()
         self.database.away_until = self.broker.away_until = 0.0
-        for each in self.buckets.values():
-            each.lost = 0.0
+        for bucket in self.buckets.values():
+            bucket.lost = 0.0
 
     def _last_start(self, bucket: str) -> str:
         """How the last start over a storage is refused; "": it is not. What is said of a rename is done."""
         adopts = self.about == "adoptions"
         while True:
             self.wait_for(self.begin(bucket, self.end_changes, undisturbed=True))
-            self.told = None
+            self.refusal = None
             self.wait_for(self.begin(bucket, self.drive, undisturbed=True))
-            code, names = "" if self.told is None else self.told.code, self.names[bucket]
+            code, names = "" if self.refusal is None else self.refusal.code, self.names[bucket]
             if adopts and code == "HR407":
                 # An adoption was reset before it took the table over, which is still the former job's.
                 adopts = False
@@ -643,9 +643,9 @@ class World:
                 continue
             if code not in ("HR407", "HR547", "HR549") or len(names) == 1:
                 return code
-            if self.told is not None and "have both run" in self.told.what:
+            if self.refusal is not None and "have both run" in self.refusal.what:
                 # A driver that was stopped for long has gone on under the former name.
-                del names[: -1 if "itself" in self.told.what else 1]
+                del names[: -1 if "itself" in self.refusal.what else 1]
             else:
                 names.pop()
 
@@ -669,7 +669,7 @@ class World:
     def _copy(self, original: str) -> str:
         name = f"copy{len(self.buckets)}"
         self.scheduler.step(f"the storage {original} is copied to {name}")
-        self.buckets[name] = copied(self.buckets[original], name)
+        self.buckets[name] = copy_store(self.buckets[original], name)
         self.names[name] = list(self.names[original])
         store.keep(self.scheme, name, lambda: self.buckets[name])
         return name
@@ -728,7 +728,7 @@ class World:
     def lose_power(self) -> None:
         """The machine of a storage stops, and what was written last into the checkpoint is lost, or most of it.
 
-        Not where the ledger is deleted: nothing would tell of a batch whose files are lost too.
+        Not where the ledger is deleted: nothing would show a batch whose files are lost too.
         """
         if self._gone:
             return
@@ -780,7 +780,7 @@ class World:
     def lose_topic(self) -> None:
         """Somebody deletes the topic of the ledger, or that of the result, which is made again.
 
-        Not where power was lost: nothing would tell of a batch whose files are gone as well.
+        Not where power was lost: nothing would show a batch whose files are gone as well.
         """
         if self._has_lost_power:
             return
@@ -862,22 +862,24 @@ class World:
             self._refused(process, error.findings[0])
         process.dead = True
 
-    def _refused(self, process: Process, told: Finding) -> None:
-        self.refusals.append(told.code)
-        self.told = told
-        self.scheduler.trace.append(f"{process.name} is refused: {told.code} {told.what}")
-        # Those come where answers are lost, or locks; a rebuild writes beside the result, and a change may have begun.
-        is_late = "longer than its lease" in told.what
-        is_exempt = told.code in ("HR405", "HR434", "HR540", "HR587", "HR831") or is_late
+    def _refused(self, process: Process, finding: Finding) -> None:
+        self.refusals.append(finding.code)
+        self.refusal = finding
+        self.scheduler.trace.append(f"{process.name} is refused: {finding.code} {finding.what}")
+        # Those come where answers are lost, or locks; a rebuild writes next to the result, and a change may have begun.
+        is_late = "longer than its lease" in finding.what
+        is_exempt = finding.code in ("HR405", "HR434", "HR540", "HR587", "HR831") or is_late
         if not is_exempt and process not in self._rebuilding:
             self._require_unchanged(process)
-        if told.code == "HR526" and f"process {process.pid} " in told.what:
+        if finding.code == "HR526" and f"process {process.pid} " in finding.what:
             self._broken(f"{process.name} is kept out by itself")
         is_in_the_way = self.is_lost or self.database.away_until or any(other.paused_until for other, _ in self.drivers)
-        if told.code == "HR587" and self.about == "scenes" and not is_in_the_way:
-            self._broken(f"{process.name} is refused by the sink, and nothing is in the way: {told.what}")
-        if told.code == "HR410" and not (self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses):
-            self._broken(f"{process.name} is refused, and nothing is lost: {told.what}")
+        if finding.code == "HR587" and self.about == "scenes" and not is_in_the_way:
+            self._broken(f"{process.name} is refused by the sink, and nothing is in the way: {finding.what}")
+        if finding.code == "HR410" and not (
+            self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses
+        ):
+            self._broken(f"{process.name} is refused, and nothing is lost: {finding.what}")
 
     def drive(self, process: Process, bucket: str) -> None:
         """Start the query, once or again, and let its batches come in."""
@@ -977,7 +979,7 @@ class World:
         except BaseException:
             if self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far:
                 if verb == "apply":
-                    self._require_told(process, bucket, change, before, continued or at)
+                    self._require_reported(process, bucket, change, before, continued or at)
                 if verb == "resume" and is_done:  # Nothing was cut off, so that it does nothing.
                     if self._kept(bucket) != before:
                         self._broken(f"{process.name} had nothing to resume, and has changed the result or checkpoint")
@@ -1094,13 +1096,13 @@ class World:
             self._require_newest(process, f"{process.name} has written")
         self._require_prefix()
 
-    def _require_newest(self, process: Process, what: str) -> None:
+    def _require_newest(self, process: Process, sentence: str) -> None:
         """Who has lost its lease does nothing to the result of a driver that began later."""
         [bucket] = [bucket for other, bucket in self.drivers if other is process]
         for other, where in self.drivers:
             begun = self._begun.get(other, 0.0)
             if where == bucket and other is not process and begun > other.locked_at > process.locked_at > 0.0:
-                self._broken(f"{what}, and {other.name} had begun since")
+                self._broken(f"{sentence}, and {other.name} had begun since")
 
     def _rows(self) -> list[tuple[str, int]]:
         """The rows of the result, each with the batch that it came with."""
@@ -1136,11 +1138,11 @@ class World:
         if not self._gone:
             return False
         if self._batches > self._gone[0]:
-            self._broken("a batch came in beside what is gone")
+            self._broken("a batch came in after the topic was gone")
         return True
 
     def _require_alone(self, process: Process, bucket: str) -> None:
-        """Where there are locks, no driver runs beside another one or over half a change, but after a long stop."""
+        """Where there are locks, a driver runs alone and not over half a change, but after a long stop."""
         if process.paused_until > process.locked_at or self.may.unlocked:
             return  # It was that one itself, and is fenced off.
         for other, where in self.drivers:
@@ -1148,9 +1150,9 @@ class World:
             # Its lease ended while it was stopped, and others had it since: the sink alone refuses it.
             after = [third.locked_at for third, place in self.drivers if place == bucket and third is not process]
             is_over = max(after, default=0.0) > other.locked_at and other.paused_until > other.locked_at
-            beside = where == bucket and self._running.get(other) in self.names[bucket]
-            if other is not process and beside and not (other.dead or silent or is_over):
-                self._broken(f"{process.name} has begun beside {other.name}")
+            is_same = where == bucket and self._running.get(other) in self.names[bucket]
+            if other is not process and is_same and not (other.dead or silent or is_over):
+                self._broken(f"{process.name} has begun while {other.name} runs")
         with self.scheduler.aside():
             project, query = self.declared(bucket)
             for change in pending.changes(project, query.name):
@@ -1162,10 +1164,10 @@ class World:
         with self.scheduler.aside():
             status = change.status
         begun = "" if status is None else status.begun
-        rows, known = set(self._rows()), [each for each in self._before if not begun or each[0] <= begun]
-        if not known or known[-1][1] != self._batches or len(self.buckets) > 1 or isinstance(change, Rebuild):
+        rows, states = set(self._rows()), [state for state in self._before if not begun or state[0] <= begun]
+        if not states or states[-1][1] != self._batches or len(self.buckets) > 1 or isinstance(change, Rebuild):
             return
-        _, _, before, logs = known[-1]
+        _, _, before, logs = states[-1]
         expected = None
         if (
             isinstance(change, Reset)
@@ -1194,7 +1196,7 @@ class World:
         if expected is not None and rows != expected:
             self._broken(f"{process.name}: after {verb} of a {change.name} the result is {rows}, not {expected}")
 
-    def _require_told(
+    def _require_reported(
         self,
         process: Process,
         bucket: str,
@@ -1202,13 +1204,13 @@ class World:
         before: tuple[set[tuple[str, int]], dict[str, bytes]],
         at: str,
     ) -> None:
-        """A change that did not come to its end has changed nothing, or is told as begun; `at`: at the earliest."""
+        """A change that did not come to its end has changed nothing, or is recorded as begun; `at`: at the earliest."""
         with self.scheduler.aside():
             status = change.status
-        # What it has continued was begun earlier; another that was ended before tells nothing of it.
-        is_told = status is not None and (status.phase not in ("done", "swapped") or status.begun[:19] >= at[:19])
-        if not is_told and self._kept(bucket) != before:
-            self._broken(f"{process.name} was cut off in a {change.name}, and nothing tells of it")
+        # What it has continued was begun earlier; another that was ended before says nothing of it.
+        is_recorded = status is not None and (status.phase not in ("done", "swapped") or status.begun[:19] >= at[:19])
+        if not is_recorded and self._kept(bucket) != before:
+            self._broken(f"{process.name} was cut off in a {change.name}, and nothing records it")
 
     def _require_archived(self, bucket: str, layout: QueryLayout) -> None:
         """What is committed is archived, with the offsets that the ledger has."""
@@ -1234,12 +1236,12 @@ class World:
             if statement.startswith(("UPDATE", "DELETE")) or '"result"' in statement:
                 self._broken(f"{process.name} was refused, and has written: {statement}")
 
-    def _require_truth(self, process: Process, told: str) -> None:
+    def _require_truth(self, process: Process, message: str) -> None:
         """A batch of which a driver says that it was not written was not written by it."""
-        match = re.search(r"batch (\d+) of query '\w+' was not written", told)
+        match = re.search(r"batch (\d+) of query '\w+' was not written", message)
         sent = self.broker.sent if self.is_topic else self.database.sent
         if match is not None and int(match[1]) in sent.get(process, ()):
-            self._broken(f"{process.name} has written a batch, and says: {told}")
+            self._broken(f"{process.name} has written a batch, and says: {message}")
 
     def _require_end(self, ends: Sequence[str]) -> None:
         """All rows are in once nothing disturbs: where there are copies, by one of them."""
@@ -1250,8 +1252,8 @@ class World:
         if self._require_prefix() != self.input.count and not is_refused:
             self._broken(f"not all rows came in: {ends}")
 
-    def _broken(self, what: str) -> None:
-        self.scheduler.fail(Broken(f"seed {self.seed}, step {len(self.scheduler.trace)}: {what}"))
+    def _broken(self, sentence: str) -> None:
+        self.scheduler.fail(Broken(f"seed {self.seed}, step {len(self.scheduler.trace)}: {sentence}"))
 
     # ------------------------------------------------------------------------------------------ the edges
 
@@ -1340,10 +1342,10 @@ class World:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self.scheduler.now, timezone.utc)
 
-    def _catch_up(self, beside: Project, query: Query, session: Session, reporter: object) -> bool:
+    def _catch_up(self, rebuilt: Project, query: Query, session: Session, reporter: object) -> bool:
         """In place of a supervised run of the query that a rebuild makes."""
         spark = cast("SparkSession", replace(session, most=100, polls=0, interval=0.0))
-        running = starting.start_query(Request(project=beside, query=beside.query(query.name), spark=spark))
+        running = starting.start_query(Request(project=rebuilt, query=rebuilt.query(query.name), spark=spark))
         try:
             running.handle.awaitTermination()
         except (AnotherDriver, FileNotFoundError) as error:
@@ -1403,7 +1405,7 @@ class NoHistory:
         raise HeadraceError(code="HR601", what="there is none")
 
 
-# What a rebuild asks of Spark beside the run of its query.
+# What a rebuild asks of Spark in addition to the run of its query.
 REBUILDING: tuple[tuple[Any, str, Any], ...] = (
     (rebuild, "plan", lambda *_, **__: [Judgement(query="q", verdict="same", from_batch=0)]),
     (shadow, "gone", lambda *_: iter(())),

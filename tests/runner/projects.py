@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -42,6 +43,19 @@ def land_text(root: Path, number: int, text: str) -> Path:
     os.utime(draft, (1_700_000_000 + number, 1_700_000_000 + number))
     draft.rename(file)
     return file
+
+
+def keep(root: Path) -> Path:
+    """Copy a project next to itself; see `restore`."""
+    shutil.copytree(root, root.with_name(f"{root.name} as it was"))
+    return root
+
+
+def restore(root: Path) -> Path:
+    """Make a project again what it was when it was kept: several tests begin with its run."""
+    shutil.rmtree(root)
+    shutil.copytree(root.with_name(f"{root.name} as it was"), root)
+    return root
 
 
 def rows(database: Path, query: str) -> list[tuple[Any, ...]]:

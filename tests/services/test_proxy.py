@@ -36,22 +36,22 @@ def proxy() -> Iterator[Proxy]:
                 return
 
     threading.Thread(target=accept, daemon=True).start()
-    with Proxy(listener.getsockname()[1]) as found:
-        yield found
+    with Proxy(listener.getsockname()[1]) as proxy:
+        yield proxy
     listener.close()
 
 
-def connected(proxy: Proxy) -> socket.socket:
+def connect(proxy: Proxy) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", proxy.port))
     assert ask(connection, b"hello") == b"<hello>"
     return connection
 
 
-def ask(connection: socket.socket, what: bytes, *, seconds: float = 20.0) -> bytes:
+def ask(connection: socket.socket, question: bytes, *, seconds: float = 20.0) -> bytes:
     """The answer; `silence` where there is none for so long, `gone` where the connection is cut."""
     connection.settimeout(seconds)
     try:
-        connection.sendall(what)
+        connection.sendall(question)
         return connection.recv(1000) or b"gone"
     except TimeoutError:
         return b"silence"
@@ -60,12 +60,12 @@ def ask(connection: socket.socket, what: bytes, *, seconds: float = 20.0) -> byt
 
 
 def test_a_stalled_connection_is_half_open_for_ever_and_a_new_one_is_served_again(proxy: Proxy) -> None:
-    old = connected(proxy)
+    old = connect(proxy)
     proxy.stall()
     assert ask(old, b"you?", seconds=0.3) == b"silence"
     proxy.serve()
     assert ask(old, b"you?", seconds=0.3) == b"silence"
-    connected(proxy)
+    connect(proxy)
 
 
 def test_while_it_stalls_new_connections_are_accepted_and_hear_nothing(proxy: Proxy) -> None:
@@ -75,24 +75,24 @@ def test_while_it_stalls_new_connections_are_accepted_and_hear_nothing(proxy: Pr
 
 
 def test_what_is_held_comes_in_whole_when_it_is_let_go(proxy: Proxy) -> None:
-    old = connected(proxy)
+    old = connect(proxy)
     assert proxy.hold() == 1
     new = socket.create_connection(("127.0.0.1", proxy.port))
-    assert [ask(each, b"you?", seconds=0.3) for each in (old, new)] == [b"silence"] * 2
+    assert [ask(connection, b"you?", seconds=0.3) for connection in (old, new)] == [b"silence"] * 2
     proxy.let_go()
-    for each in (old, new):
-        each.settimeout(20)
-        assert each.recv(1000) == b"<you?>"
+    for connection in (old, new):
+        connection.settimeout(20)
+        assert connection.recv(1000) == b"<you?>"
     assert proxy.held_bytes == 2 * len(b"you?")
 
 
 def test_a_reset_is_seen_as_such(proxy: Proxy) -> None:
-    old = connected(proxy)
+    old = connect(proxy)
     old.settimeout(20)
     assert proxy.cut(reset=True) == 1
     with pytest.raises(ConnectionResetError):
         old.recv(1000)
-    connected(proxy)
+    connect(proxy)
 
 
 CLIENT = """
@@ -111,7 +111,7 @@ while words := sys.stdin.readline().split():
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux tells whose connection it is")
+@pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux shows whose connection it is")
 @pytest.mark.parametrize(("fault", "seen"), [("stall", "silence"), ("hold", "silence"), ("cut", "gone")])
 def test_a_fault_is_one_of_one_process(proxy: Proxy, fault: str, seen: str) -> None:
     def say(words: str) -> str:
@@ -120,7 +120,7 @@ def test_a_fault_is_one_of_one_process(proxy: Proxy, fault: str, seen: str) -> N
         print(words, file=other.stdin, flush=True)
         return other.stdout.readline().strip()
 
-    ours = connected(proxy)
+    ours = connect(proxy)
     with subprocess.Popen([sys.executable, "-c", CLIENT], stdin=-1, stdout=-1, text=True) as other:
         assert say(f"connect {proxy.port}") == "<hello>"
         getattr(proxy, fault)(other.pid)
@@ -128,13 +128,13 @@ def test_a_fault_is_one_of_one_process(proxy: Proxy, fault: str, seen: str) -> N
         # New connections too, but for those that were cut once.
         assert say(f"connect {proxy.port}") == ("<hello>" if fault == "cut" else seen)
         assert ask(ours, b"you?") == b"<you?>"
-        connected(proxy)
+        connect(proxy)
         proxy.serve()
         assert say(f"connect {proxy.port}") == "<hello>"
 
 
-def test_it_listens_where_it_is_told() -> None:
-    # Only Linux has all of 127.0.0.0/8 without being told.
+def test_it_listens_at_the_address_that_it_is_given() -> None:
+    # Only Linux has all of 127.0.0.0/8 without a setting.
     address = "127.0.0.9" if sys.platform == "linux" else "127.0.0.1"
     place = (address, free_port())
     with Proxy(1, listen=place):
@@ -142,14 +142,14 @@ def test_it_listens_where_it_is_told() -> None:
 
 
 def test_a_cut_connection_is_gone_and_a_new_one_is_served(proxy: Proxy) -> None:
-    old = connected(proxy)
+    old = connect(proxy)
     proxy.cut()
     assert ask(old, b"you?") == b"gone"
-    connected(proxy)
+    connect(proxy)
 
 
 def test_an_answer_is_delayed(proxy: Proxy) -> None:
-    old = connected(proxy)
+    old = connect(proxy)
     proxy.delay(0.5)
     assert ask(old, b"you?", seconds=0.3) == b"silence"
     old.settimeout(20)
@@ -159,11 +159,11 @@ def test_an_answer_is_delayed(proxy: Proxy) -> None:
 @pytest.mark.parametrize(("then", "seen"), [("cut", b"gone"), ("stall", b"silence")])
 @pytest.mark.parametrize("lost", ["swallow_commit", "swallow_commit_answer"])
 def test_one_commit_or_its_answer_is_lost(proxy: Proxy, lost: str, then: str, seen: bytes) -> None:
-    old = connected(proxy)
+    old = connect(proxy)
     getattr(proxy, lost)(then=then)
     assert ask(old, b"insert") == b"<insert>"
     assert ask(old, b"COMMIT", seconds=0.3 if seen == b"silence" else 20.0) == seen
-    assert ask(connected(proxy), b"COMMIT") == b"<COMMIT>"
+    assert ask(connect(proxy), b"COMMIT") == b"<COMMIT>"
     assert proxy.commits == 2
 
 

@@ -33,10 +33,10 @@ MOST = pytest.mark.parametrize("kind", only_usual(sorted(KINDS), "mariadb", "pos
 @pytest.fixture(scope="module")
 def of_this_file() -> Iterator[dict[str, Server]]:
     """One server of each kind for all tests here, which may do to it what they like."""
-    found: dict[str, Server] = {}
-    yield found
-    for each in found.values():
-        each.remove()
+    servers: dict[str, Server] = {}
+    yield servers
+    for server in servers.values():
+        server.remove()
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_shared_server_that_a_test_has_killed_is_there_for_the_next(servers: S
 
 @pytest.mark.parametrize("kind", ["mariadb"])
 def test_a_server_that_starts_leaves_the_temporary_tables_of_another_alone(server: Server, mariadb_url: str) -> None:
-    """MariaDB deletes what others have in its directory for temporary tables, which is /tmp unless it is told one."""
+    """MariaDB deletes what others have in its directory for temporary tables, which is /tmp unless another is set."""
     with closing(Database("mariadb", mariadb_url).connect()) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE mine (word VARCHAR(5)) ENGINE = Aria")
         server.stop()

@@ -32,12 +32,12 @@ _PLAIN_WORDS = re.compile(
 
 def users() -> dict[str, list[str]]:
     """Each module that uses a private part, as `room/module`, with the parts' names."""
-    found = {}
+    uses = {}
     for file in sorted(SOURCES.rglob("*.py")):
         parts = sorted(set(_private(ast.parse(file.read_text()))))
         if parts:
-            found[str(file.relative_to(SOURCES).with_suffix(""))] = parts
-    return found
+            uses[str(file.relative_to(SOURCES).with_suffix(""))] = parts
+    return uses
 
 
 def _private(tree: ast.Module) -> Iterator[str]:
@@ -46,27 +46,27 @@ def _private(tree: ast.Module) -> Iterator[str]:
             if _ATTRIBUTES.match(node.attr) or _METHODS.match(node.attr):
                 yield node.attr
         elif isinstance(node, ast.Import):
-            yield from (each.name for each in node.names if _MODULES.match(each.name))
+            yield from (alias.name for alias in node.names if _MODULES.match(alias.name))
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{each.name}" for each in node.names]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (
                 name
                 for name in names
                 if _MODULES.match(name) or _GIVEN.match(name) or re.match(r"(pyspark|pyiceberg)\..*\._", name)
             )
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in _OPTION_METHODS:
-            written = [each.value for each in node.args[:1] if isinstance(each, ast.Constant)]
-            yield from (str(each) for each in written if _HIDDEN_OPTIONS.match(str(each)))
+            written = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+            yield from (str(text) for text in written if _HIDDEN_OPTIONS.match(str(text)))
 
 
 def callers_of_plans() -> dict[str, list[str]]:
     """Each module outside Spark's room and the connectors that calls a method of the JVM's objects, with the names."""
-    found = {}
+    callers = {}
     for file in sorted(SOURCES.rglob("*.py")):
         name = str(file.relative_to(SOURCES).with_suffix(""))
         if not name.startswith(("spark/", "connectors/")) and (calls := sorted(set(jvm_calls(file.read_text())))):
-            found[name] = calls
-    return found
+            callers[name] = calls
+    return callers
 
 
 def jvm_calls(code: str) -> Iterator[str]:
@@ -88,5 +88,5 @@ def _public_names() -> frozenset[str]:
     from pyspark.sql.streaming import readwriter
 
     modules = (pyspark, sql, functions, streaming, readwriter, types, logging)
-    classes = (each for module in modules for each in vars(module).values() if isinstance(each, type))
-    return frozenset(name for each in (*modules, *classes) for name in dir(each))
+    classes = (value for module in modules for value in vars(module).values() if isinstance(value, type))
+    return frozenset(name for owner in (*modules, *classes) for name in dir(owner))

@@ -133,10 +133,10 @@ def test_a_fault_costs_one_sentence_and_nothing_else(
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / cache))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java-here"))
     assert cds.make(java) is None
-    said = capfd.readouterr().err
-    assert "HR003 (note): no CDS archive was made" in said
-    assert says in said
-    assert said.count("\n") == 1
+    errors = capfd.readouterr().err
+    assert "HR003 (note): no CDS archive was made" in errors
+    assert says in errors
+    assert errors.count("\n") == 1
     assert not list(tmp_path.glob("cache/cds/*-*"))
 
 
@@ -242,12 +242,12 @@ def test_a_second_maker_waits_for_the_first_and_takes_its_archive(java: Java) ->
 
 
 @pytest.mark.plain
-def test_executors_are_told_of_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
+def test_executors_get_the_archive_where_their_classes_are_the_drivers(java: Java) -> None:
     assert cds.executor_settings(java, {}) == {}
-    told = f"-XX:SharedArchiveFile={given_archive(java)} -Xshare:auto"
-    found = cds.executor_settings(java, {cds.EXECUTOR_OPTIONS: "-XX:+UseSerialGC"})
-    assert found[cds.EXECUTOR_OPTIONS].startswith(told)
-    assert found[cds.EXECUTOR_OPTIONS].endswith(" -XX:+UseSerialGC")
+    options = f"-XX:SharedArchiveFile={given_archive(java)} -Xshare:auto"
+    settings = cds.executor_settings(java, {cds.EXECUTOR_OPTIONS: "-XX:+UseSerialGC"})
+    assert settings[cds.EXECUTOR_OPTIONS].startswith(options)
+    assert settings[cds.EXECUTOR_OPTIONS].endswith(" -XX:+UseSerialGC")
     assert cds.executor_settings(java, {cds.EXECUTOR_CLASS_PATH: "own.jar"}) == {}
 
 

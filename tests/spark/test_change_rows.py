@@ -25,7 +25,7 @@ def changes(spark: SparkSession, *rows: tuple[Any, ...]) -> DataFrame:
     return spark.createDataFrame(given, schema)
 
 
-def carried(frame: DataFrame, function: Function, *columns: str) -> list[dict[str, Any]]:
+def carry(frame: DataFrame, function: Function, *columns: str) -> list[dict[str, Any]]:
     """Run a function over the plain columns and return the rows that a sink gets, by their sequence."""
     rows = function(frame.select("id", "city", "divisor"))
     result = carry_changes(frame.sparkSession, rows, columns or rows.columns).frame
@@ -54,13 +54,13 @@ def test_a_row_that_leaves_the_filter_is_a_delete_and_a_delete_is_never_filtered
         (2, None, 1, "upsert", 5, []),
         (None, None, None, "truncate", 6, []),
     )
-    rows = carried(frame, lambda customers: customers.where("city <> 'test'"))
+    rows = carry(frame, lambda customers: customers.where("city <> 'test'"))
     assert [row["operation"] for row in rows] == ["upsert", "delete", "upsert", "delete", "delete", "truncate"]
 
 
 def test_what_no_sink_gets_is_not_computed(spark: SparkSession) -> None:
     frame = changes(spark, (1, "a", 4, "upsert", 1, []), (2, "b", 0, "upsert", 2, []), (3, "c", 0, "delete", 3, []))
-    rows = carried(
+    rows = carry(
         frame,
         lambda customers: (
             customers.where("divisor <> 0")
@@ -79,14 +79,14 @@ def test_what_no_sink_gets_is_not_computed(spark: SparkSession) -> None:
 
 def test_a_value_that_was_not_sent_is_named_by_the_columns_made_of_it(spark: SparkSession) -> None:
     frame = changes(spark, (1, None, 1, "upsert", 1, ["city"]), (2, "b", 1, "upsert", 2, []))
-    rows = carried(frame, lambda c: c.select(c.id, F.upper(c.city).alias("CITY"), c.divisor, c.city.alias("town")))
+    rows = carry(frame, lambda c: c.select(c.id, F.upper(c.city).alias("CITY"), c.divisor, c.city.alias("town")))
     assert [row["unavailable"] for row in rows] == [["CITY", "town"], []]
 
 
 def test_a_filter_over_a_value_that_was_not_sent_ends_the_batch(spark: SparkSession) -> None:
     frame = changes(spark, (1, None, 1, "upsert", 1, ["city"]))
     with pytest.raises(Exception, match="HEADRACE_UNAVAILABLE_IN_FILTER `city`"):
-        carried(frame, lambda customers: customers.where("city <> 'test'"))
+        carry(frame, lambda customers: customers.where("city <> 'test'"))
 
 
 def test_keys_may_be_renamed_and_the_origin_of_each_column_is_known(spark: SparkSession) -> None:
@@ -115,7 +115,7 @@ def test_more_than_rows_one_by_one_is_refused_with_the_reason(
     spark: SparkSession, function: Function, why: str
 ) -> None:
     with pytest.raises(NotRowByRowError, match=why):
-        carried(changes(spark, (1, "a", 1, "upsert", 1, [])), function, "id")
+        carry(changes(spark, (1, "a", 1, "upsert", 1, [])), function, "id")
 
 
 def test_a_subquery_is_refused(spark: SparkSession) -> None:

@@ -41,7 +41,7 @@ def finding_of(message: str) -> Finding:
         ),
         pytest.param(
             HEAD + "Traceback (most recent call last):\n  File 'a.py', line 1\n"
-            "headrace.errors.SourceError: headrace HR344: snapshot 7 deleted rows\n  fix: begin anew\n\tat x.Y",
+            "headrace.errors.SourceError: headrace HR344: snapshot 7 deleted rows\n  fix: begin again\n\tat x.Y",
             "HR344",
             "snapshot 7 deleted rows",
             id="one of ours",
@@ -260,7 +260,7 @@ LINES = {
 
 
 @pytest.mark.parametrize(("content", "message", "says"), LINES.values(), ids=LINES)
-def test_a_row_that_is_refused_is_told_with_its_line_and_the_others_like_it(
+def test_a_row_that_is_refused_is_reported_with_its_line_and_the_others_like_it(
     tmp_path, content: bytes, message: str, says: str
 ) -> None:
     file = tmp_path / "a.json"
@@ -268,7 +268,7 @@ def test_a_row_that_is_refused_is_told_with_its_line_and_the_others_like_it(
     assert says.format(file=file) in finding_of(HEAD + message.format(file=file)).what
 
 
-def test_all_lines_of_a_file_that_are_no_json_are_told_at_once(tmp_path) -> None:
+def test_all_lines_of_a_file_that_are_no_json_are_reported_at_once(tmp_path) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"id": 1}\n{"id": \n{"id": 3}\nx\n')
     assert finding_of(HEAD + MALFORMED.format(file=file)).what.endswith('line 2: {"id":; so does line 4')

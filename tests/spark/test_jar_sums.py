@@ -29,16 +29,16 @@ COMPILED = replace(TINY, sources=(FILE_MANAGER_SOURCE,))
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stands in for Maven: what lies here is what it brings."""
-    found = tmp_path / "repository"
-    found.mkdir()
+    folder = tmp_path / "repository"
+    folder.mkdir()
 
     def install(_: Sequence[str], __: Sequence[str], directory: Path, *___: object) -> None:
-        for jar in found.glob("*.jar"):
+        for jar in folder.glob("*.jar"):
             shutil.copy(jar, directory)
 
     monkeypatch.setattr(maven, "_fetch_by_maven", install)
     monkeypatch.setattr(maven, "_fetch_by_ivy", install)
-    return found
+    return folder
 
 
 def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
@@ -51,14 +51,14 @@ def test_a_jar_with_another_sum_than_the_pinned_one_is_not_kept(
         monkeypatch.setattr(module, "known_sums", lambda: sums)
     jars = connectors.install(TINY, tmp_path / "cache")
     assert [jar.name for jar in jars] == ["more-1.jar", "tiny-1.jar"]
-    said = capsys.readouterr().err
-    assert "HR484 (note)" in said
-    assert "more-1.jar" in said
-    assert "tiny-1.jar" not in said
+    errors = capsys.readouterr().err
+    assert "HR484 (note)" in errors
+    assert "more-1.jar" in errors
+    assert "tiny-1.jar" not in errors
     (repository / "tiny-1.jar").write_bytes(b"evil")
-    with pytest.raises(PlatformError, match=r"HR483.*tiny-1\.jar") as told:
+    with pytest.raises(PlatformError, match=r"HR483.*tiny-1\.jar") as raised:
         connectors.install(TINY, tmp_path / "cache")
-    assert told.value.findings[0].fix
+    assert raised.value.findings[0].fix
     assert [jar.read_bytes() for jar in jars] == [b"good"] * 2, "those that are in use stay"
     with pytest.raises(PlatformError, match="HR483"):
         connectors.install(TINY, tmp_path / "new")
@@ -69,7 +69,7 @@ OWN = connectors.jar_name(FILE_MANAGER_SOURCE)
 
 
 @pytest.fixture
-def installed(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def connector_folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a connector with a jar of a known sum, one of none, and one that was compiled here."""
     monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(connectors.DIRECTORIES_VARIABLE, raising=False)
@@ -92,27 +92,27 @@ def class_path() -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["known-1.jar", "more-1.jar", OWN])
-def test_no_session_starts_with_a_jar_that_was_changed(installed: Path, name: str) -> None:
+def test_no_session_starts_with_a_jar_that_was_changed(connector_folder: Path, name: str) -> None:
     assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
-    (installed / name).write_bytes(b"evil")
+    (connector_folder / name).write_bytes(b"evil")
     with pytest.raises(PlatformError, match="HR483") as refused:
         class_path()
     finding = refused.value.findings[0]
-    assert (name in finding.what, str(installed) in finding.what, bool(finding.fix)) == (True, True, True)
+    assert (name in finding.what, str(connector_folder) in finding.what, bool(finding.fix)) == (True, True, True)
 
 
 def test_a_jar_that_was_not_installed_is_left_out_with_a_warning(
-    installed: Path, capsys: pytest.CaptureFixture[str]
+    connector_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (installed / "evil-1.jar").write_bytes(b"evil")
+    (connector_folder / "evil-1.jar").write_bytes(b"evil")
     capsys.readouterr()
     assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
-    assert "HR140 (warning)" in (said := capsys.readouterr().err)
-    assert "evil-1.jar" in said
+    assert "HR140 (warning)" in (errors := capsys.readouterr().err)
+    assert "evil-1.jar" in errors
 
 
-def test_jars_without_their_sums_are_fetched_again(installed: Path) -> None:
-    (installed / connectors.SUMS).unlink()
+def test_jars_without_their_sums_are_fetched_again(connector_folder: Path) -> None:
+    (connector_folder / connectors.SUMS).unlink()
     assert connectors.find(COMPILED) is None
     assert class_path() == [OWN, "known-1.jar", "more-1.jar"]
 
@@ -124,16 +124,16 @@ def test_jars_that_are_here_are_those_that_are_pinned() -> None:
 
 
 def test_the_sums_name_what_the_connectors_are_made_of() -> None:
-    assert all(re.fullmatch(r"[0-9a-f]{64}", found) for found in jar_sums().values())
+    assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in jar_sums().values())
     names = {re.sub(r"-\d[\d.]*\.jar$", "", name) for name in known_sums()}
     assert {"kafka-clients", "commons-pool2", "delta-storage"} <= names
     assert read_sums("# a comment\n\nabc  x.jar\n") == {"x.jar": "abc"}
 
 
-def test_a_users_own_coordinates_are_told_to_be_unchecked(tmp_path: Path) -> None:
+def test_a_users_own_coordinates_are_reported_as_unchecked(tmp_path: Path) -> None:
     (tmp_path / "headrace.yml").write_text("name: p\ntargets:\n  dev: {spark: {spark.jars.packages: 'g:a:1'}}\n")
-    found = {finding.code: finding.severity for finding in check_structure(load(tmp_path, environ={}))}
-    assert found.get("HR484") == "note"
+    severities = {finding.code: finding.severity for finding in check_structure(load(tmp_path, environ={}))}
+    assert severities.get("HR484") == "note"
 
 
 LOCKS = ("constraints.txt", "scripts/build.txt")

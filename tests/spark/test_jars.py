@@ -54,14 +54,14 @@ def test_jars_are_found_in_the_named_directories_the_project_and_the_cache_in_tu
 
 
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+def fetch_jar(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stands in for Maven: it brings one jar."""
     monkeypatch.setattr(maven, "_fetch_by_maven", lambda _, __, directory: (directory / "tiny-1.jar").touch())
     monkeypatch.setattr("shutil.which", lambda _: "mvn")
 
 
 @pytest.mark.plain
-@pytest.mark.usefixtures("fetched")
+@pytest.mark.usefixtures("fetch_jar")
 @pytest.mark.parametrize("other", ["another PySpark", "other coordinates"])
 def test_two_environments_that_share_a_cache_leave_each_others_jars_alone(
     other: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -78,7 +78,7 @@ def test_two_environments_that_share_a_cache_leave_each_others_jars_alone(
 
 
 @pytest.mark.spark
-@pytest.mark.usefixtures("fetched")
+@pytest.mark.usefixtures("fetch_jar")
 def test_the_first_session_has_what_was_compiled_for_it_too() -> None:
     compiled = Jars(name="compiled", coordinates=TINY.coordinates, sources=(settings.FILE_MANAGER_SOURCE,))
     first = connectors.settings([compiled])["spark.jars"]
@@ -90,7 +90,7 @@ def test_the_first_session_has_what_was_compiled_for_it_too() -> None:
 
 
 @pytest.mark.plain
-def test_a_session_gets_the_jars_and_settings_beside_the_projects_own(tmp_path: Path) -> None:
+def test_a_session_gets_the_jars_and_settings_as_well_as_the_projects_own(tmp_path: Path) -> None:
     jar = put(tmp_path / "cache" / "connectors", TINY)
     given = {"spark.jars": "mine.jar", "a": "2", "b": "3"}
     assert connectors.settings([TINY], given) == {"spark.jars": f"{jar},mine.jar", "a": "2", "b": "3"}
@@ -111,9 +111,9 @@ def test_a_project_needs_what_its_sources_and_sinks_need(tmp_path: Path) -> None
 @pytest.mark.plain
 def test_a_name_that_is_none_gets_the_nearest(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["jars", "fetch", str(tmp_path), "kafca"]) == 2
-    said = capsys.readouterr().err
-    assert "HR103: no connector is named 'kafca'" in said
-    assert "did you mean 'kafka'" in said
+    errors = capsys.readouterr().err
+    assert "HR103: no connector is named 'kafca'" in errors
+    assert "did you mean 'kafka'" in errors
 
 
 @pytest.mark.services
@@ -141,7 +141,7 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    "said",
+    "words",
     [
         "Failed to find data source: kafka. Please deploy the application as per the deployment section of Structured "
         "Streaming + Kafka Integration Guide.",
@@ -150,10 +150,10 @@ def test_a_connector_is_fetched_without_what_spark_has_and_a_missing_one_is_a_se
     ],
     ids=["Kafka", "Avro, by Spark 4.3", "Delta"],
 )
-def test_in_a_session_without_the_jars_the_way_to_them_is_told(said: str) -> None:
+def test_in_a_session_without_the_jars_the_way_to_them_is_shown(words: str) -> None:
     from pyspark.errors import AnalysisException
 
-    finding = finding_of(AnalysisException(said))
+    finding = finding_of(AnalysisException(words))
     assert (finding.code, "headrace jars fetch" in finding.fix) == ("HR012", True)
 
 

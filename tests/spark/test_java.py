@@ -20,8 +20,8 @@ def fake_java(home: Path, answer: str | None, release: str | None = None) -> Pat
     """A program that answers `-version` as Java does, with a note of every call, and its `release` file."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
-    said = f"echo '{answer}' >&2" if answer else "exit 1"
-    program.write_text(f"#!/bin/sh\necho called >> '{home}/calls'\n{said}\n")
+    command = f"echo '{answer}' >&2" if answer else "exit 1"
+    program.write_text(f"#!/bin/sh\necho called >> '{home}/calls'\n{command}\n")
     program.chmod(0o755)
     if release is not None:
         (home / "release").write_text(f'IMPLEMENTOR="Someone"\nJAVA_VERSION="{release}"\n')

@@ -15,11 +15,11 @@ from headrace.spark.jvm.session import jvm_options
 from headrace.spark.jvm.settings import Purpose
 
 pytestmark = pytest.mark.plain
-# Nobody has so large pages, so that each JVM warns.
+# No machine has so large pages, so that each JVM warns.
 WARNED = "-XX:+UseLargePages", "-XX:LargePageSizeInBytes=1g"
 
 
-def said(*options: str) -> tuple[str, str]:
+def run_java(*options: str) -> tuple[str, str]:
     done = subprocess.run(
         [require_java().path, *options, *WARNED, "-version"], capture_output=True, text=True, check=True, timeout=60
     )
@@ -27,14 +27,14 @@ def said(*options: str) -> tuple[str, str]:
 
 
 def test_a_warning_of_the_jvm_goes_to_standard_error() -> None:
-    assert "UseLargePages disabled" in said()[0]
-    out, err = said(*jvm_options("backlog", "", local=True))
+    assert "UseLargePages disabled" in run_java()[0]
+    out, err = run_java(*jvm_options("backlog", "", local=True))
     assert (out, "UseLargePages disabled" in err) == ("", True)
 
 
 def test_the_second_compiler_of_a_backlog_leaves_out_what_a_start_runs() -> None:
     def left_out(purpose: Purpose, *, local: bool) -> bool:
-        out, err = said(*jvm_options(purpose, "", local=local), "-XX:+UnlockDiagnosticVMOptions")
+        out, err = run_java(*jvm_options(purpose, "", local=local), "-XX:+UnlockDiagnosticVMOptions")
         assert out == ""
         return "1 compiler directives added" in err
 
@@ -42,7 +42,7 @@ def test_the_second_compiler_of_a_backlog_leaves_out_what_a_start_runs() -> None
     assert not left_out("backlog", local=False)
     assert not left_out("stream", local=True)
     assert not left_out("short", local=True)
-    listed = said(*jvm_options("backlog", "", local=True), "-XX:+CompilerDirectivesPrint")[1]
+    listed = run_java(*jvm_options("backlog", "", local=True), "-XX:+CompilerDirectivesPrint")[1]
     assert re.search(r"matching: .*org/codehaus/janino/\*\.\*.*?c2 directives:.*?Exclude:true", listed, re.DOTALL)
 
 

@@ -59,9 +59,9 @@ def test_where_it_is_not_to_be_had_one_sentence_says_so(
 
     monkeypatch.setattr(jars, "fetch", offline)
     hadoop_files.ensure()
-    said = capsys.readouterr().err
-    assert "HR003 (note): each file of a checkpoint takes some milliseconds longer: " in said
-    assert "no network" in said
+    errors = capsys.readouterr().err
+    assert "HR003 (note): each file of a checkpoint takes some milliseconds longer: " in errors
+    assert "no network" in errors
 
 
 @pytest.mark.spark
@@ -73,7 +73,7 @@ def test_a_local_session_makes_its_files_by_the_library(tmp_path: Path, spark: S
     system = path.getFileSystem(session._jsc.hadoopConfiguration())
     assert str(system.getClass().getName()) == hadoop_files.FILE_SYSTEM
     system.create(path, True).close()
-    # With a checksum beside it, and the mode that the process would give it.
+    # With a checksum next to it, and the mode that the process would give it.
     assert (tmp_path / ".a b.crc").exists()
     (tmp_path / "own").touch()
     assert stat.S_IMODE((tmp_path / "a b").stat().st_mode) == stat.S_IMODE((tmp_path / "own").stat().st_mode)

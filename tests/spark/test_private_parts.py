@@ -79,25 +79,27 @@ class Scene:
 
             query = writer.queryName("canary").foreachBatch(take).start()
             until = time.monotonic() + SECONDS
-            while time.monotonic() < until and not any(each.kind == "progress" for each in self.events_heard):
+            while time.monotonic() < until and not any(event.kind == "progress" for event in self.events_heard):
                 self.work.append(batch_work(self.spark, str(query.runId), seconds=0.0))
-                self.events_heard += _drained(listener.events)
+                self.events_heard += _drain(listener.events)
                 time.sleep(0.01)
             self.plan = plan_text(query)
             query.stop()
         finally:
             listener.close()
-        found: dict[str, Any] = json.loads(next(each.json for each in self.events_heard if each.kind == "progress"))
-        return found
+        progress: dict[str, Any] = json.loads(
+            next(event.json for event in self.events_heard if event.kind == "progress")
+        )
+        return progress
 
 
-def _drained(events: Any) -> list[Any]:
-    found = []
+def _drain(events: Any) -> list[Any]:
+    items = []
     while True:
         try:
-            found.append(events.get_nowait())
+            items.append(events.get_nowait())
         except queue.Empty:
-            return found
+            return items
 
 
 def canary(*modules: str) -> Callable[[Callable[[Scene], None]], Callable[[Scene], None]]:
@@ -115,7 +117,7 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
 
 
 @canary("spark/stream/listener", "contract/batch_record")
-def progress_is_told_in_known_names(scene: Scene) -> None:
+def progress_has_known_names(scene: Scene) -> None:
     from headrace.contract import BatchRecord
 
     record = BatchRecord.parse(json.dumps(scene.progress), source_names=["events"])
@@ -125,11 +127,11 @@ def progress_is_told_in_known_names(scene: Scene) -> None:
     assert record.state_rows == 2
     assert {"rocksdbNumLoadedFromDfs", "rocksdbGetCount"} <= set(scene.progress["stateOperators"][0]["customMetrics"])
     assert {"addBatch", "walCommit"} <= set(record.durations)
-    assert {each.kind for each in scene.events_heard} >= {"started", "progress"}
+    assert {event.kind for event in scene.events_heard} >= {"started", "progress"}
 
 
 @canary("spark/stream/work")
-def running_jobs_tell_their_tasks(scene: Scene) -> None:
+def running_jobs_show_their_tasks(scene: Scene) -> None:
     from headrace.spark.stream.work import task_skew
 
     assert scene.progress["batchId"] == 0
@@ -178,8 +180,8 @@ def a_name_of_the_jvm_is_looked_up_once(scene: Scene) -> None:
         seen.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(GatewayClient, "send_command", counted)
-            found = jvm.java.beans.Introspector
-        assert isinstance(found, JavaClass)
+            class_ = jvm.java.beans.Introspector
+        assert isinstance(class_, JavaClass)
         assert len([command for command in seen if command.startswith("r\n")]) <= expected
     assert jvm.java.lang.Integer.parseInt("7") == 7
 
@@ -211,7 +213,7 @@ def a_call_that_is_cut_off_does_not_keep_the_next_one_waiting(scene: Scene) -> N
 
 
 @canary("spark/stream/state")
-def the_state_is_read_where_the_offsets_tell_no_partitions(scene: Scene) -> None:
+def the_state_is_read_where_the_offsets_have_no_partitions(scene: Scene) -> None:
     from headrace.spark.jvm.session_conf import apply_settings
     from headrace.spark.stream.state import PARTITIONS, read_state
 
@@ -253,9 +255,9 @@ def a_batch_without_rows_has_the_schemas_of_the_state(scene: Scene) -> None:
         return placeholder(scene.spark, "events", like, scratch).withWatermark("at", "1 hour").groupBy("name").count()
 
     made = probe(scene.spark, counts, "complete", scratch, {})
-    found = state_schema(Checkpoint(made))
-    assert found == state_schema(Checkpoint(scene.checkpoint))
-    assert [(each.name, each.type) for each in found[0].stores["default"].value] == [("count", "long")]
+    schema = state_schema(Checkpoint(made))
+    assert schema == state_schema(Checkpoint(scene.checkpoint))
+    assert [(field.name, field.type) for field in schema[0].stores["default"].value] == [("count", "long")]
     shutil.rmtree(scratch)
 
 
@@ -317,15 +319,15 @@ def operators_and_their_keys_have_known_names(scene: Scene) -> None:
     facts = plan_facts(hours)
     assert (facts.sources, facts.watermarks, facts.watermarked) == (("events",), 1, ("events",))
     assert (facts.stateful, facts.endless) == (True, ())
-    assert [each.by for each in plan_facts(scene.stream.dropDuplicates(["name"])).endless] == [("name",)]
+    assert [operator.by for operator in plan_facts(scene.stream.dropDuplicates(["name"])).endless] == [("name",)]
     assert plan_facts(scene.stream.withColumn("r", F.rand())).indeterminate
     assert list(clocks(analysed_plan(scene.stream.withColumn("now", F.current_timestamp()))))
     by_name = scene.stream.groupBy("name", F.session_window("at", "1 hour")).count()
-    (found,) = aggregations(by_name)
-    assert (found.by[0], found.bounded, found.watermarks) == ("name", True, ("at",))
+    (aggregation,) = aggregations(by_name)
+    assert (aggregation.by[0], aggregation.bounded, aggregation.watermarks) == ("name", True, ("at",))
     (whole,) = [node for node in nodes(analysed_plan(scene.stream.distinct())) if node.nodeName() == "Deduplicate"]
     assert keeps_whole_rows(whole) is False  # a watermark is among its columns
-    trees = [plan_rewrite.stream_tree(each) for each in (analysed_plan(hours), optimised_plan(hours))]
+    trees = [plan_rewrite.stream_tree(plan) for plan in (analysed_plan(hours), optimised_plan(hours))]
     (operator,) = operators(*trees, complete=False)
     assert (operator.kind, operator.closing is not None, operator.late != (None,)) == ("Aggregate", True, True)
     assert "Aggregate" in plan_text(hours)
@@ -350,8 +352,8 @@ def what_no_stream_can_do_is_seen(scene: Scene) -> None:
     }
     assert {name: stream_operations(frame) for name, frame in frames.items()} == {name: (name,) for name in frames}
     hours = stream.groupBy(F.window("at", "1 hour")).count()
-    (found,) = stateful_inputs(optimised_plan(hours), complete=False)
-    assert (found.operator, found.columns) == ("Aggregate", ("window",))
+    (input_,) = stateful_inputs(optimised_plan(hours), complete=False)
+    assert (input_.operator, input_.columns) == ("Aggregate", ("window",))
 
 
 @canary("spark/plans/determinism", "spark/plans/determinism")
@@ -365,16 +367,16 @@ def what_the_order_of_rows_decides_is_seen(scene: Scene) -> None:
     amounts = F.collect_list("amount")
     arrays = (F.sort_array(amounts), F.array_sort(amounts), F.size(amounts))
     groups = scene.stream.groupBy("name").agg(F.first("amount"), *arrays)
-    (told,) = order_dependent(stream_tree(analysed_plan(groups)))
-    assert told.startswith("first(")
-    found = find_limit(scene.spark, scene.batch.orderBy(F.desc("amount")).limit(1))
-    assert found is not None
-    assert (found.rows.count(), len(found.order), found.most) == (2, 1, 1)
+    (order,) = order_dependent(stream_tree(analysed_plan(groups)))
+    assert order.startswith("first(")
+    limit = find_limit(scene.spark, scene.batch.orderBy(F.desc("amount")).limit(1))
+    assert limit is not None
+    assert (limit.rows.count(), len(limit.order), limit.most) == (2, 1, 1)
     assert find_limit(scene.spark, scene.batch.limit(1)) is None
 
 
 @canary("spark/plans/kept_state", "spark/plans/determinism", "spark/jvm/session_conf")
-def what_is_kept_and_what_answers_anew_is_seen(scene: Scene) -> None:
+def what_is_kept_and_what_answers_differently_each_time_is_seen(scene: Scene) -> None:
     from pyspark.sql import functions as F
 
     from headrace.spark.jvm.session_conf import all_settings, executor_memory
@@ -393,8 +395,8 @@ def what_is_kept_and_what_answers_anew_is_seen(scene: Scene) -> None:
     (near,) = kept_states(scene.stream.dropDuplicatesWithinWatermark(["name"]))
     assert near.delay == hour
     groups = scene.stream.groupBy("name").agg(F.last("amount").alias("amount")).orderBy("name").limit(1)
-    found = determinism(groups.withColumn("now", F.current_timestamp()))
-    assert (found.clocks, len(found.by_order), found.limits) == (("current_timestamp()",), 1, ("limit",))
+    causes = determinism(groups.withColumn("now", F.current_timestamp()))
+    assert (causes.clocks, len(causes.by_order), causes.limits) == (("current_timestamp()",), 1, ("limit",))
     assert plan_facts(scene.stream.select(F.now())).indeterminate == ("now()",)
     scene.spark.conf.set("headrace.canary", "a -> b")
     assert all_settings(scene.spark)["headrace.canary"] == "a -> b"
@@ -527,10 +529,10 @@ def an_optimised_plan_is_read_as_json(scene: Scene) -> None:
         "amount > (SELECT max(x) FROM VALUES (1), (2) AS t(x)) AS more",
     ).join(scene.batch.select(F.col("amount").alias("number")), "number")
     tree = plan_tree(scene.spark, analysed_plan(made))
-    told = repr(tree.root)
+    text = repr(tree.root)
     for kept in ("'l'", "(mode,FAILFAST)", "CurrentBatchTimestamp", "X'0102'", "TRY", "ScalarSubquery"):
-        assert kept in told, kept
-    assert sorted(str(each) if isinstance(each, str) else each.kind for each in tree.inputs.values()) == [
+        assert kept in text, kept
+    assert sorted(str(source) if isinstance(source, str) else source.kind for source in tree.inputs.values()) == [
         "events",
         "rows",
         "rows",
@@ -545,8 +547,8 @@ def what_a_connector_makes_of_a_source_is_taken_for_the_source(scene: Scene) -> 
     given = scene.stream.selectExpr("upper(name) AS name", "amount").where("amount > 0")
     made = given.groupBy("name").count()
     plan = with_source_leaves(made, {"events": given}, str)
-    assert [str(each) for each in plan.children().apply(0).output().mkString(" ").split(" ")] == [
-        str(each) for each in given._jdf.queryExecution().analyzed().output().mkString(" ").split(" ")
+    assert [str(column) for column in plan.children().apply(0).output().mkString(" ").split(" ")] == [
+        str(column) for column in given._jdf.queryExecution().analyzed().output().mkString(" ").split(" ")
     ]
     assert plan.children().apply(0).children().isEmpty()
 
@@ -646,12 +648,12 @@ def values_are_shared_with_the_workers(scene: Scene) -> None:
     counting.counter("count", 0, None)
     count = counting.handles["count"]
     tenfold = F.udf(lambda amount: count.add(1) or shared.value[amount], "int")
-    tell = scene.spark.sparkContext.setLocalProperty
-    tell("streaming.sql.batchId", "7")
+    set_property = scene.spark.sparkContext.setLocalProperty
+    set_property("streaming.sql.batchId", "7")
     try:
         assert sorted(row[0] for row in scene.batch.select(tenfold("amount")).collect()) == [10, 20]
     finally:
-        tell("streaming.sql.batchId", None)
+        set_property("streaming.sql.batchId", None)
     assert counting.of_batch(7) == {"count": 2}
     (stage,) = {key.stage for key in counting._accumulators["count"].value}
     assert counting._rdds(stage)
@@ -672,8 +674,8 @@ def a_text_of_json_is_parsed_in_java(scene: Scene) -> None:
     schema = StructType.fromDDL("a STRING")
     rows = read_json(texts, F.col("text").cast("binary"), schema, TextRules(format="json"), keep=()).collect()
     bad = '{"a": "x"} {"a": "y"}'
-    found = sorted((row[RECORD], row["a"], row[CORRUPT_RECORD]) for row in rows)
-    assert found == [('{"a": "x"}', "x", None), (bad, None, bad)]
+    records = sorted((row[RECORD], row["a"], row[CORRUPT_RECORD]) for row in rows)
+    assert records == [('{"a": "x"}', "x", None), (bad, None, bad)]
 
 
 @canary("spark/plans/python_functions")
@@ -687,9 +689,9 @@ def a_plans_python_functions_are_unpickled(scene: Scene) -> None:
 
     table = {number: number * 10 for number in range(400_000)}  # more than a megabyte
     tenfold = F.udf(lambda amount: table[amount], "int")
-    (found,) = functions(analysed_plan(scene.batch.select(tenfold("amount")))).values()
-    assert (found.function(2), found.return_type) == (20, '"integer"')
-    assert found.eval_type in (100, 101)  # without and with Arrow
+    (function,) = functions(analysed_plan(scene.batch.select(tenfold("amount")))).values()
+    assert (function.function(2), function.return_type) == (20, '"integer"')
+    assert function.eval_type in (100, 101)  # without and with Arrow
     assert _broadcastRegistry == {}
 
     class Twos(DataSource):
@@ -772,8 +774,8 @@ def the_files_of_a_batch_are_looked_at(scene: Scene) -> None:
         check = _Check(scene.jvm)
         batch = _Batch(location)
         assert batch.files[f"file:{file}"].is_same(paths.present(str(file)))
-        found = list(check.problems(batch, leaf.relation(), frozenset({"more"})))
-        assert [problem.code for problem in found] == ["HR308"], found
+        problems = list(check.problems(batch, leaf.relation(), frozenset({"more"})))
+        assert [problem.code for problem in problems] == ["HR308"], problems
     odd = scene.home / "odd"
     odd.mkdir(exist_ok=True)
     for name in ("a[1].txt", "b.txt"):
@@ -816,7 +818,7 @@ def the_file_sinks_log_takes_empty_batches(scene: Scene) -> None:
 
 
 @canary("spark/jvm/hadoop_files")
-def a_format_tells_which_columns_it_takes(scene: Scene) -> None:
+def a_format_says_which_columns_it_takes(scene: Scene) -> None:
     from headrace.connectors.spark_files.formats import result_findings
 
     interval = scene.spark.sql("SELECT INTERVAL 1 DAY AS a, 1 AS b")
@@ -836,16 +838,16 @@ def the_thread_that_reads_a_socket_is_known_by_name(scene: Scene) -> None:
         try:
             connection, _ = server.accept()
             until = time.monotonic() + SECONDS
-            while (told := source.health(scene.spark)) is not None and time.monotonic() < until:
+            while (health := source.health(scene.spark)) is not None and time.monotonic() < until:
                 time.sleep(0.05)
-            assert told is None
+            assert health is None
             connection.close()
         finally:
             query.stop()
 
 
 @canary("spark/plans/plan_text")
-def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
+def a_plan_shows_by_what_its_rows_are_clustered(scene: Scene) -> None:
     from headrace.spark.plans.plan_text import is_clustered
 
     assert is_clustered(scene.batch.repartition(2, "name"), ["name", "amount"])
@@ -853,7 +855,7 @@ def a_plan_tells_by_what_its_rows_are_clustered(scene: Scene) -> None:
 
 
 @canary("connectors/sql/staging")
-def a_plan_tells_how_large_its_rows_are(scene: Scene) -> None:
+def a_plan_shows_how_large_its_rows_are(scene: Scene) -> None:
     from headrace.connectors.sql.staging import TINY_BYTES, estimated_bytes
 
     sizes: list[int] = []
@@ -915,8 +917,8 @@ def kafkas_admin_client_is_asked(scene: Scene) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     asked = client(scene.spark, f"127.0.0.1:{port}", {}, SourceError)
-    with pytest.raises(SourceError, match="HR331"), asked as found:
-        found.topics()
+    with pytest.raises(SourceError, match="HR331"), asked as broker:
+        broker.topics()
 
 
 @canary("connectors/iceberg/files", "connectors/iceberg/batches")
@@ -974,12 +976,12 @@ def conditions_have_known_names(scene: Scene) -> None:
     from headrace.spark.messages.refusals import REFUSALS, condition_of
 
     reader = scene.jvm.org.apache.spark.SparkThrowableHelper.errorReader()
-    named = {name for each in (*KNOWN, *REFUSALS) for name in each.conditions if "DELTA" not in name}
+    named = {name for condition in (*KNOWN, *REFUSALS) for name in condition.conditions if "DELTA" not in name}
     named |= set(CONDITIONS)
     former = {new: old for old, new in FORMER.items()}
     names = {name: {name, former.get(name, name)} for name in named}
-    known = {*ERROR_CLASSES_MAP, *filter(reader.isValidErrorClass, set().union(*names.values()))}
-    assert [name for name, either in names.items() if known.isdisjoint(either)] == []
+    spark_names = {*ERROR_CLASSES_MAP, *filter(reader.isValidErrorClass, set().union(*names.values()))}
+    assert [name for name, either in names.items() if spark_names.isdisjoint(either)] == []
     with pytest.raises(AnalysisException) as caught:
         scene.batch.select("nothing").collect()
     assert str(condition_of(caught.value)).startswith("UNRESOLVED_COLUMN")
@@ -1021,8 +1023,8 @@ def test_a_private_part_is_where_it_was(
             where is not None and where.tb_next is not None and "test_private" not in where.tb_frame.f_code.co_filename
         ):
             where = where.tb_next
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        pytest.fail(f"{part}.py: Spark {spark.version} has moved what it uses: {said[0][:300]}", pytrace=False)
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        pytest.fail(f"{part}.py: Spark {spark.version} has moved what it uses: {lines[0][:300]}", pytrace=False)
 
 
 @pytest.mark.plain
@@ -1048,5 +1050,5 @@ def test_each_module_that_uses_a_private_part_has_a_canary() -> None:
 
 @pytest.mark.plain
 def test_each_canary_is_in_the_table_of_private_parts_and_the_other_way_round() -> None:
-    told = re.findall(r"^\| `(\w+/[\w/]+)` \|", TABLE.read_text(), re.MULTILINE)
-    assert sorted(told) == sorted(module for module, looks in CANARIES.items() for _ in looks)
+    modules = re.findall(r"^\| `(\w+/[\w/]+)` \|", TABLE.read_text(), re.MULTILINE)
+    assert sorted(modules) == sorted(module for module, looks in CANARIES.items() for _ in looks)

@@ -76,7 +76,7 @@ def processor(batch: Any, stream: Any, spark: Any) -> Any:
     return grouped.transformWithStateInPandas(Counter(), SCHEMA, "update", "none")
 
 
-def registered(batch: Any, stream: Any, spark: Any) -> Any:
+def register_plus_one(batch: Any, stream: Any, spark: Any) -> Any:
     spark.udf.register("plus_one", plus, "long")
     return batch.selectExpr("plus_one(v)")
 
@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Any, Any]] = {
         lambda batch, stream, spark: batch.groupBy("k").agg(F.pandas_udf(mean, "double")("v")),
         mean,
     ),
-    "a function that SQL calls": (registered, plus),
+    "a function that SQL calls": (register_plus_one, plus),
     "a function in a subquery": (in_a_subquery, plus),
     "a table function": (table_function, Rows),
     "mapInPandas": (lambda batch, stream, spark: batch.mapInPandas(frames, SCHEMA), frames),
@@ -120,45 +120,45 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def found_in(frame: Any) -> list[PythonFunction]:
+def functions_in(frame: Any) -> list[PythonFunction]:
     return list(functions(analysed_plan(frame)).values())
 
 
 def same(function: Any, other: Any) -> list[str]:
     return compare_meanings(
-        *(read_meaning(each, owned=lambda module: module.__name__ == __name__, salt="") for each in (function, other))
+        *(read_meaning(side, owned=lambda module: module.__name__ == __name__, salt="") for side in (function, other))
     )
 
 
 @pytest.mark.parametrize(("build", "function"), CASES.values(), ids=CASES)
 def test_a_function_of_a_plan_comes_back(build: Any, function: Any, things: dict[str, Any]) -> None:
     frame = build(**things)
-    ((number, found),) = functions(analysed_plan(frame)).items()
-    assert same(found.function, function) == []
-    assert json.loads(found.return_type)
-    assert found.eval_type > 0
+    ((number, udf),) = functions(analysed_plan(frame)).items()
+    assert same(udf.function, function) == []
+    assert json.loads(udf.return_type)
+    assert udf.eval_type > 0
     assert f'"id":{number},' in str(analysed_plan(frame).toJSON())
 
 
 def test_a_stateful_processor_comes_back_with_its_methods(things: dict[str, Any]) -> None:
-    (found,) = found_in(processor(**things))
-    told = json.dumps(read_meaning(found.function, owned=lambda module: module.__name__ == __name__, salt=""))
-    assert "handleInputRows" in told
-    assert '"int": 2' in told
+    (udf,) = functions_in(processor(**things))
+    meaning = json.dumps(read_meaning(udf.function, owned=lambda module: module.__name__ == __name__, salt=""))
+    assert "handleInputRows" in meaning
+    assert '"int": 2' in meaning
 
 
 def test_functions_stand_in_the_plans_order(things: dict[str, Any]) -> None:
     first, second = (F.udf(lambda value, k=k: value * k, "long") for k in (2, 3))
     frame = things["batch"].select(first("v").alias("w")).where(second("w") > 1)
-    found = found_in(frame)
-    assert [each.function(1) for each in found] == [3, 2]
+    udfs = functions_in(frame)
+    assert [udf.function(1) for udf in udfs] == [3, 2]
 
 
 def test_a_function_of_more_than_a_megabyte_comes_back(things: dict[str, Any]) -> None:
     table = {number: str(number) * 3 for number in range(100_000)}
     shared = things["spark"].sparkContext.broadcast({"a": 7})
-    (found,) = found_in(things["batch"].select(F.udf(lambda value: table[value] + str(shared.value["a"]))("v")))
-    assert found.function(5) == "5557"
+    (udf,) = functions_in(things["batch"].select(F.udf(lambda value: table[value] + str(shared.value["a"]))("v")))
+    assert udf.function(5) == "5557"
 
 
 def test_a_plan_without_python_costs_one_look(things: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

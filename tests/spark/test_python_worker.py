@@ -1,4 +1,4 @@
-"""The death of a Python worker is told apart from a damaged file that ends in the same exception."""
+"""The death of a Python worker differs from a damaged file that ends in the same exception."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ IN_STATE = (
     ],
     ids=["runner", "arrow", "socket", "named", "state", "state below a UDF", "zip", "lz4", "other"],
 )  # fmt: skip
-def test_only_the_reader_of_a_worker_tells_of_its_death(text: str, died: bool) -> None:
+def test_only_the_reader_of_a_worker_reports_its_death(text: str, died: bool) -> None:
     assert (worker_fault(text) is not None) is died

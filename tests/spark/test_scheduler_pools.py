@@ -51,8 +51,8 @@ class Session:
         return self.thread
 
     def getPoolForName(self, name: str) -> Any:  # noqa: N802
-        found = self.pools.get(name)
-        return SimpleNamespace(isDefined=lambda: found is not None, get=lambda: found)
+        pool = self.pools.get(name)
+        return SimpleNamespace(isDefined=lambda: pool is not None, get=lambda: pool)
 
     def runs(self, properties: Properties) -> Pool:
         name = properties[POOL]

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_session_whose_scratch_files_a_test_has_removed_is_made_anew(spark: SparkSession, sessions: Sessions) -> None:
+def test_a_session_whose_scratch_files_a_test_has_removed_is_made_again(
+    spark: SparkSession, sessions: Sessions
+) -> None:
     assert sessions.with_connectors(()) is spark
     _, *scratch = sessions.scratch
     for place in scratch:

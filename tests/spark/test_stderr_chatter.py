@@ -25,7 +25,7 @@ OF_USER = '  File "/home/me/pipeline.py", line 3, in handleInputRows\n    send(r
 
 
 @pytest.mark.parametrize(
-    ("said", "passed_on"),
+    ("words", "passed_on"),
     [
         pytest.param(
             "Starting Streaming TransformWithStateInPandas Python worker.\n\n"
@@ -54,6 +54,6 @@ OF_USER = '  File "/home/me/pipeline.py", line 3, in handleInputRows\n    send(r
         pytest.param("Traceback\n  File x\nValueError: y\n", "Traceback\n  File x\nValueError: y\n", id="a trace"),
     ],
 )
-def test_only_lines_that_tell_nothing_are_left_out(said: str, passed_on: str) -> None:
-    lines = [line.encode() for line in said.splitlines(keepends=True)]
+def test_only_lines_without_information_are_left_out(words: str, passed_on: str) -> None:
+    lines = [line.encode() for line in words.splitlines(keepends=True)]
     assert b"".join(informative_lines(lines, (b"WARNING: known",))).decode() == passed_on

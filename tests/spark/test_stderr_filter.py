@@ -1,4 +1,4 @@
-"""What a child writes to standard error arrives, but for the lines that begin as told."""
+"""What a child writes to standard error arrives, but for the lines that begin with a given text."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ spark.stop()
 @pytest.mark.spark
 @pytest.mark.parametrize("level", ["", "error"])
 def test_of_a_raw_trace_of_the_jvm_the_first_line_arrives_and_all_of_it_when_the_log_is_asked_for(level: str) -> None:
-    told = subprocess.run(
+    errors = subprocess.run(
         [sys.executable, "-c", TRACED],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "HEADRACE_SPARK_LOG": level},
     ).stderr
-    assert "java.lang.IllegalStateException: seen" in told
-    assert ("\tat " in told) == bool(level)
+    assert "java.lang.IllegalStateException: seen" in errors
+    assert ("\tat " in errors) == bool(level)

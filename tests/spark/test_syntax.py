@@ -23,6 +23,6 @@ COMMAS = {
 
 
 @pytest.mark.parametrize(("sql", "position", "fix"), COMMAS.values(), ids=COMMAS)
-def test_a_comma_too_many_is_told(sql: str, position: int, fix: str) -> None:
+def test_a_comma_too_many_is_reported(sql: str, position: int, fix: str) -> None:
     message = f"Syntax error (line 1, pos {position})\n\n== SQL ==\n{sql}\n{'-' * position}^^^\n"
     assert fix_at(stop(message)).startswith(fix)

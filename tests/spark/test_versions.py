@@ -29,13 +29,15 @@ def test_a_version_outside_is_refused(version: str) -> None:
 
 def test_the_package_asks_for_those_for_which_every_connector_is_to_be_had() -> None:
     project = (SOURCES.parents[1] / "pyproject.toml").read_text()
-    first, beyond = (".".join(map(str, each)) for each in (FIRST, COMPLETE_BEFORE))
+    first, beyond = (".".join(map(str, version)) for version in (FIRST, COMPLETE_BEFORE))
     assert f'"pyspark>={first},<{beyond}"' in project
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1"])
 def test_each_of_them_has_connectors_whose_sums_are_known(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "version", lambda _: version)
-    coordinates = [each for name in ("kafka", "delta") for each in jars.known_connectors()[name].coordinates]
+    coordinates = [
+        coordinate for name in ("kafka", "delta") for coordinate in jars.known_connectors()[name].coordinates
+    ]
     named = {"-".join(coordinate.split(":")[1:]) + ".jar" for coordinate in coordinates}
     assert named <= set(known_sums())

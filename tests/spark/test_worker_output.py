@@ -43,9 +43,11 @@ print("Streaming TransformWithStateInPandas Python worker of Spark's")
 
 def test_lines_of_a_task_carry_its_query_and_batch() -> None:
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=True)
-    said = [Said.read(line) for line in done.stderr.split("\n") if line]
-    assert {(each.query, each.batch) for each in said if each.to != "both" or each.query} == {("totals", 3)}
-    assert [(each.level, each.message) for each in said if each.query and each.to != "stderr"] == [
+    records = [Said.read(line) for line in done.stderr.split("\n") if line]
+    assert {(record.query, record.batch) for record in records if record.to != "both" or record.query} == {
+        ("totals", 3)
+    }
+    assert [(record.level, record.message) for record in records if record.query and record.to != "stderr"] == [
         ("info", "one two"),
         ("info", "half a line"),
         ("warning", "careful"),
@@ -54,7 +56,7 @@ def test_lines_of_a_task_carry_its_query_and_batch() -> None:
         ("info", "mine: %d"),
         ("info", "no end"),
     ]
-    shown = [each.message for each in said if each.to != "log"]
+    shown = [record.message for record in records if record.to != "log"]
     assert {"one two", "price of apples", "by the user's handler: of interest"} <= set(shown)
     assert "by the user's handler: price of apples" not in shown
     assert [line for line in done.stdout.splitlines() if line] == [

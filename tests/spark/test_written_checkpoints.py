@@ -43,15 +43,15 @@ def test_queries_resume_in_the_middle_of_a_batch_unchanged_and_are_right(
     with tarfile.open(archive_of(version)) as archive:
         archive.extractall(root, filter="data")
     land(root, 11)
-    project, told = hr.load(root), Told()
+    project, recorder = hr.load(root), Told()
     resumed = [query for query in QUERIES if query != WIDE or not is_newer(version)]
     assert revisions(project, QUERIES) == [version] * len(QUERIES)
-    judged = {each.query: (each.verdict, each.differences, each.notes) for each in hr.plan(project, spark=spark)}
+    judged = {entry.query: (entry.verdict, entry.differences, entry.notes) for entry in hr.plan(project, spark=spark)}
     refused = judged.pop(WIDE) if WIDE not in resumed else None
     assert judged == dict.fromkeys(resumed, ("same", (), ()))
-    result = hr.run(project, resumed, trigger=hr.available_now, spark=spark, reporter=told)
+    result = hr.run(project, resumed, trigger=hr.available_now, spark=spark, reporter=recorder)
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
-    assert {finding.code for finding in told.all(Finding)} & CHANGED == set()
+    assert {finding.code for finding in recorder.all(Finding)} & CHANGED == set()
     open_, equal = {"hours": "open"}, dict.fromkeys(resumed, "equal")
     assert {query: hr.verify(project, query, spark=spark).state for query in resumed} == equal | open_
     assert revisions(project, resumed) == [spark.version] * len(resumed)
@@ -65,14 +65,12 @@ def test_queries_resume_in_the_middle_of_a_batch_unchanged_and_are_right(
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("version", "by_name"), [("4.2.0", "false"), ("4.3.0", "true")])
-def test_the_keys_of_a_state_have_the_order_that_its_checkpoint_tells(
-    version: str, by_name: str, tmp_path: Path
-) -> None:
+def test_the_keys_of_a_state_have_the_order_of_its_checkpoint(version: str, by_name: str, tmp_path: Path) -> None:
     with tarfile.open(archive_of(version)) as archive:
         archive.extractall(tmp_path, filter="data")
     checkpoints = {query: Checkpoint(layout_in(tmp_path / ".headrace", query, 1).checkpoint) for query in QUERIES}
-    told = {query: list(key_order(checkpoint).values()) for query, checkpoint in checkpoints.items()}
-    assert told == {query: [by_name] if query in ("names", WIDE) else [] for query in QUERIES}
+    orders = {query: list(key_order(checkpoint).values()) for query, checkpoint in checkpoints.items()}
+    assert orders == {query: [by_name] if query in ("names", WIDE) else [] for query in QUERIES}
     (checkpoints[WIDE].root / "offsets" / str(checkpoints[WIDE].last_batch)).write_text("no offsets")
     assert key_order(checkpoints[WIDE]) == {}
 

@@ -111,10 +111,10 @@ AFTER = [
 def counters_of(root: Path, query: str) -> list[dict[str, Any]]:
     """What the history holds of each batch."""
     with closing(History.open(history_file(load(root).storage), read_only=True)) as history:
-        return [_rounded(each.counters) for each in history.recent(query)]
+        return [_round(record.counters) for record in history.recent(query)]
 
 
-def _rounded(counters: Any) -> dict[str, Any]:
+def _round(counters: Any) -> dict[str, Any]:
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in counters.items()}
 
 
@@ -134,10 +134,10 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path / "p", PROJECT, batches=BATCHES)
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
-    assert [str(each.finding) for each in result.outcomes if each.finding] == []
-    assert [each.code for each in told.all(Finding) if each.code == "HR411"] == ["HR411"], (
+    recorder = Told()
+    result = run(load(root), spark=spark, reporter=recorder)
+    assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
+    assert [finding.code for finding in recorder.all(Finding) if finding.code == "HR411"] == ["HR411"], (
         "a worker died, and was replaced"
     )
     assert counters_of(root, "kept") == AFTER[:2]
@@ -147,7 +147,7 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     land(root, 2, [{"name": "kiwi", "amount": -1}])
     broken = run(load(root), ["kept"], spark=spark, reached=stopping_before(2))
     assert broken.outcomes[0].state == "failed"
-    assert _rounded(next(each.counters for each in status(load(root)) if each.query == "kept")) == AFTER[1]
+    assert _round(next(entry.counters for entry in status(load(root)) if entry.query == "kept")) == AFTER[1]
     assert len(read(load(root).queries["kept"], layout_in(load(root).storage, "kept").counters)) == 3
     run(load(root), ["kept"], spark=spark)
     assert counters_of(root, "kept") == AFTER
@@ -162,28 +162,28 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
 
     capsys.readouterr()
     main(["status", "-C", str(root)])
-    said = capsys.readouterr().out
-    assert "kept: counted cents 0.67, bad 4, tally apple=2 fig=3 kiwi=1 pear=1 start=1" in said
+    output = capsys.readouterr().out
+    assert "kept: counted cents 0.67, bad 4, tally apple=2 fig=3 kiwi=1 pear=1 start=1" in output
     main(["status", "-C", str(root), "--json"])
-    told_of = {each["query"]: each["counters"] for each in json.loads(capsys.readouterr().out)["queries"]}
-    assert told_of["written"] == {"taken": 6}
+    counters_by_query = {query["query"]: query["counters"] for query in json.loads(capsys.readouterr().out)["queries"]}
+    assert counters_by_query["written"] == {"taken": 6}
 
 
-def added(*, calls: int, value: int, **key: Any) -> tuple[Added, Sum]:
+def addition(*, calls: int, value: int, **key: Any) -> tuple[Added, Sum]:
     where = {"batch": 0, "execution": 1, "stage": 2, "partition": 0, "attempt": 10, "site": "f:1:g", "runner": "r"}
     return Added(**{**where, **key}), Sum(calls, value)
 
 
-FIRST = added(calls=5, value=5)
+FIRST = addition(calls=5, value=5)
 COUNTED = {
-    "each partition": ([FIRST, added(calls=2, value=2, partition=1, attempt=11)], 7),
-    "each place of the code": ([FIRST, added(calls=1, value=3, site="f:9:h")], 8),
-    "each stage with work of its own": ([FIRST, added(calls=1, value=1, stage=7, attempt=12)], 6),
-    "a second attempt of a stage in place of the first": ([FIRST, added(calls=5, value=6, attempt=20)], 6),
-    "a plan that has a function twice": ([FIRST, added(calls=3, value=3, runner="s")], 5),
-    "a stage that samples for another": ([added(calls=2, value=2, stage=3, attempt=9), FIRST], 5),
-    "an action that looks at a part alone": ([FIRST, added(calls=1, value=1, execution=8, attempt=30)], 5),
-    "the last of several whole actions": ([FIRST, added(calls=5, value=4, execution=8, attempt=30)], 4),
+    "each partition": ([FIRST, addition(calls=2, value=2, partition=1, attempt=11)], 7),
+    "each place of the code": ([FIRST, addition(calls=1, value=3, site="f:9:h")], 8),
+    "each stage with work of its own": ([FIRST, addition(calls=1, value=1, stage=7, attempt=12)], 6),
+    "a second attempt of a stage in place of the first": ([FIRST, addition(calls=5, value=6, attempt=20)], 6),
+    "a plan that has a function twice": ([FIRST, addition(calls=3, value=3, runner="s")], 5),
+    "a stage that samples for another": ([addition(calls=2, value=2, stage=3, attempt=9), FIRST], 5),
+    "an action that looks at a part alone": ([FIRST, addition(calls=1, value=1, execution=8, attempt=30)], 5),
+    "the last of several whole actions": ([FIRST, addition(calls=5, value=4, execution=8, attempt=30)], 4),
     "nothing": ([], 0),
 }
 
@@ -193,8 +193,8 @@ COUNTED = {
 def test_of_work_that_was_done_more_than_once_one_time_counts(name: str) -> None:
     updates, total = COUNTED[name]
     same_work = {2: 2, 3: 2}
-    found = counted_sums(dict(updates), lambda stages: {stage: same_work.get(stage, stage) for stage in stages})
-    assert sum(each.value for each in found) == total
+    counters = counted_sums(dict(updates), lambda stages: {stage: same_work.get(stage, stage) for stage in stages})
+    assert sum(counter.value for counter in counters) == total
 
 
 class Given(Counting):
@@ -207,11 +207,11 @@ class Given(Counting):
         return self.added.get(batch, {})
 
     def forget(self, through: int) -> None:
-        self.added = {batch: each for batch, each in self.added.items() if batch > through}
+        self.added = {batch: values for batch, values in self.added.items() if batch > through}
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Any:
+def make_keeper(tmp_path: Path) -> Any:
     root = write_project(tmp_path / "p", "q = hr.query(sink=hr.sink.memory(), name='q')(lambda events: events)")
     query = load(root).queries["q"]
     layout = layout_in(tmp_path, "q")
@@ -226,43 +226,43 @@ def kept(tmp_path: Path) -> Any:
 
 
 @pytest.mark.plain
-def test_counters_continue_from_the_last_committed_batch(kept: Any) -> None:
-    first = kept({0: {"n": 2}, 1: {"n": 3}})
+def test_counters_continue_from_the_last_committed_batch(make_keeper: Any) -> None:
+    first = make_keeper({0: {"n": 2}, 1: {"n": 3}})
     for batch in (0, 1):
         first.keep(batch)
     assert first.add_committed(0) == {"n": 2}
-    again = kept({1: {"n": 4}})
+    again = make_keeper({1: {"n": 4}})
     assert again.add_committed(0) == {"n": 2}
     again.keep(1)
-    assert (again.add_committed(1), kept({}).add_committed(1)) == ({"n": 6}, {"n": 6})
+    assert (again.add_committed(1), make_keeper({}).add_committed(1)) == ({"n": 6}, {"n": 6})
 
 
 @pytest.mark.plain
-def test_a_batch_that_nobody_has_kept_is_told(kept: Any) -> None:
-    kept({0: {"n": 2}}).add_committed(0)
-    assert [kept({}, committed=batch).notes for batch in (None, 0)] == [(), ()]
-    assert [finding.code for finding in kept({}, committed=3).notes] == ["HR806"]
-    assert kept({4: {"n": 1}}).add_committed(4) == {"n": 3}
+def test_a_batch_without_kept_counters_is_reported(make_keeper: Any) -> None:
+    make_keeper({0: {"n": 2}}).add_committed(0)
+    assert [make_keeper({}, committed=batch).notes for batch in (None, 0)] == [(), ()]
+    assert [finding.code for finding in make_keeper({}, committed=3).notes] == ["HR806"]
+    assert make_keeper({4: {"n": 1}}).add_committed(4) == {"n": 3}
 
 
 @pytest.mark.plain
-def test_a_counter_that_cannot_be_added_up_or_read_says_so(kept: Any, tmp_path: Path) -> None:
-    kept({0: {"n": 2}}).keep(0)
+def test_a_counter_that_cannot_be_added_up_or_read_says_so(make_keeper: Any, tmp_path: Path) -> None:
+    make_keeper({0: {"n": 2}}).keep(0)
     with pytest.raises(HeadraceError, match="HR807"):
-        kept({1: {"n": "text"}}).keep(1)
+        make_keeper({1: {"n": "text"}}).keep(1)
     layout_in(tmp_path, "q").counters.write_text("no JSON\n{}\n")
     with pytest.raises(CheckpointError, match="HR584"):
-        kept({})
+        make_keeper({})
 
 
 @pytest.mark.plain
-def test_old_lines_are_let_go(kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_lines_are_let_go(make_keeper: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "_MOST", 6)
     monkeypatch.setattr(counters, "KEPT", 3)
-    found = kept({batch: {"n": 1} for batch in range(8)})
+    keeper = make_keeper({batch: {"n": 1} for batch in range(8)})
     for batch in range(8):
-        found.keep(batch)
-        assert found.add_committed(batch) == {"n": batch + 1}
-    query: Query = found.query
+        keeper.keep(batch)
+        assert keeper.add_committed(batch) == {"n": batch + 1}
+    query: Query = keeper.query
     assert len(read(query, layout_in(tmp_path, "q").counters)) < 7
-    assert kept({}).add_committed(7) == {"n": 8}
+    assert make_keeper({}).add_committed(7) == {"n": 8}

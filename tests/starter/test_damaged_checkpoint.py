@@ -29,8 +29,8 @@ Damage = Callable[[Path], object]
 
 def files(home: Path, name: str) -> list[Path]:
     """One file by its name; that of a state has an id behind its version where the format is the second."""
-    found = [home / name] if (home / name).parent.exists() else []
-    return list(home.glob(re.sub(r"(\d)\.changelog", r"\1[._]*changelog", name))) or found
+    candidates = [home / name] if (home / name).parent.exists() else []
+    return list(home.glob(re.sub(r"(\d)\.changelog", r"\1[._]*changelog", name))) or candidates
 
 
 def remove(*names: str) -> Damage:
@@ -81,13 +81,13 @@ def test_a_start_is_exact_or_refused(tmp_path: Path, spark: SparkSession) -> Non
     assert run(load(root), spark=spark).exit_code == 0
     land(root, 2, [{"name": "fig", "amount": 7}])
     root.rename(whole)
-    found = {}
+    outcomes = {}
     for name, (damage, _) in DAMAGES.items():
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(whole, root)
         damage(layout_in(root / ".headrace", "totals").home)
-        found[name] = outcome(root, spark)
-    assert found == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
+        outcomes[name] = outcome(root, spark)
+    assert outcomes == {name: (code, BEFORE if code else AFTER) for name, (_, code) in DAMAGES.items()}
 
 
 @pytest.mark.parametrize("damage", [remove("metadata"), write("metadata", b"{")], ids=["lost", "cut off"])
@@ -168,9 +168,9 @@ def test_the_fix_for_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Pat
 
 def outcome(root: Path, spark: SparkSession) -> tuple[str | None, dict[str, int]]:
     """What refused the start, and what the table holds."""
-    told = Told()
-    (end,) = run(load(root), spark=spark, reporter=told).outcomes
-    errors = {finding.code for finding in told.all(Finding) if finding.severity == "error"}
+    recorder = Told()
+    (end,) = run(load(root), spark=spark, reporter=recorder).outcomes
+    errors = {finding.code for finding in recorder.all(Finding) if finding.severity == "error"}
     assert errors <= {end.finding.code if end.finding is not None else None}
     totals = dict(rows(root / "out.db", "SELECT name, amount FROM totals"))
     return None if end.finding is None else end.finding.code, totals

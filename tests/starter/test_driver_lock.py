@@ -59,10 +59,10 @@ def holder(root: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_second_driver_is_refused_before_spark_starts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with holder(root) as other:
         assert main(["run", "-C", str(root)]) == 1
-    told = capsys.readouterr().err
-    assert f"HR526: query 'counts' is already running as process {other.pid} since 20" in told
-    assert told.count("HR526") == 1
-    assert not history_file(load(root).storage).exists(), "the history tells of the driver that runs"
+    errors = capsys.readouterr().err
+    assert f"HR526: query 'counts' is already running as process {other.pid} since 20" in errors
+    assert errors.count("HR526") == 1
+    assert not history_file(load(root).storage).exists(), "the history belongs to the driver that runs"
 
 
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGTERM])
@@ -93,7 +93,7 @@ def test_a_query_that_is_started_again_in_its_process_keeps_the_lock_until_both_
     assert subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True).stdout == "held\n"
 
 
-def test_status_tells_whose_error_a_fence_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_whose_error_a_fence_is(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from headrace.errors import Finding
 
     storage = load(root).storage

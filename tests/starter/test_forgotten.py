@@ -63,10 +63,10 @@ class Anything:
     sparkContext = type("Context", (), {"master": "spark://h:7077"})  # noqa: N815
 
     def report(self, *_: object) -> None:
-        """Tell nobody."""
+        """Ignore the report."""
 
 
-def looked(watch: Vitals, times: int = 3) -> None:
+def look(watch: Vitals, times: int = 3) -> None:
     for _ in range(times):
         watch.look([])
         if watch._question is not None:
@@ -78,40 +78,40 @@ def test_a_master_is_asked_once_all_executors_have_been_away_for_long(monkeypatc
     nothing: Any = Anything()
     cluster = Cluster(monkeypatch, patience=0.0)
     watch = Vitals(nothing, nothing, nothing)
-    looked(watch)
+    look(watch)
     cluster.there = frozenset({"a:1"})
-    looked(watch)
+    look(watch)
     assert cluster.asked == 0, "some are there"
     cluster.there, cluster.forgets = frozenset(), False
-    looked(watch)
+    look(watch)
     assert cluster.asked > 0
     assert watch.forgotten is None, "the master knows it, and will give it others"
     cluster.there, before = frozenset({"c:3"}), cluster.asked
-    looked(watch)
+    look(watch)
     assert cluster.asked == before
     cluster.there, cluster.forgets, cluster.works = frozenset(), True, False
-    looked(watch)
+    look(watch)
     assert cluster.asked == before, "nothing is to be done, so that none is wanted"
     cluster.works = True
-    looked(watch)
+    look(watch)
     assert watch.forgotten is not None
     assert watch.forgotten.code == "HR863"
     assert "spark://h:7077 has forgotten it" in watch.forgotten.what
 
     patient = Cluster(monkeypatch, patience=3600.0)
     watch = Vitals(nothing, nothing, nothing)
-    looked(watch)
+    look(watch)
     patient.there = frozenset()
-    looked(watch)
+    look(watch)
     assert patient.asked == 0, "they may come again"
 
 
 @pytest.mark.plain
-def test_a_session_that_never_had_an_executor_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_never_had_an_executor_sends_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Any = Anything()
     cluster = Cluster(monkeypatch, patience=0.0)
     cluster.there = frozenset()
-    looked(Vitals(nothing, nothing, nothing))
+    look(Vitals(nothing, nothing, nothing))
     assert cluster.asked == 0
 
 
@@ -149,11 +149,13 @@ def test_the_queries_of_a_forgotten_application_fail_and_resume_with_the_next_st
             cluster.there = frozenset()
 
         result = run(load(root), spark=spark, reached=reached, stop=request)
-    told = {each.query: (each.state, each.finding.code if each.finding else "") for each in result.outcomes}
-    assert (told, result.exit_code) == (dict.fromkeys(("waits", "totals"), ("failed", "HR863")), 1)
+    ends = {
+        outcome.query: (outcome.state, outcome.finding.code if outcome.finding else "") for outcome in result.outcomes
+    }
+    assert (ends, result.exit_code) == (dict.fromkeys(("waits", "totals"), ("failed", "HR863")), 1)
     assert run(load(root), ["totals"], trigger=AvailableNow(), spark=spark).exit_code == 0
     expected: Counter[str] = Counter()
-    for each in FRUIT:
-        for row in each:
+    for files in FRUIT:
+        for row in files:
             expected[row["name"]] += row["amount"]
     assert dict(rows(root / "out.db", "SELECT name, total FROM totals")) == expected

@@ -98,7 +98,7 @@ def test_a_change_of_a_module_that_a_function_imports_when_it_is_called_is_plann
     land(root, 0, [{"name": "a", "amount": 1}])
     assert result(root, spark) == [(1011, 2)]
     [same] = hr.plan(hr.load(root), ["kept"], spark=spark)
-    assert (same.verdict, [each.code for each in same.notes]) == ("same", [])
+    assert (same.verdict, [note.code for note in same.notes]) == ("same", [])
     (root / "beyond.py").write_text("BASE = 30\n")
     [changed] = hr.plan(hr.load(root), ["kept"], spark=spark)
     assert changed.verdict == "forward"
@@ -115,7 +115,7 @@ def test_a_change_of_a_module_that_a_function_imports_when_it_is_called_is_plann
     ],
     ids=["spark", "python"],
 )
-def test_a_relative_path_that_leads_nowhere_is_told_with_both_directories(
+def test_a_relative_path_that_leads_nowhere_is_reported_with_both_directories(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, code: str
 ) -> None:
     table = f"@hr.table\ndef ref(spark):\n    return {body}\n\n\n"

@@ -38,9 +38,9 @@ MORE = [{"name": "pear", "amount": 40}]
 
 def ran(root: Path, spark: SparkSession, queries: list[str] | None = None) -> list[Finding]:
     """Run to the end; what was reported."""
-    told = Told()
-    result = run(load(root), queries, spark=spark, reporter=told)
-    return [*told.all(Finding), *[end.finding for end in result.outcomes if end.finding is not None]]
+    recorder = Told()
+    result = run(load(root), queries, spark=spark, reporter=recorder)
+    return [*recorder.all(Finding), *[end.finding for end in result.outcomes if end.finding is not None]]
 
 
 def totals(root: Path, table: str = "totals") -> dict[str, int]:
@@ -92,7 +92,7 @@ def test_a_copy_continues_with_a_source_that_stayed_in_the_original(tmp_path: Pa
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     land(root, 2, MORE)
-    assert [each.verdict for each in plan(load(copy), spark=spark)] == ["same"]
+    assert [entry.verdict for entry in plan(load(copy), spark=spark)] == ["same"]
     assert [finding for finding in ran(copy, spark) if finding.severity == "error"] == []
     assert (totals(copy), totals(root)) == ({"apple": 4, "pear": 42}, {"apple": 4, "pear": 2})
     assert verify(load(copy), "totals", spark=spark).state == "equal"

@@ -85,7 +85,7 @@ def test_only_what_a_change_of_the_project_corrects_is_a_refusal(code: str, what
         ([FAILED], 1),
         ([REFUSED, FENCED], 3),
     ],
-    ids=lambda each: "+".join(one.query for one in each) if isinstance(each, list) else str(each),
+    ids=lambda value: "+".join(one.query for one in value) if isinstance(value, list) else str(value),
 )
 def test_a_run_is_refused_when_each_of_its_queries_is(outcomes: list[Outcome], code: int) -> None:
     assert RunResult(outcomes=tuple(outcomes)).exit_code == code
@@ -104,7 +104,7 @@ def test_a_run_is_refused_when_each_of_its_queries_is(outcomes: list[Outcome], c
     ],
     ids=["a wrong key", "no such input", "a secret that may come", "submitted", "supervised"],
 )
-def test_a_process_that_is_refused_is_told_from_one_that_may_start_later(
+def test_a_refused_process_differs_from_one_that_may_start_later(
     tmp_path: Path, settings: str, words: list[str], code: str, ends: int
 ) -> None:
     (tmp_path / "headrace.yml").write_text(f"name: p\n{settings}")
@@ -114,7 +114,7 @@ def test_a_process_that_is_refused_is_told_from_one_that_may_start_later(
 
 
 @pytest.mark.spark
-def test_a_query_that_fails_while_it_runs_is_told_from_one_that_is_refused(
+def test_a_query_that_fails_while_it_runs_differs_from_a_refused_one(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path / "p", QUERIES.replace("KIND", "sum"), batches=[[{"name": "apple", "amount": 1}]])

@@ -49,7 +49,7 @@ def called(root: Path, name: str, former: object = ()) -> Project:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A project whose query `old` has run: three batches, their lines in the ledger, and what lies beside them."""
+    """A project whose query `old` has run: three batches, their lines in the ledger, and its files."""
     root = tmp_path / "p"
     has_run(called(root, "old"), "old")
     return root
@@ -137,8 +137,8 @@ def test_a_rename_is_one_record_and_nothing_that_is_kept_moves(root: Path) -> No
     assert state(project, "new") == whole("new") | {"history": ["old"], "verdicts": [("old",)]}, (
         "a look renames nothing"
     )
-    (said,) = renamed(project, "new")
-    assert "continues what ran as 'old'" in said
+    (sentence,) = renamed(project, "new")
+    assert "continues what ran as 'old'" in sentence
     assert state(project, "new") == whole("new")
     assert len(files(root) - before) == 1
     assert before - files(root) == set()
@@ -205,18 +205,18 @@ def third_ran(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "former", "said"),
+    ("before", "former", "words"),
     [(ran_too, "old", "have both run"), (third_ran, ["old", "third"], "'old' and 'third'")],
 )
 def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
-    root: Path, before: Callable[[Project], None], former: object, said: str
+    root: Path, before: Callable[[Project], None], former: object, words: str
 ) -> None:
     before(called(root, "new", former))
     project = called(root, "new", former)
     with pytest.raises(CheckpointError) as error:
         apply_renames(StartFacts.read(project, project.queries["new"]), None)  # type: ignore[arg-type]
     (finding,) = error.value.findings
-    assert (finding.code, said in finding.what) == ("HR549", True)
+    assert (finding.code, words in finding.what) == ("HR549", True)
     with pytest.raises(CheckpointError, match="HR549"):
         list(waiting_renames(project, project.queries["new"]))
     assert state(called(root, "old"), "old") == whole("old")
@@ -225,8 +225,8 @@ def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
 def test_a_name_that_has_never_run_is_no_fault(tmp_path: Path) -> None:
     project = called(tmp_path / "p", "new", "old")
     assert list(waiting_renames(project, project.queries["new"])) == []
-    (said,) = report_unknown_former(project, project.queries["new"], read_register(project.storage))
-    assert "renamed from 'old', and nothing is kept here by that name" in said.what
+    (finding,) = report_unknown_former(project, project.queries["new"], read_register(project.storage))
+    assert "renamed from 'old', and nothing is kept here by that name" in finding.what
 
 
 TWO = """
@@ -243,7 +243,7 @@ def two(events):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "source", "said"),
+    ("first", "second", "source", "words"),
     [
         ("two", (), "", "query 'two', which is declared as well".replace("query ", "")),
         ("two", "one", "", "renamed into each other"),
@@ -255,15 +255,15 @@ def two(events):
     ],
 )
 def test_what_cannot_be_declared_is_said_before_the_start(
-    tmp_path: Path, first: object, second: object, source: str, said: str
+    tmp_path: Path, first: object, second: object, source: str, words: str
 ) -> None:
     root = write_project(tmp_path / "p", TWO.format(source=source, first=first, second=second))
     try:
-        found = hr.check(hr.load(root), ["one"], spark=False).findings
+        findings = hr.check(hr.load(root), ["one"], spark=False).findings
     except HeadraceError as error:
-        found = error.findings
-    told = [finding for finding in found if finding.code == "HR113"]
-    assert [said in finding.what for finding in told][:1] == [True], told
+        findings = error.findings
+    faults = [finding for finding in findings if finding.code == "HR113"]
+    assert [words in finding.what for finding in faults][:1] == [True], faults
 
 
 def test_yaml_takes_one_name_or_several(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def of_table(root: Path, table: str) -> tuple[Any, ...]:
     return table in tables, lines[0][0], [name for (name,) in owner]
 
 
-def done(root: Path, *statements: str) -> None:
+def execute(root: Path, *statements: str) -> None:
     with closing(SqliteDialect(str(root / "out.db")).connect()) as connection:
         for statement in statements:
             connection.cursor().execute(statement)
@@ -343,7 +343,7 @@ LEDGER_FOLLOWED = (
     ids=["not yet", "by hand", "ledger alone", "both"],
 )
 def test_a_table_is_renamed_with_its_ledger(root: Path, before: tuple[str, ...]) -> None:
-    done(root, "CREATE VIEW seen AS SELECT name FROM totals", *before)
+    execute(root, "CREATE VIEW seen AS SELECT name FROM totals", *before)
     project = table_renamed(root)
     query = project.queries["old"]
     for _ in range(2):
@@ -364,16 +364,16 @@ def test_a_table_and_its_query_are_renamed_together(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "words"),
     [
         ("CREATE TABLE sums (name TEXT)", "which is there as well"),
         ("DROP TABLE totals", "neither table 'sums' nor 'totals'"),
     ],
 )
-def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, said: str) -> None:
-    done(root, statement)
+def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, words: str) -> None:
+    execute(root, statement)
     project = table_renamed(root)
-    with pytest.raises(HeadraceError, match=said) as error:
+    with pytest.raises(HeadraceError, match=words) as error:
         rename_table(StartFacts.read(project, project.queries["old"]), no_session)
     assert [finding.code for finding in error.value.findings] == ["HR549"]
     assert of_table(root, "totals")[1:] == (3, ["old"])
@@ -391,7 +391,7 @@ def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_res
 
 
 @pytest.mark.parametrize(
-    ("sink", "said"),
+    ("sink", "words"),
     [
         ('sqlite("out.db", table="t", renamed_from="t")', "cannot be renamed from 't'"),
         ('delta("out", renamed_from="old")', "no name but its directory"),
@@ -399,7 +399,7 @@ def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_res
         ('iceberg("db.t", renamed_from="db.t")', "cannot be renamed from 'db.t'"),
     ],
 )
-def test_a_wrong_former_table_is_told_without_spark(tmp_path: Path, sink: str, said: str) -> None:
+def test_a_wrong_former_table_is_reported_without_spark(tmp_path: Path, sink: str, words: str) -> None:
     body = f"@hr.query(sink=hr.sink.{sink})\ndef q(events):\n    return events\n"
-    found = hr.check(hr.load(write_project(tmp_path / "p", body)), spark=False).findings
-    assert [said in each.what for each in found if each.code == "HR113"] == [True], found
+    findings = hr.check(hr.load(write_project(tmp_path / "p", body)), spark=False).findings
+    assert [words in finding.what for finding in findings if finding.code == "HR113"] == [True], findings

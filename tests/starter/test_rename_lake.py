@@ -50,9 +50,9 @@ def _follow(spark: SparkSession, root: Path, kind: str, prefix: str, sink: Any) 
         text = BODY.format(sink=sink(name, former_table), mode="", former=former, name=name)
         return hr.load(write_project(root, text))
 
-    def went_well(found: hr.Project) -> None:
-        result = hr.run(found, trigger=hr.available_now, spark=spark)
-        assert [each.finding for each in result.outcomes] == [None], result
+    def went_well(current: hr.Project) -> None:
+        result = hr.run(current, trigger=hr.available_now, spark=spark)
+        assert [outcome.finding for outcome in result.outcomes] == [None], result
 
     write_project(root, "", batches=[[{"name": "a", "amount": 1}], [{"name": "b", "amount": 2}]])
     first = project("old")

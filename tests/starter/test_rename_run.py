@@ -46,7 +46,7 @@ NEW = BODY.format(
 def run(root: Path, spark: SparkSession, body: str, names: Sequence[str] | None = None) -> dict[str, list[str]]:
     """What is said of each query that did not run."""
     outcomes = hr.run(load(root, body), names, trigger=hr.available_now, spark=spark).outcomes
-    return {each.query: [str(each.finding)] for each in outcomes if each.finding is not None}
+    return {outcome.query: [str(outcome.finding)] for outcome in outcomes if outcome.finding is not None}
 
 
 def load(root: Path, body: str) -> hr.Project:
@@ -62,7 +62,7 @@ def test_renamed_queries_resume_and_are_verified(
     identity = before.id
     # Without the key a query under another name is not a new one.
     refused = run(root, spark, NEW.replace(', renamed_from="totals"', "").replace(', renamed_from="copies"', ""))
-    assert {name: ("HR547" in said, "renamed_from: " in said) for name, [said] in refused.items()} == {
+    assert {name: ("HR547" in sentence, "renamed_from: " in sentence) for name, [sentence] in refused.items()} == {
         "sums": (True, True),
         "rows": (True, True),
     }
@@ -73,10 +73,10 @@ def test_renamed_queries_resume_and_are_verified(
     # The plan moves nothing.
     project = load(root, NEW)
     sums, copied = hr.plan(project, spark=spark)
-    assert [each.verdict for each in (sums, copied)] == ["same", "same"], (sums, copied)
+    assert [entry.verdict for entry in (sums, copied)] == ["same", "same"], (sums, copied)
     assert [note.code for note in sums.notes] == ["HR559"]
     assert "continues what ran as 'totals'" in sums.notes[0].what
-    assert [each for each in hr.check(project, spark=spark).findings if each.severity != "note"] == []
+    assert [finding for finding in hr.check(project, spark=spark).findings if finding.severity != "note"] == []
     assert before.last_batch == 0
 
     land(root, 1, [{"name": "a", "amount": 5}])
@@ -98,7 +98,7 @@ def test_renamed_queries_resume_and_are_verified(
         "sums": "equal",
         "rows": "equal",
     }
-    assert [each.batch for each in hr.status(project) if each.query in ("sums", "rows")] == [1, 1]
+    assert [entry.batch for entry in hr.status(project) if entry.query in ("sums", "rows")] == [1, 1]
     # The key may stay for ever, also where nothing has run, and the names may go back.
     assert run(root, spark, NEW) == {}
     assert run(write_project(tmp_path / "fresh", NEW, batches=[[{"name": "a", "amount": 1}]]), spark, NEW) == {}
@@ -112,7 +112,7 @@ def test_renamed_queries_resume_and_are_verified(
     # The table gets another name with the query.
     [judgement] = hr.plan(load(root, back), ["totals"], spark=spark)
     assert [note.code for note in judgement.notes] == ["HR559", "HR559"], judgement
-    assert [each for each in hr.check(load(root, back), spark=spark).findings if each.severity != "note"] == []
+    assert [finding for finding in hr.check(load(root, back), spark=spark).findings if finding.severity != "note"] == []
     assert (judgement.verdict, "to table 'three'" in judgement.notes[1].what) == ("same", True)
     assert "HR535" in run(root, spark, back.replace('key=["name"]', 'key=["name", "n"]'), ["totals"])["totals"][0]
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_renamed_queries_resume_and_are_verified(
     assert rows(root / "out.db", "SELECT * FROM three ORDER BY 1") == [("a", 13), ("b", 2)]
     assert rows(root / "out.db", "SELECT DISTINCT table_name FROM _headrace_ledger") == [("three",)]
     assert rows(root / "out.db", "SELECT query FROM _headrace_tables WHERE query <> ''") == [("totals",)]
-    assert [each.newest for each in ranges_of(layout_in(root / ".headrace", "totals"), 2)] == [True]
+    assert [span.newest for span in ranges_of(layout_in(root / ".headrace", "totals"), 2)] == [True]
     assert {name: hr.verify(load(root, back), name, spark=spark).state for name in ("totals", "copies")} == {
         "totals": "equal",
         "copies": "equal",
@@ -172,7 +172,9 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
     assert run(root, spark, old) == {}
     # Without the key it looks like what it is, and nothing is changed.
     [judgement] = hr.plan(load(root, new), spark=spark)
-    assert [(each.part, each.verdict) for each in judgement.differences] == [("source 'visits'", "rebuild")]
+    assert [(difference.part, difference.verdict) for difference in judgement.differences] == [
+        ("source 'visits'", "rebuild")
+    ]
     assert "`renamed_from: clicks` at the source" in run(root, spark, new)["totals"][0]
     # The query is renamed with it, and something else may change as well.
     renamed = FED.format(
@@ -188,7 +190,7 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
     assert before.source_names() == ("clicks", "more")
     [judgement] = hr.plan(load(root, renamed), spark=spark)
     assert (judgement.verdict, len(judgement.notes)) == ("same", 3), judgement
-    # Whoever reads finds what was read by the former names.
+    # A reader finds what was read by the former names.
     sources_alone = renamed.replace(', renamed_from="totals"', "").replace("def sums", "def totals")
     assert hr.verify(load(root, sources_alone), "totals", spark=spark).state == "equal"
     for number in (1, 2):
@@ -203,7 +205,7 @@ def test_a_renamed_source_resumes_at_its_offsets(spark: SparkSession, tmp_path: 
     assert ledger(root / "out.db") == [0, 1, 2]
     assert sorted(path.name for path in (layout.quarantine / "clicks").iterdir()) == ["0.jsonl", "1.jsonl", "2.jsonl"]
     # A form whose sources alone had other names is no other form.
-    assert [each.newest for each in ranges_of(layout, 2)] == [True]
+    assert [span.newest for span in ranges_of(layout, 2)] == [True]
     # The sink's ledger gives back what the checkpoint has lost, from before the rename as well.
     for folder in ("offsets", "commits"):
         (layout.checkpoint / folder / "2").unlink()

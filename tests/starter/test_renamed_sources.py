@@ -151,7 +151,7 @@ def test_a_process_that_dies_at_any_line_of_the_start_has_renamed_all_or_nothing
             with pytest.raises(Killed):
                 start.start(project, project.queries["kept"], spark, trigger=hr.available_now)
             dies.clear()
-            # Whoever reads between the two finds the batches before.
+            # A reader between the two finds the batches before.
             assert hr.verify(project, "kept", spark=spark).state == "equal"
         project = run(root, spark)
     assert rows(root / "out.db", "SELECT name FROM kept ORDER BY 1") == [(f"n{batch}",) for batch in range(len(places))]

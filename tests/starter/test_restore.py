@@ -106,11 +106,11 @@ def test_lost_batches_are_planned_again(root: Path) -> None:
     (layout.quarantine / "in" / "1.jsonl").write_text("{}\n")
     lost = restore_lost_batch(StartFacts.read(project, query))
     assert lost is not None
-    [told] = recovery_findings(query, layout, [lost])
-    assert told.code == "HR459"
-    assert "up to 2; batch 2 is planned again" in told.what
-    [told] = recovery_findings(query, layout, [replace(lost, first=1), lost])
-    assert "up to 2; the batches 1 to 2 are planned again" in told.what
+    [finding] = recovery_findings(query, layout, [lost])
+    assert finding.code == "HR459"
+    assert "up to 2; batch 2 is planned again" in finding.what
+    [finding] = recovery_findings(query, layout, [replace(lost, first=1), lost])
+    assert "up to 2; the batches 1 to 2 are planned again" in finding.what
     assert list(recovery_findings(query, layout, [])) == []
     restored = newest_of(layout)
     assert (restored.manifest.read_text(), (restored.quarantine / "in" / "1.jsonl").read_text()) == ("{}\n", "{}\n")

@@ -71,7 +71,7 @@ def test_a_changed_sink_is_refused_naming_both(
 
 @pytest.mark.spark
 def test_a_checkpoint_without_the_record_gets_one_where_the_batches_are(spark: SparkSession, tmp_path: Path) -> None:
-    """As version 0.1.0 left it; Spark's log beside the files tells which batches they are of."""
+    """As version 0.1.0 left it; Spark's log next to the files says which batches they are of."""
     was, now, _ = CHANGES["directory"]
     assert run(tmp_path, spark, was).state == "finished"
     (record,) = tmp_path.glob(".headrace/queries/q-*/g1.1/sink.json")
@@ -118,7 +118,7 @@ PLACES = {
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("sink", "shown"), PLACES.values(), ids=PLACES)
-def test_every_durable_sink_tells_its_place_without_secrets(sink: Sink, shown: str) -> None:
+def test_every_durable_sink_shows_its_place_without_secrets(sink: Sink, shown: str) -> None:
     assert sink.location is not None
     assert shown in sink.location.shown
     assert "same" not in repr(sink.location)

@@ -96,7 +96,7 @@ def test_queries_that_do_not_depend_on_each_other_are_planned_at_the_same_time(
     plans = [query for query, step in heard.steps if step == "making its plan"]
     assert sorted(plans) == ["one", "two"]
     assert heard.steps.index((plans[1], "making its plan")) < heard.steps.index((plans[0], "started"))
-    assert all_settings(spark) == before, "the session has what it had, whoever was the last to leave"
+    assert all_settings(spark) == before, "the session has what it had, with either as the last to leave"
 
 
 @pytest.mark.spark
@@ -157,8 +157,8 @@ def test_a_restart_after_an_edit_says_that_the_file_has_changed_and_is_not_read(
 
     def restart(query: str, code: int) -> str:
         assert main(["restart", query, "-C", str(root)]) == code
-        told = capsys.readouterr()
-        return told.out + told.err
+        printed = capsys.readouterr()
+        return printed.out + printed.err
 
     with hr.start(load(root), spark=spark) as application:
         broken, sound = application.get("broken"), application.get("sound")

@@ -43,8 +43,8 @@ class MemoryStore(Store):
         with self.lock:
             if not self.entry(path).is_directory:
                 raise NotADirectoryError(path)
-            inside = [each for each in (*self.files, *self.directories) if each.rpartition("/")[0] == path.rstrip("/")]
-            return [self.entry(each) for each in sorted(inside) if each != "/"]
+            inside = [name for name in (*self.files, *self.directories) if name.rpartition("/")[0] == path.rstrip("/")]
+            return [self.entry(name) for name in sorted(inside) if name != "/"]
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         with self.lock:
@@ -66,9 +66,11 @@ class MemoryStore(Store):
 
     def delete(self, path: str) -> None:
         with self.lock:
-            for each in [each for each in self.files if each == path or each.startswith(f"{path}/")]:
-                del self.files[each]
-            self.directories -= {each for each in self.directories if each == path or each.startswith(f"{path}/")}
+            for file in [file for file in self.files if file == path or file.startswith(f"{path}/")]:
+                del self.files[file]
+            self.directories -= {
+                folder for folder in self.directories if folder == path or folder.startswith(f"{path}/")
+            }
 
     def make_directory(self, path: str) -> None:
         while path and path not in self.directories:
@@ -80,16 +82,16 @@ class MemoryStore(Store):
             self.entry(path)
             if new in self.files or new in self.directories:
                 raise FileExistsError(new)
-            moved = {each: data for each, data in self.files.items() if each == path or each.startswith(f"{path}/")}
-            folders = [each for each in self.directories if each == path or each.startswith(f"{path}/")]
+            moved = {file: data for file, data in self.files.items() if file == path or file.startswith(f"{path}/")}
+            folders = [folder for folder in self.directories if folder == path or folder.startswith(f"{path}/")]
             self.delete(path)
-            for each in folders:
-                self.make_directory(new + each.removeprefix(path))
-            self.files |= {new + each.removeprefix(path): data for each, data in moved.items()}
+            for folder in folders:
+                self.make_directory(new + folder.removeprefix(path))
+            self.files |= {new + file.removeprefix(path): data for file, data in moved.items()}
 
 
 class MemoryBucket(S3):
-    """The bucket of Headrace itself, whose requests are answered from memory. asked: is told each, and may raise."""
+    """The bucket of Headrace, whose requests are answered from memory. `asked` gets each request and may raise."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -147,8 +149,8 @@ class MemoryBucket(S3):
         self.objects.pop(Key, None)
 
     def _delete_objects(self, Delete: dict[str, Any]) -> dict[str, Any]:  # noqa: N803
-        for each in Delete["Objects"]:
-            self._delete_object(each["Key"])
+        for entry in Delete["Objects"]:
+            self._delete_object(entry["Key"])
         return {}
 
     def _list_objects_v2(self, Prefix: str, Delimiter: str = "", MaxKeys: int = 0) -> dict[str, Any]:  # noqa: N803
@@ -161,7 +163,7 @@ class MemoryBucket(S3):
             "Contents": [
                 {"Key": key, "Size": len(self.objects[key][0]), "LastModified": self.objects[key][2]} for key in files
             ],
-            "CommonPrefixes": [{"Prefix": each} for each in folders],
+            "CommonPrefixes": [{"Prefix": folder} for folder in folders],
         }
 
     def _found(self, key: str) -> tuple[bytes, dict[str, str], datetime]:
@@ -174,7 +176,7 @@ class MemoryBucket(S3):
 def memory_store(name: str) -> Iterator[tuple[MemoryStore, RemotePath]]:
     """A store that paths of `hdfs://name` lead to, and its root."""
     made = MemoryStore()
-    with _kept("hdfs", name, made) as root:
+    with _store_of("hdfs", name, made) as root:
         yield made, root
 
 
@@ -182,12 +184,12 @@ def memory_store(name: str) -> Iterator[tuple[MemoryStore, RemotePath]]:
 def memory_bucket(name: str) -> Iterator[tuple[MemoryBucket, RemotePath]]:
     """A bucket that paths of `s3a://name` lead to, and its root."""
     made = MemoryBucket(name)
-    with _kept("s3a", name, made) as root:
+    with _store_of("s3a", name, made) as root:
         yield made, root
 
 
 @contextmanager
-def _kept(scheme: str, name: str, made: Store) -> Iterator[RemotePath]:
+def _store_of(scheme: str, name: str, made: Store) -> Iterator[RemotePath]:
     store.forget(scheme, name)
     store.keep(scheme, name, lambda: made)
     try:
@@ -211,9 +213,9 @@ class Bucket:
     def settings(self, name: str | None = None, **other: str) -> dict[str, str]:
         """Hadoop's settings for this bucket alone, or for one of another `name`; `other` by their last words."""
         key, secret = self.server.credentials
-        known = {"endpoint": self.server.url(), "path.style.access": "true", "endpoint.region": "us-east-1"}
-        every = {**known, "access.key": key, "secret.key": secret, **other}
-        return {f"spark.hadoop.fs.s3a.bucket.{name or self.name}.{each}": value for each, value in every.items()}
+        common = {"endpoint": self.server.url(), "path.style.access": "true", "endpoint.region": "us-east-1"}
+        every = {**common, "access.key": key, "secret.key": secret, **other}
+        return {f"spark.hadoop.fs.s3a.bucket.{name or self.name}.{option}": value for option, value in every.items()}
 
 
 def new_bucket(server: S3Server) -> Bucket:

@@ -41,7 +41,7 @@ def test_a_draft_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path: Path
     file.write_text("old")
     with pytest.raises(UnicodeEncodeError):
         replace_file(file, "\udcff")
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("id", "old")]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("id", "old")]
 
 
 def test_a_writer_that_fails_on_the_way_leaves_the_file_as_it_was(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_directory_is_published_with_what_is_in_it(tmp_path: Path) -> None:
     (made / "deep").mkdir(parents=True)
     (made / "deep" / "part").write_text("rows")
     publish(made, tmp_path / "1")
-    assert [each.name for each in tmp_path.iterdir()] == ["1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
     assert (tmp_path / "1" / "deep" / "part").read_text() == "rows"
 
 
@@ -117,9 +117,9 @@ def test_two_directories_change_their_places(tmp_path: Path, steps: int, monkeyp
 
 
 def test_a_directory_that_refuses_is_one_finding(tmp_path: Path) -> None:
-    with pytest.raises(PlatformError) as told, writing_to(tmp_path / "gone"):
+    with pytest.raises(PlatformError) as raised, writing_to(tmp_path / "gone"):
         replace_file(tmp_path / "gone" / "file", "text")
-    [finding] = told.value.findings
+    [finding] = raised.value.findings
     assert (finding.code, f"{tmp_path / 'gone'} cannot be written: No such file" in finding.what) == ("HR540", True)
 
 
@@ -132,8 +132,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("number", "code", "fix"), FAULTS.values(), ids=FAULTS)
-def test_what_cannot_be_written_is_told_with_what_helps(tmp_path: Path, number: int, code: str, fix: str) -> None:
-    with pytest.raises(PlatformError) as told, writing_to(tmp_path):
+def test_what_cannot_be_written_is_reported_with_what_helps(tmp_path: Path, number: int, code: str, fix: str) -> None:
+    with pytest.raises(PlatformError) as raised, writing_to(tmp_path):
         raise OSError(number, os.strerror(number))
-    (finding,) = told.value.findings
+    (finding,) = raised.value.findings
     assert (finding.code, finding.fix.startswith(fix)) == (code, True)

@@ -43,7 +43,7 @@ def test_a_file_that_is_not_there_is_empty_and_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line"), [(b'1\n{"n":\n2\n', 2), (b"1\n\n2\n", 2), (b"1\n\xff\n", 2), (b"\xff", 1)]
 )
-def test_a_line_that_no_crash_leaves_is_told_by_its_number(tmp_path: Path, content: bytes, line: int) -> None:
+def test_a_line_that_no_crash_leaves_is_reported_by_its_number(tmp_path: Path, content: bytes, line: int) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(content)
     with pytest.raises(DamagedLine) as caught:

@@ -28,7 +28,7 @@ class Move:
     rebuilds: bool = False
 
 
-def kept(file: Path) -> Move | None:
+def read_move(file: Path) -> Move | None:
     damaged = json_record.Damaged(file=file, code="HR584", what="the record cannot be read", fix="restore it")
     return json_record.read(file, lambda facts: build(Move, facts), damaged)
 
@@ -43,17 +43,17 @@ def kept(file: Path) -> Move | None:
 )
 def test_a_record_is_read_back_as_it_was_kept(move: Move, tmp_path: Path) -> None:
     (tmp_path / "move.json").write_text(json.dumps(asdict(move)))
-    assert kept(tmp_path / "move.json") == move
+    assert read_move(tmp_path / "move.json") == move
 
 
 def test_a_record_of_another_version_is_read_as_far_as_it_is_known(tmp_path: Path) -> None:
     (tmp_path / "move.json").write_text('{"way": "there", "batch": 3, "later": true}')
-    assert kept(tmp_path / "move.json") == Move(way="there", batch=3)
+    assert read_move(tmp_path / "move.json") == Move(way="there", batch=3)
 
 
 def test_without_a_file_there_is_no_record(tmp_path: Path) -> None:
-    assert kept(tmp_path / "move.json") is None
-    assert kept(tmp_path / "no" / "move.json") is None
+    assert read_move(tmp_path / "move.json") is None
+    assert read_move(tmp_path / "no" / "move.json") is None
 
 
 DAMAGED = {
@@ -70,7 +70,7 @@ def test_a_damaged_record_is_reported_with_the_reason(text: str, why: str, tmp_p
     file = tmp_path / "move.json"
     file.write_text(text)
     with pytest.raises(CheckpointError) as caught:
-        kept(file)
+        read_move(file)
     (finding,) = caught.value.findings
     assert (finding.code, finding.where.file, finding.fix) == ("HR584", str(file), "restore it")
     assert finding.what.startswith(f"the record cannot be read: {why}")

@@ -45,8 +45,8 @@ def test_a_storage_of_an_earlier_version_is_tightened(tmp_path: Path) -> None:
     for file in (storage / "history.db", storage / "history.db-wal", home / "archive.jsonl"):
         file.touch()
     make_private(storage)
-    found = [storage, *(path for path in storage.rglob("*"))]
-    assert [path for path in found if mode(path) & 0o077] == []
+    paths = [storage, *(path for path in storage.rglob("*"))]
+    assert [path for path in paths if mode(path) & 0o077] == []
 
 
 def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path) -> None:
@@ -81,8 +81,8 @@ def test_spark_gets_private_directories_in_the_places_that_it_was_given(
     monkeypatch.setattr(private, "_made", [])  # Those of the session that the tests share stay.
     wanted = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     conf = {LOCAL_SETTING: str(tmp_path / "c") if by_environment else wanted}
-    found = local_directories(conf, {LOCAL_DIRECTORIES: wanted} if by_environment else {}).split(",")
-    assert [str(Path(each).parent) for each in found] == wanted.split(",")
-    assert [mode(Path(each)) for each in found] == [0o700, 0o700]
+    directories = local_directories(conf, {LOCAL_DIRECTORIES: wanted} if by_environment else {}).split(",")
+    assert [str(Path(directory).parent) for directory in directories] == wanted.split(",")
+    assert [mode(Path(directory)) for directory in directories] == [0o700, 0o700]
     private.discard_local_directories()
-    assert not any(Path(each).exists() for each in found)
+    assert not any(Path(directory).exists() for directory in directories)

@@ -24,26 +24,26 @@ pytestmark = pytest.mark.plain
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter[str]]]:
+def counted_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RemotePath, Counter[str]]]:
     """A checkpoint of 40 batches, and how often its store was asked for each thing."""
     with memory_store("test") as (store, root):
         for log in ("offsets", "commits"):
             for number in range(40):
                 replace_file(root / "checkpoint" / log / str(number), f"{log} {number}")
         replace_file(root / "checkpoint" / "state" / "1.zip", "x" * 100)
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for verb in ("entry", "listing", "read"):
-            monkeypatch.setattr(store, verb, counting(found, verb, getattr(store, verb)))
-        yield root / "checkpoint", found
+            monkeypatch.setattr(store, verb, counting(counts, verb, getattr(store, verb)))
+        yield root / "checkpoint", counts
 
 
-def counting(found: Counter[str], verb: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def counting(counts: Counter[str], verb: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     active: list[str] = []
 
     def counted(path: str, *more: Any) -> Any:
-        found[f"{verb} {path.removeprefix('/checkpoint/')}"] += 1
+        counts[f"{verb} {path.removeprefix('/checkpoint/')}"] += 1
         active.append(path)
-        found[f"most at once: {verb}"] = max(len(active), found[f"most at once: {verb}"])
+        counts[f"most at once: {verb}"] = max(len(active), counts[f"most at once: {verb}"])
         if verb == "read":
             time.sleep(0.002)
         active.remove(path)
@@ -52,37 +52,37 @@ def counting(found: Counter[str], verb: str, plain: Callable[..., Any]) -> Calla
     return counted
 
 
-def looked_at(checkpoint: RemotePath) -> list[str]:
-    found = []
+def look_at(checkpoint: RemotePath) -> list[str]:
+    texts = []
     for log in ("offsets", "commits"):
-        newest = max(int(each.name) for each in (checkpoint / log).iterdir())
+        newest = max(int(path.name) for path in (checkpoint / log).iterdir())
         for number in range(newest + 2):
             file = checkpoint / log / str(number)
             if file.exists() and file.is_file():
-                found.append(file.read_text())
-    return found
+                texts.append(file.read_text())
+    return texts
 
 
-def test_nothing_is_asked_twice_in_one_look(asked: tuple[RemotePath, Counter[str]]) -> None:
-    checkpoint, questions = asked
-    plain = looked_at(checkpoint)
+def test_nothing_is_asked_twice_in_one_look(counted_store: tuple[RemotePath, Counter[str]]) -> None:
+    checkpoint, questions = counted_store
+    plain = look_at(checkpoint)
     assert questions["entry offsets/7"] >= 2
     with remembering(checkpoint):
-        looked_at(checkpoint)
+        look_at(checkpoint)
         questions.clear()
-        assert looked_at(checkpoint) == plain
-        assert [each for each in questions if "read" in each or "listing" in each] == []
+        assert look_at(checkpoint) == plain
+        assert [question for question in questions if "read" in question or "listing" in question] == []
     with remembering(checkpoint):
         questions.clear()
-        assert looked_at(checkpoint) == plain
+        assert look_at(checkpoint) == plain
     assert questions.pop("most at once: read") > 1
     assert {name: count for name, count in questions.items() if count > 1 and "entry" not in name} == {}
     assert questions["listing offsets"] == questions["read offsets/39"] == 1
 
 
-def test_another_thread_asks_the_store_itself(asked: tuple[RemotePath, Counter[str]]) -> None:
+def test_another_thread_asks_the_store_itself(counted_store: tuple[RemotePath, Counter[str]]) -> None:
     """As the function of a batch does that Spark has planned while the driver looks at the batches before it."""
-    checkpoint, _ = asked
+    checkpoint, _ = counted_store
     offsets = checkpoint / "offsets"
     with remembering(checkpoint), ThreadPoolExecutor(1) as another:
         assert len(list(offsets.iterdir())) == 40
@@ -92,11 +92,13 @@ def test_another_thread_asks_the_store_itself(asked: tuple[RemotePath, Counter[s
     assert (offsets / "40").read_text() == "new"
 
 
-def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, questions = asked
+def test_what_was_written_is_seen(
+    counted_store: tuple[RemotePath, Counter[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, questions = counted_store
     monkeypatch.setattr(remembered, "_SMALL_BYTES", 50)
     with remembering(checkpoint), remembering(checkpoint):
-        looked_at(checkpoint)
+        look_at(checkpoint)
         replace_file(checkpoint / "offsets" / "7", "other")
         assert create_file(checkpoint / "offsets" / "40", "new") is True
         assert create_file(checkpoint / "offsets" / "40", "late") is False
@@ -105,7 +107,7 @@ def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkey
         assert not (checkpoint / "commits").exists()
         assert (checkpoint / "former" / "3").read_text() == "commits 3"
         remove_tree(checkpoint / "former")
-        assert {each.name for each in checkpoint.iterdir()} == {"offsets", "state"}
+        assert {path.name for path in checkpoint.iterdir()} == {"offsets", "state"}
         with pytest.raises(FileNotFoundError):
             (checkpoint / "former" / "3").read_text()
         with pytest.raises(NotADirectoryError):
@@ -113,7 +115,7 @@ def test_what_was_written_is_seen(asked: tuple[RemotePath, Counter[str]], monkey
         questions.clear()
         assert (checkpoint / "state" / "1.zip").read_bytes() == b"x" * 100
         assert questions["read state/1.zip"] == 1
-        # Beside the directory everything is asked.
+        # Outside of the directory each read asks the store.
         replace_file(checkpoint.parent / "archive", "a")
         assert (checkpoint.parent / "archive").read_text() == "a"
     replace_file(checkpoint / "offsets" / "7", "after")
@@ -124,15 +126,15 @@ def view(checkpoint: RemotePath) -> int:
     return len(view_of(SinkContext(query="q", generation=1, mode="append", checkpoint=checkpoint)).digests)
 
 
-def archived(checkpoint: RemotePath) -> int:
+def archive(checkpoint: RemotePath) -> int:
     return Archive(checkpoint.parent / "archive.jsonl").catch_up(Checkpoint(checkpoint))
 
 
-@pytest.mark.parametrize("look", [view, archived])
+@pytest.mark.parametrize("look", [view, archive])
 def test_who_compares_all_batches_reads_each_file_once_and_many_at_once(
-    asked: tuple[RemotePath, Counter[str]], look: Callable[[RemotePath], int]
+    counted_store: tuple[RemotePath, Counter[str]], look: Callable[[RemotePath], int]
 ) -> None:
-    checkpoint, questions = asked
+    checkpoint, questions = counted_store
     replace_file(checkpoint / "metadata", '{"id": "c"}')
     for number in range(40):
         log = json.dumps({"path": f"file:///in/{number}", "timestamp": 1, "batchId": number})

@@ -64,8 +64,8 @@ def root(request: pytest.FixtureRequest) -> Iterator[RemotePath]:
 
 @pytest.fixture
 def memory() -> Iterator[tuple[MemoryStore, RemotePath]]:
-    with memory_store("test") as found:
-        yield found
+    with memory_store("test") as store:
+        yield store
 
 
 EACH = pytest.mark.parametrize("root", KINDS, indirect=True)
@@ -89,11 +89,11 @@ def test_files_are_put_and_listed_as_on_a_disk(root: RemotePath) -> None:
     for name in ("10", "9", ".9.crc", "sub/x"):
         replace_file(root / "offsets" / name, name)
     assert list(numbered_files(root / "offsets")) == [9, 10]
-    assert [each.name for each in root.glob("off*/[0-9]*")] == ["10", "9"]
-    assert sorted(each.name for each in root.rglob("*")) == [".9.crc", "10", "9", "offsets", "sub", "x"]
+    assert [path.name for path in root.glob("off*/[0-9]*")] == ["10", "9"]
+    assert sorted(path.name for path in root.rglob("*")) == [".9.crc", "10", "9", "offsets", "sub", "x"]
     assert [(root / name).is_dir() for name in ("offsets", "offsets/9", "gone")] == [True, False, False]
     assert ((root / "offsets/10").stat().st_size, size_of(root / "offsets")) == (2, 14)
-    assert [each.name for each in (root / "offsets" / "sub").iterdir()] == ["x"]
+    assert [path.name for path in (root / "offsets" / "sub").iterdir()] == ["x"]
     for missing in (root / "gone", root / "offsets" / "gone"):
         with pytest.raises(FileNotFoundError):
             missing.read_text()
@@ -169,8 +169,8 @@ def test_of_a_large_file_only_parts_are_fetched(root: RemotePath, monkeypatch: p
     monkeypatch.setattr(remote, "_PART_BYTES", 1000)
 
     def counted(*arguments: Any) -> bytes:
-        fetched.append(len(found := read(*arguments)))
-        return found
+        fetched.append(len(data := read(*arguments)))
+        return data
 
     monkeypatch.setattr(type(root._store), "read", counted)
     with (root / "large.zip").open("rb") as opened, zipfile.ZipFile(opened) as archive:
@@ -185,7 +185,7 @@ def test_of_several_that_create_a_file_one_does(root: RemotePath) -> None:
         made = list(pool.map(lambda text: create_file(root / "id", text), texts))
     assert sum(made) == 1
     assert (root / "id").read_text() == texts[made.index(True)]
-    assert [each.name for each in root.iterdir()] == ["id"]
+    assert [path.name for path in root.iterdir()] == ["id"]
 
 
 @EACH
@@ -296,7 +296,7 @@ def test_a_lease_that_its_own_process_has_lost_is_taken_again_at_once(
 def test_a_lease_is_held_though_the_store_goes_away_while_it_is_taken(
     memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once its record is there: the lease before it is removed with the next one, and nobody waits for one in vain."""
+    """Once its record is there: the lease before it is removed with the next one, and no reader waits in vain."""
     made, root = memory
     folder = root / "lease"
 
@@ -346,25 +346,25 @@ def test_a_lease_is_renewed_while_its_process_lives(
 def test_a_record_that_comes_too_late_is_taken_back(
     memory: tuple[MemoryStore, RemotePath], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow starter has seen record 1 alone; meanwhile 2 was taken, and cleaned up by whoever has 3."""
+    """A slow starter has seen record 1 alone; meanwhile 2 was taken, and removed by the holder of 3."""
     _, root = memory
     folder = root / "lease"
     driver_lock.take_lease(folder, "1").release()
-    known, told = driver_lock.numbers_in, []
+    read_numbers, readings = driver_lock.numbers_in, []
 
     def slow(place: Path) -> list[int]:
-        found = known(place)
-        if not told:
-            told.append(found)
+        numbers = read_numbers(place)
+        if not readings:
+            readings.append(numbers)
             driver_lock.take_lease(place, "2").release()
             driver_lock.take_lease(place, "3")
-        return found
+        return numbers
 
     monkeypatch.setattr(driver_lock, "numbers_in", slow)
     with pytest.raises(driver_lock.LeaseHeld):
         driver_lock.take_lease(folder, "late")
-    assert told == [[1]]
-    assert known(folder) == [3]
+    assert readings == [[1]]
+    assert read_numbers(folder) == [3]
 
 
 @pytest.mark.services
@@ -391,7 +391,7 @@ def test_hdfs_refuses_with_a_sentence_and_finds_an_answer_that_was_lost(
     assert made.create("/lost/one", b"2") is False
     lost.clear()
     made.put("/lost/one", b"3")
-    assert (made.read("/lost/one"), [each.name for each in made.listing("/lost")]) == (b"3", ["one"])
+    assert (made.read("/lost/one"), [entry.name for entry in made.listing("/lost")]) == (b"3", ["one"])
     made.delete("/lost")
     assert lost == ["CREATE", "RENAME", "DELETE"]
 
@@ -453,13 +453,13 @@ def test_a_directory_of_s3_whose_move_is_cut_off_lacks_what_comes_last(
 @pytest.mark.plain
 def test_a_name_node_that_has_just_been_started_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Hdfs("name:9000", "name:9870", "me")
-    said = ["No active and not excluded nodes contain this block", "Namenode is in startup mode"]
+    messages = ["No active and not excluded nodes contain this block", "Namenode is in startup mode"]
 
     def answer(verb: str, **options: Any) -> None:
-        if said:
-            raise RuntimeError(said.pop())
+        if messages:
+            raise RuntimeError(messages.pop())
 
     monkeypatch.setattr(hdfs, "_PAUSES", (0.0, 0.0))
     monkeypatch.setattr(made._web, "_call", answer)
     made.delete("/x")
-    assert said == []
+    assert messages == []

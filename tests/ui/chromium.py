@@ -42,26 +42,26 @@ def chromium(profile: Path) -> Iterator[webdriver.Chrome]:
         options.add_argument(f"--{switch}")
     options.add_argument(f"--user-data-dir={profile}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
-    found.set_script_timeout(PATIENCE_SECONDS)
-    found.set_page_load_timeout(PATIENCE_SECONDS)
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
+    browser.set_script_timeout(PATIENCE_SECONDS)
+    browser.set_page_load_timeout(PATIENCE_SECONDS)
     # A driver that does not answer fails its test, in place of the whole run.
-    assert isinstance(found.command_executor, RemoteConnection)
-    found.command_executor.client_config.timeout = 2 * PATIENCE_SECONDS
+    assert isinstance(browser.command_executor, RemoteConnection)
+    browser.command_executor.client_config.timeout = 2 * PATIENCE_SECONDS
     try:
-        yield found
+        yield browser
     finally:
-        found.quit()
+        browser.quit()
 
 
 def program(*names: str) -> str:
     """The path of the first of these programs that there is."""
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
+    file = next((path for name in names if (path := shutil.which(name))), None)
+    if file is None:
         unavailable(
             f"{names[0]} is missing: make servers installs it, as does apt-get install chromium chromium-driver"
         )
-    return found
+    return file
 
 
 def faults(browser: webdriver.Chrome) -> list[str]:
@@ -83,7 +83,7 @@ def look(
 
 
 def texts(browser: webdriver.Chrome, selector: str) -> list[str]:
-    """What each element of the selector shows, asked for at once: a page that lives draws its parts anew."""
+    """What each element of the selector shows, asked for at once: a live page draws its parts again."""
     script = "return [...document.querySelectorAll(arguments[0])].map(element => element.innerText)"
     return list(browser.execute_script(script, selector))
 
@@ -97,15 +97,15 @@ def words(browser: webdriver.Chrome, label: str) -> str:
 
 
 def wait(
-    browser: webdriver.Chrome, found: Callable[[webdriver.Chrome], Found], seconds: float = PATIENCE_SECONDS
+    browser: webdriver.Chrome, condition: Callable[[webdriver.Chrome], Found], seconds: float = PATIENCE_SECONDS
 ) -> Found:
-    """What `found` gives as soon as that is something; what it looks at may be drawn anew meanwhile, or lack."""
+    """What `condition` gives as soon as that is something; its elements may be drawn again meanwhile, or lack."""
     waiting = WebDriverWait(browser, seconds, 0.1, ignored_exceptions=[StaleElementReferenceException])
-    return waiting.until(found)
+    return waiting.until(condition)
 
 
 def click(browser: webdriver.Chrome, selector: str) -> None:
-    """Click what the selector finds, also where the page draws it anew at that moment."""
+    """Click what the selector finds, also where the page draws it again at that moment."""
 
     def clicked(page: webdriver.Chrome) -> bool:
         page.find_element(By.CSS_SELECTOR, selector).click()

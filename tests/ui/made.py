@@ -82,29 +82,29 @@ def newcomer(root: Path) -> Project:
         db.execute("CREATE TABLE _headrace_tables (table_name, query_id, spark_schema)")
         db.execute("INSERT INTO _headrace_tables VALUES ('order_counts', 'ours', '{\"fields\": []}')")
     db.close()
-    found = hr.load(root)
+    project = hr.load(root)
     started = datetime.now(timezone.utc) - timedelta(seconds=20)
-    with History.open(history_file(found.storage)) as history:
+    with History.open(history_file(project.storage)) as history:
         runs = {
             query: history.begin_run(query, pid=os.getpid(), mode="append", trigger="t", sink="s", generation=1)
-            for query in found.queries
+            for query in project.queries
         }
         for batch in range(20):
-            each = replace(record(batch, started=started), dropped_by_watermark=0, state_rows=5)
-            orders = replace(each.sources[0], name="orders", rows=100)
+            entry = replace(record(batch, started=started), dropped_by_watermark=0, state_rows=5)
+            orders = replace(entry.sources[0], name="orders", rows=100)
             silent = replace(orders, name="payments", rows=0, start="0", end="0")
             held = {"watermark": started - timedelta(hours=5), "sources": (orders, silent), "backlog": None}
-            history.record(runs["paid_orders"], replace(each, query="paid_orders", **held))  # type: ignore[arg-type]
+            history.record(runs["paid_orders"], replace(entry, query="paid_orders", **held))  # type: ignore[arg-type]
             lag = Lag(count=int(10 * 1.6**batch), unit="files", bytes=100)
             behind = {"sources": (replace(orders, lag=lag),), "backlog": lag}
-            history.record(runs["order_counts"], replace(each, query="order_counts", **behind))  # type: ignore[arg-type]
+            history.record(runs["order_counts"], replace(entry, query="order_counts", **behind))  # type: ignore[arg-type]
         for query in ("paid_orders", "order_counts"):
             history.state(QueryState(query=query, state="running", healthy=True), runs[query])
         fault = Finding(
             code="HR405", what="the disk is full", fix="make room", where=Where(file="headrace.yml", line=20)
         )
         history.end_run(runs["archived"], "failed", fault)
-    return found
+    return project
 
 
 def record(batch: int, *, started: datetime = STARTED, query: str = "counts") -> BatchRecord:
@@ -202,17 +202,17 @@ def wide(root: Path) -> Project:
             db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT DEFAULT '{'a value of some length ' * 2}'")
         db.execute("UPDATE _headrace_tables SET table_name = ?", (table,))
     db.close()
-    found = hr.load(root)
+    project = hr.load(root)
     waits = Finding(code="HR405", what="the database at a-host-with-a-long-name.example.org:5432 does not answer")
     lag = Lag(count=1_234_567, unit="messages", bytes=10**9)
     started = datetime.now(timezone.utc) - timedelta(seconds=20)
-    with History.open(history_file(found.storage)) as history:
-        for query in found.queries:
+    with History.open(history_file(project.storage)) as history:
+        for query in project.queries:
             run = history.begin_run(query, pid=os.getpid(), mode="append", trigger="t", sink="s", generation=1)
             for batch in range(20):
-                each = replace(record(batch, started=started), query=query, backlog=lag, state_rows=123_456_789)
-                source = replace(each.sources[0], name=LONG["orders"], rows=100_000, lag=lag)
-                history.record(run, replace(each, rows=100_000, sources=(source,), duration_ms=754_000))
+                entry = replace(record(batch, started=started), query=query, backlog=lag, state_rows=123_456_789)
+                source = replace(entry.sources[0], name=LONG["orders"], rows=100_000, lag=lag)
+                history.record(run, replace(entry, rows=100_000, sources=(source,), duration_ms=754_000))
             state = QueryState(query=query, state="waiting for source", waits=waits, since=started)
             history.state(state if query == LONG["order_counts"] else QueryState(query=query, state="running"), run)
             verdict = {
@@ -224,4 +224,4 @@ def wide(root: Path) -> Project:
                 "missing": 1,
             }
             history.record_verdict(query, json.dumps({**verdict, "unexpected": 0, "different": 0, "rows_late": 0}))
-    return found
+    return project

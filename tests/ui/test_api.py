@@ -36,9 +36,9 @@ PATHS = ("/", "/queries/counts", "/api/project", "/api/queries/counts", "/api/ev
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    found = made.project(tmp_path_factory.mktemp("phones"))
-    made.fill(found, MANY)
-    return found
+    project = made.project(tmp_path_factory.mktemp("phones"))
+    made.fill(project, MANY)
+    return project
 
 
 def client(project: Project, base: str = HERE, **more: Any) -> TestClient:
@@ -47,9 +47,9 @@ def client(project: Project, base: str = HERE, **more: Any) -> TestClient:
 
 
 def with_token(project: Project) -> TestClient:
-    found = client(project)
-    found.headers["Authorization"] = f"Bearer {TOKEN}"
-    return found
+    session = client(project)
+    session.headers["Authorization"] = f"Bearer {TOKEN}"
+    return session
 
 
 @pytest.fixture
@@ -57,15 +57,15 @@ def ask(project: Project) -> TestClient:
     return with_token(project)
 
 
-def test_the_project_is_told_with_its_graph_and_how_each_query_stands(ask: TestClient) -> None:
-    found = ask.get("/api/project").json()
-    assert {node["id"] for node in found["graph"]["nodes"]} == {
+def test_the_project_is_shown_with_its_graph_and_the_state_of_each_query(ask: TestClient) -> None:
+    answer = ask.get("/api/project").json()
+    assert {node["id"] for node in answer["graph"]["nodes"]} == {
         *("source:events", "view:taps", "query:counts", "query:copied", "sink:counts", "sink:copied")
     }
-    assert {"from": "view:taps", "to": "query:copied"} in found["graph"]["edges"]
-    nodes = {node["id"] for node in found["graph"]["nodes"]}
-    assert {end for edge in found["graph"]["edges"] for end in edge.values()} <= nodes
-    counts, copied = found["queries"]["counts"], found["queries"]["copied"]
+    assert {"from": "view:taps", "to": "query:copied"} in answer["graph"]["edges"]
+    nodes = {node["id"] for node in answer["graph"]["nodes"]}
+    assert {end for edge in answer["graph"]["edges"] for end in edge.values()} <= nodes
+    counts, copied = answer["queries"]["counts"], answer["queries"]["copied"]
     assert (counts["state"], counts["restarts"], counts["batch"]) == ("running", 1, MANY - 1)
     assert (copied["state"], copied["level"], copied["findings"][0]["code"]) == ("failed", "bad", "HR601")
 
@@ -79,14 +79,14 @@ def test_the_node_of_a_kafka_sink_shows_its_topic(tmp_path: Path) -> None:
     assert (nodes["sink:copied"]["about"], nodes["sink:copied"]["more"]) == ("kafka", "alerts")
 
 
-def test_a_query_is_told_with_its_guarantee_its_text_its_runs_and_its_verdicts(ask: TestClient) -> None:
-    found = ask.get("/api/queries/counts").json()
-    assert found["definition"]["guarantee"]["level"] == "exactly once"
-    assert found["definition"]["code"]["text"].startswith("SELECT action, count(*)")
-    assert [(run["state"], run["error"] and run["error"]["what"]) for run in found["runs"]] == [
+def test_a_query_is_shown_with_its_guarantee_its_text_its_runs_and_its_verdicts(ask: TestClient) -> None:
+    answer = ask.get("/api/queries/counts").json()
+    assert answer["definition"]["guarantee"]["level"] == "exactly once"
+    assert answer["definition"]["code"]["text"].startswith("SELECT action, count(*)")
+    assert [(run["state"], run["error"] and run["error"]["what"]) for run in answer["runs"]] == [
         *(("running", None), ("failed", "the database was away"))
     ]
-    assert [verdict["verdict"] for verdict in found["verdicts"]] == ["equal"]
+    assert [verdict["verdict"] for verdict in answer["verdicts"]] == ["equal"]
     assert [view["name"] for view in ask.get("/api/queries/copied").json()["definition"]["views"]] == ["taps"]
 
 
@@ -98,24 +98,24 @@ def test_rates_and_lags_are_of_the_last_batches_and_end_with_them(project: Proje
     assert 80 < now["rates"]["input"] < 150
     assert now["sources"]["events"]["lag"]["unit"] == "files"
     assert (later["rates"]["input"], later["sources"]["events"]["rate"]) == (0, 0)
-    assert [found["code"] for found in now["findings"]] == ["HR682"]
+    assert [finding["code"] for finding in now["findings"]] == ["HR682"]
 
 
 def test_a_query_whose_process_is_gone_needs_attention(tmp_path: Path) -> None:
     project = made.project(tmp_path)
     with History.open(history_file(project.storage)) as history:
         history.begin_run("counts", pid=2**30, mode="update", trigger="once", sink="postgres", generation=1)
-    found = with_token(project).get("/api/project").json()["queries"]["counts"]
-    assert (found["state"], found["level"], found["findings"][0]["code"]) == ("killed", "bad", "HR893")
+    query = with_token(project).get("/api/project").json()["queries"]["counts"]
+    assert (query["state"], query["level"], query["findings"][0]["code"]) == ("killed", "bad", "HR893")
 
 
 def test_batches_come_in_pages_from_the_newest_back(ask: TestClient) -> None:
     first = ask.get("/api/queries/counts/batches?limit=3").json()
-    assert [each["batch"] for each in first["batches"]] == [MANY - 1, MANY - 2, MANY - 3]
+    assert [batch["batch"] for batch in first["batches"]] == [MANY - 1, MANY - 2, MANY - 3]
     second = ask.get(f"/api/queries/counts/batches?limit=3&before={first['before']}").json()
-    assert [each["batch"] for each in second["batches"]] == [MANY - 4, MANY - 5, MANY - 6]
+    assert [batch["batch"] for batch in second["batches"]] == [MANY - 4, MANY - 5, MANY - 6]
     last = ask.get("/api/queries/counts/batches?before=2").json()
-    assert ([each["batch"] for each in last["batches"]], last["before"]) == ([1, 0], None)
+    assert ([batch["batch"] for batch in last["batches"]], last["before"]) == ([1, 0], None)
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_batches_come_in_pages_from_the_newest_back(ask: TestClient) -> None:
     ],
 )
 def test_batches_are_found_by_number_figure_and_text(ask: TestClient, search: str, batches: list[int]) -> None:
-    found = ask.get("/api/queries/counts/batches", params={"search": search, "limit": 2}).json()
-    assert [each["batch"] for each in found["batches"]] == batches
+    page = ask.get("/api/queries/counts/batches", params={"search": search, "limit": 2}).json()
+    assert [batch["batch"] for batch in page["batches"]] == batches
 
 
 def test_a_search_looks_so_far_and_says_where_it_stopped(ask: TestClient) -> None:
-    found = ask.get("/api/queries/counts/batches?search=nowhere").json()
-    assert (found["batches"], found["before"]) == ([], MANY - SCANNED)
+    page = ask.get("/api/queries/counts/batches?search=nowhere").json()
+    assert (page["batches"], page["before"]) == ([], MANY - SCANNED)
     assert ask.get("/api/queries/counts/batches?search=nowhere&before=100").json() == {"batches": [], "before": None}
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "said"),
+    ("path", "status", "words"),
     [
         ("/api/queries/count", 404, "there is no query 'count'"),
         ("/api/queries/counts/batches?limit=0", 400, "limit is a whole number from 1"),
@@ -152,33 +152,33 @@ def test_a_search_looks_so_far_and_says_where_it_stopped(ask: TestClient) -> Non
         ("/static/%2e%2e/app.py", 404, "nothing at this address"),
     ],
 )
-def test_a_wrong_request_is_told_what_is_wrong(ask: TestClient, path: str, status: int, said: str) -> None:
+def test_the_answer_to_a_wrong_request_says_what_is_wrong(ask: TestClient, path: str, status: int, words: str) -> None:
     answer = ask.get(path)
-    assert (answer.status_code, said in answer.json()["error"]) == (status, True)
+    assert (answer.status_code, words in answer.json()["error"]) == (status, True)
 
 
 def test_a_series_has_as_many_points_as_a_chart_shows_and_reaches_over_all_batches(ask: TestClient) -> None:
-    found = ask.get("/api/queries/counts/series?points=200").json()
-    assert 150 <= len(found["at"]) <= 200
-    assert (found["batch"][-1], found["step"], found["batches"]) == (MANY - 1, 50, 2_000)
-    assert found["at"][0] < made.STARTED.timestamp() + 1_000
-    lengths = {len(found[name]) for name in ("at", "rows", "watermark", "late")}
-    assert lengths == {len(column) for column in found["phases"].values()} == {len(found["lags"]["events"])}
+    series = ask.get("/api/queries/counts/series?points=200").json()
+    assert 150 <= len(series["at"]) <= 200
+    assert (series["batch"][-1], series["step"], series["batches"]) == (MANY - 1, 50, 2_000)
+    assert series["at"][0] < made.STARTED.timestamp() + 1_000
+    lengths = {len(series[name]) for name in ("at", "rows", "watermark", "late")}
+    assert lengths == {len(column) for column in series["phases"].values()} == {len(series["lags"]["events"])}
 
 
 def test_a_series_of_the_last_minutes_is_exact(ask: TestClient) -> None:
-    found = ask.get("/api/queries/counts/series?points=1000&seconds=150").json()
-    assert (len(found["at"]), found["step"], found["per_point"]) == (151, 1, 1)
-    assert (found["batch"][0], found["late"][-10:]) == (MANY - 151, [3, *[0] * 9])
-    assert found["phases"]["other"][-1] == 5_000 - 350
-    # Of `addBatch`, what the sink took by itself is told apart.
-    assert (found["phases"]["addBatch"][-1], found["phases"]["write"][-1]) == (180, 120)
-    assert found["watermark"][-1] == found["at"][-1] - 7_200
+    series = ask.get("/api/queries/counts/series?points=1000&seconds=150").json()
+    assert (len(series["at"]), series["step"], series["per_point"]) == (151, 1, 1)
+    assert (series["batch"][0], series["late"][-10:]) == (MANY - 151, [3, *[0] * 9])
+    assert series["phases"]["other"][-1] == 5_000 - 350
+    # Of `addBatch`, the sink's own time is shown apart.
+    assert (series["phases"]["addBatch"][-1], series["phases"]["write"][-1]) == (180, 120)
+    assert series["watermark"][-1] == series["at"][-1] - 7_200
 
 
 def test_events_come_newest_first_and_of_one_query_if_asked(ask: TestClient) -> None:
-    assert [each["kind"] for each in ask.get("/api/events").json()["events"]] == ["failed", "started"]
-    assert [each["kind"] for each in ask.get("/api/events?query=counts").json()["events"]] == ["started"]
+    assert [event["kind"] for event in ask.get("/api/events").json()["events"]] == ["failed", "started"]
+    assert [event["kind"] for event in ask.get("/api/events?query=counts").json()["events"]] == ["started"]
 
 
 def test_before_the_first_run_the_pages_say_so(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_browser_that_has_shown_the_token_keeps_a_cookie_that_is_not_the_token
 
 
 @pytest.mark.parametrize(
-    ("address", "said", "fix"),
+    ("address", "words", "fix"),
     [
         (ServedAddress(host="0.0.0.0"), "could be read by others at 0.0.0.0", "leave --address out"),
         (
@@ -269,12 +269,12 @@ def test_a_browser_that_has_shown_the_token_keeps_a_cookie_that_is_not_the_token
     ],
 )
 def test_where_others_could_read_it_is_not_served(
-    project: Project, address: ServedAddress, said: str, fix: str
+    project: Project, address: ServedAddress, words: str, fix: str
 ) -> None:
     with pytest.raises(HeadraceError) as raised:
         server.serve(project, address, print)
     (finding,) = raised.value.findings
-    assert (finding.code, said in finding.what, fix in finding.fix) == ("HR891", True, True)
+    assert (finding.code, words in finding.what, fix in finding.fix) == ("HR891", True, True)
 
 
 def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
@@ -285,7 +285,7 @@ def test_a_port_that_is_taken_is_a_sentence(project: Project) -> None:
     assert raised.value.findings[0].code == "HR892"
 
 
-def test_beside_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
+def test_within_a_run_it_ends_with_it_and_is_served_by_the_same_rules(project: Project) -> None:
     with server.serve_in_background(project, ServedAddress(port=0, token=TOKEN)) as url:
         with pytest.raises(HTTPError, match="401"):
             urlopen(f"{url}api/project", timeout=10)
@@ -317,12 +317,12 @@ def test_without_its_packages_the_command_says_what_to_install(
     monkeypatch.setattr(server, "find_spec", lambda name: None)
     monkeypatch.setenv("DATABASE_URL", "postgresql://user@localhost/phones")
     assert main(["ui", "-C", str(project.root)]) == 2
-    told = capsys.readouterr().err
-    assert "HR011" in told
-    assert "pip install 'headrace[ui]'" in told
+    errors = capsys.readouterr().err
+    assert "HR011" in errors
+    assert "pip install 'headrace[ui]'" in errors
 
 
-def test_open_pages_are_told_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_pages_receive_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.ui.live.LOOK_SECONDS", 0.02)
     project = made.project(tmp_path)
     made.fill(project, 3)

@@ -46,7 +46,7 @@ def client(shown: Project | ShownProject | list[Listed], *, has_token: bool = Tr
 
 
 @pytest.fixture
-def listed(tmp_path: Path) -> list[Listed]:
+def projects(tmp_path: Path) -> list[Listed]:
     """A project with a history, one of the same name that has never run, and one that cannot be loaded."""
     phones, other, broken = tmp_path / "phones", write_shop(tmp_path / "other" / "phones"), tmp_path / "broken"
     first = made.project(phones)
@@ -58,8 +58,8 @@ def listed(tmp_path: Path) -> list[Listed]:
     return list_projects([(phones, first), (other, hr.load(other)), (broken, error.value)])
 
 
-def test_the_list_shows_each_project_and_how_it_stands(listed: list[Listed]) -> None:
-    asked = client(listed)
+def test_the_list_shows_each_project_and_how_it_stands(projects: list[Listed]) -> None:
+    asked = client(projects)
     shown = {one["key"]: one for one in asked.get("/api/projects").json()["projects"]}
     assert {key: (one["level"], one["state"]) for key, one in shown.items()} == {
         "phones": ("bad", "in trouble"),
@@ -72,8 +72,8 @@ def test_the_list_shows_each_project_and_how_it_stands(listed: list[Listed]) -> 
     assert made.PASSWORD not in json.dumps(shown)
 
 
-def test_each_project_has_its_pages_and_its_api_below_its_key(listed: list[Listed]) -> None:
-    asked = client(listed)
+def test_each_project_has_its_pages_and_its_api_below_its_key(projects: list[Listed]) -> None:
+    asked = client(projects)
     assert asked.get("/projects/phones-2/api/project").json()["queries"].keys() == {"shown"}
     assert asked.get("/projects/phones/api/queries/counts/batches").json()["batches"]
     answers = {
@@ -90,8 +90,8 @@ def test_each_project_has_its_pages_and_its_api_below_its_key(listed: list[Liste
     assert asked.get("/projects/phones-2").headers["location"] == f"{HERE}/projects/phones-2/"
 
 
-def test_one_token_guards_all_of_them(listed: list[Listed]) -> None:
-    asked = client(listed, has_token=False)
+def test_one_token_guards_all_of_them(projects: list[Listed]) -> None:
+    asked = client(projects, has_token=False)
     assert asked.get("/projects/phones/").headers["location"] == "/login"
     assert asked.get("/projects/phones/api/project").status_code == 401
     assert asked.post("/projects/phones/api/verify", json={"query": "counts"}).status_code == 401
@@ -117,7 +117,7 @@ def running(tmp_path: Path) -> Iterator[tuple[Project, Board]]:
         server.close()
 
 
-def test_health_is_that_of_the_running_application(running: tuple[Project, Board], listed: list[Listed]) -> None:
+def test_health_is_that_of_the_running_application(running: tuple[Project, Board], projects: list[Listed]) -> None:
     project, board = running
     answer = client(project).get("/api/health")
     assert (answer.status_code, answer.json()) == (
@@ -126,7 +126,7 @@ def test_health_is_that_of_the_running_application(running: tuple[Project, Board
     )
     board.post(QueryState(query="shown", state="failed"))
     assert client(project).get("/api/health").status_code == 503
-    answer = client(listed).get("/projects/phones-2/api/health")
+    answer = client(projects).get("/projects/phones-2/api/health")
     assert (answer.status_code, answer.json()["queries"]) == (503, {"shown": "not running"})
 
 

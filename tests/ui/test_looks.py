@@ -1,4 +1,4 @@
-"""What the dashboard shows beside the history: rows, answers, ledger, late rows, plan; and who may ask and verify."""
+"""What the dashboard shows besides history: rows, answers, ledger, late rows, plan; and who may ask and verify."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
             "INSERT INTO _headrace_ledger VALUES ('ours', 'totals', 1, 'totals', ?, ?, 'then')", [(0, 5), (1, 6)]
         )
     db.close()
-    found = hr.load(root, environ={"DATABASE_URL": "unused"})
-    with History.open(history_file(found.storage)) as history:
+    project = hr.load(root, environ={"DATABASE_URL": "unused"})
+    with History.open(history_file(project.storage)) as history:
         run = history.begin_run("totals", pid=1, mode="update", trigger="t", sink="sqlite", generation=1)
         for batch in range(12):
-            each = replace(made.record(batch, query="totals"), dropped_by_watermark=0)
+            entry = replace(made.record(batch, query="totals"), dropped_by_watermark=0)
             # Batch 5 has a row of 2 seconds behind the watermark of batch 4, batch 7 one of 3 hours.
             for number, seconds in ((5, 2), (7, 3 * 3600)):
                 if batch == number:
                     mark = made.record(batch - 1).watermark
                     assert mark is not None
-                    each = replace(each, dropped_by_watermark=batch, event_min=mark - timedelta(seconds=seconds))
-            history.record(run, each)
-    plan = layout_in(found.storage, "totals").plan
+                    entry = replace(entry, dropped_by_watermark=batch, event_min=mark - timedelta(seconds=seconds))
+            history.record(run, entry)
+    plan = layout_in(project.storage, "totals").plan
     plan.parent.mkdir(parents=True)
     plan.write_text("== Physical Plan ==")
-    return found
+    return project
 
 
 def client(project: Project, **more: Any) -> TestClient:
@@ -83,21 +83,21 @@ def client(project: Project, **more: Any) -> TestClient:
 
 @pytest.fixture
 def ask(project: Project) -> TestClient:
-    found = client(project)
-    found.headers.update(BEARER)
-    return found
+    session = client(project)
+    session.headers.update(BEARER)
+    return session
 
 
 def test_the_newest_rows_of_the_result_come_from_its_database(ask: TestClient) -> None:
-    found = ask.get("/api/queries/totals/rows?limit=2").json()
-    assert found["rows"] == [["2026-01-01T23", 23], ["2026-01-01T22", 22]]
-    assert (found["more"], found["order"]) == (True, "the greatest hour first")
+    answer = ask.get("/api/queries/totals/rows?limit=2").json()
+    assert answer["rows"] == [["2026-01-01T23", 23], ["2026-01-01T22", 22]]
+    assert (answer["more"], answer["order"]) == (True, "the greatest hour first")
 
 
 @pytest.mark.parametrize("last", [5, 2**53])
-def test_the_ledger_tells_which_batches_are_in(ask: TestClient, last: int) -> None:
-    found = ask.get(f"/api/queries/totals/ledger?first=0&last={last}").json()
-    assert found == {
+def test_the_ledger_shows_which_batches_are_in(ask: TestClient, last: int) -> None:
+    answer = ask.get(f"/api/queries/totals/ledger?first=0&last={last}").json()
+    assert answer == {
         "lines": {"0": {"rows": 5, "committed_at": "then"}, "1": {"rows": 6, "committed_at": "then"}},
         "readable": True,
     }
@@ -107,21 +107,21 @@ def test_the_plan_that_was_noted_is_shown(ask: TestClient) -> None:
     assert ask.get("/api/queries/totals").json()["plan"] == "== Physical Plan =="
 
 
-def test_late_rows_are_told_by_how_late_and_by_window(ask: TestClient) -> None:
-    found = ask.get("/api/queries/totals/late").json()
-    assert (found["rows"], found["batches"], found["of_unknown_lateness"]) == (12, 2, 0)
-    assert {part["up_to_seconds"]: part["rows"] for part in found["histogram"] if part["rows"]} == {10: 5, 21600: 7}
-    assert [(each["begins"][:16], each["ends"][:16], each["rows"]) for each in found["windows"]] == [
+def test_late_rows_are_shown_by_how_late_and_by_window(ask: TestClient) -> None:
+    answer = ask.get("/api/queries/totals/late").json()
+    assert (answer["rows"], answer["batches"], answer["of_unknown_lateness"]) == (12, 2, 0)
+    assert {part["up_to_seconds"]: part["rows"] for part in answer["histogram"] if part["rows"]} == {10: 5, 21600: 7}
+    assert [(window["begins"][:16], window["ends"][:16], window["rows"]) for window in answer["windows"]] == [
         ("2025-12-31T19:00", "2025-12-31T20:00", 7)
     ], "the window of the other row was still open"
 
 
 def version(batch: int, text: str, plan: str) -> str:
-    told = {"code": {"totals": text}, "settings": {"mode": "update"}, "plan": plan}
-    return json.dumps({"at": f"2026-01-0{batch + 1}T00:00:00+00:00", "from_batch": batch, **told}) + "\n"
+    facts = {"code": {"totals": text}, "settings": {"mode": "update"}, "plan": plan}
+    return json.dumps({"at": f"2026-01-0{batch + 1}T00:00:00+00:00", "from_batch": batch, **facts}) + "\n"
 
 
-def test_what_changed_is_told_from_when_to_when_with_the_difference(ask: TestClient, project: Project) -> None:
+def test_what_changed_is_shown_from_when_to_when_with_the_difference(ask: TestClient, project: Project) -> None:
     file = layout_in(project.storage, "totals").versions
     file.write_text(version(0, "SELECT 1\nFROM a", "sum(n)") + version(4, "SELECT 2\nFROM a", "max(n)") + '{"cut')
     new, old = ask.get("/api/queries/totals/versions").json()["versions"]
@@ -148,9 +148,9 @@ def test_a_start_notes_its_version_once_and_without_a_secret(tmp_path: Path) -> 
 
 
 def test_a_question_is_answered_and_a_wrong_one_in_a_sentence(ask: TestClient) -> None:
-    found = ask.post("/api/ask", json={"query": "totals", "sql": "SELECT max(n) AS most FROM totals"}).json()
-    assert (found["columns"], found["rows"]) == (["most"], [[23]])
-    for body, status, said in (
+    result = ask.post("/api/ask", json={"query": "totals", "sql": "SELECT max(n) AS most FROM totals"}).json()
+    assert (result["columns"], result["rows"]) == (["most"], [[23]])
+    for body, status, words in (
         ({"query": "totals", "sql": "DROP TABLE totals"}, 400, "only a statement that reads"),
         ({"query": "totals", "sql": "SELECT x FROM totals"}, 400, "no such column: x"),
         ({"query": "totals"}, 400, "sql is a text"),
@@ -158,7 +158,7 @@ def test_a_question_is_answered_and_a_wrong_one_in_a_sentence(ask: TestClient) -
         ([], 400, "a JSON object"),
     ):
         answer = ask.post("/api/ask", json=body)
-        assert (answer.status_code, said in answer.json()["error"]) == (status, True)
+        assert (answer.status_code, words in answer.json()["error"]) == (status, True)
     assert ask.post("/api/ask", content=b"x" * 30_000).status_code == 400
 
 
@@ -230,14 +230,14 @@ def test_wrong_tokens_make_their_address_wait_longer_and_longer_but_not_the_righ
     }
     waits = []
     for at in range(15):
-        told = [attempt("wrong") for attempt in tries.values()][at % 3]
-        waits.append(int(told.headers.get("Retry-After", 0)))
+        answer = [attempt("wrong") for attempt in tries.values()][at % 3]
+        waits.append(int(answer.headers.get("Retry-After", 0)))
         now += waits[-1]
     assert waits[0] == 0
     assert waits == sorted(waits)
     assert 200 < waits[-1] <= 300
-    told = tries["form"]("wrong")
-    assert "too many wrong tokens" in told.text
+    answer = tries["form"]("wrong")
+    assert "too many wrong tokens" in answer.text
     for way, attempt in tries.items():
         for token in ("wrong",) * 30:
             refused = attempt(token)
@@ -247,7 +247,7 @@ def test_wrong_tokens_make_their_address_wait_longer_and_longer_but_not_the_righ
         assert attempt(TOKEN).status_code in (200, 303), f"{way}: the right token of the same address is taken"
     assert other.get("/api/project", headers=BEARER).status_code == 200
     assert kept.get("/api/project").status_code == 200, "who has shown the token before is not asked again"
-    assert tries["form"]("wrong").status_code == 401, "a right one begins anew"
+    assert tries["form"]("wrong").status_code == 401, "a right one begins again"
 
 
 def test_pages_of_other_sites_use_up_no_tries(project: Project) -> None:
@@ -286,7 +286,7 @@ print(said) if said.startswith("{") else sys.exit(said)
 """
 
 
-def test_one_verify_runs_at_low_priority_and_its_end_is_told(
+def test_one_verify_runs_at_low_priority_and_its_end_is_shown(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_UI_TOKEN", TOKEN)
@@ -294,16 +294,16 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
     verifying = Verifying(project, [sys.executable, str(tmp_path / "fake.py")])
     asked = client(project, verifying=lambda _: verifying)
     asked.headers.update(BEARER)
-    for said, state in (('{"verdict": "equal"}', "ended"), ("headrace HR123: it is broken", "failed")):
+    for output, state in (('{"verdict": "equal"}', "ended"), ("headrace HR123: it is broken", "failed")):
         (tmp_path / "fake.go").unlink(missing_ok=True)
         first = asked.post("/api/verify", json={"query": "totals"})
         assert (first.status_code, first.json()["state"]) == (202, "running")
         second = asked.post("/api/verify", json={"query": "totals"})
         assert (second.status_code, "is being verified" in second.json()["error"]) == (409, True)
-        (tmp_path / "fake.said").write_text(said)
+        (tmp_path / "fake.said").write_text(output)
         (tmp_path / "fake.said").rename(tmp_path / "fake.go")
-        told = eventually(lambda: dict(asked.get("/api/verify").json()), state)
-        assert told["said"] in said
+        report = eventually(lambda: dict(asked.get("/api/verify").json()), state)
+        assert report["said"] in output
     (tmp_path / "fake.go").unlink()
     assert asked.post("/api/late", json={"query": "totals"}).status_code == 202
     refused = asked.post("/api/verify", json={"query": "totals"})
@@ -311,8 +311,8 @@ def test_one_verify_runs_at_low_priority_and_its_end_is_told(
     late = [{"event": "late row", "batch": 3, "row": {"n": 1}}, {"event": "result", "sentence": "1 row was late"}]
     (tmp_path / "fake.said").write_text("\n".join(map(json.dumps, late)))
     (tmp_path / "fake.said").rename(tmp_path / "fake.go")
-    told = eventually(lambda: dict(asked.get("/api/late").json()), "ended")
-    assert (told["work"], told["said"], told["rows"]) == ("late", "1 row was late", late[:1])
+    report = eventually(lambda: dict(asked.get("/api/late").json()), "ended")
+    assert (report["work"], report["said"], report["rows"]) == ("late", "1 row was late", late[:1])
     (tmp_path / "fake.go").unlink()
     asked.post("/api/verify", json={"query": "totals"})
     verifying.close()

@@ -29,18 +29,18 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}", "Host": "127.0.0.1"}
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    found = made.project(tmp_path_factory.mktemp("p"))
-    made.fill(found, 250)
-    return found
+    project = made.project(tmp_path_factory.mktemp("p"))
+    made.fill(project, 250)
+    return project
 
 
 @pytest.fixture(scope="module")
 def api(project: Project) -> Any:
     app = application(project, hosts=ServedAddress().hosts(), token=TOKEN)
-    found = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=HEADERS)
+    schema = schemathesis.openapi.from_asgi("/api/openapi.json", app, headers=HEADERS)
     names: Iterator[str] = iter(())
 
-    @found.hook
+    @schema.hook
     def map_path_parameters(context: Any, given: dict[str, Any] | None) -> dict[str, Any] | None:
         """Every second query is one that there is; the sinks of these are no part of this test."""
         nonlocal names
@@ -52,7 +52,7 @@ def api(project: Project) -> Any:
             name = next(names)
         return {**given, "name": name}
 
-    return found
+    return schema
 
 
 def test_every_address_of_the_api_is_in_the_document(project: Project) -> None:
@@ -60,8 +60,8 @@ def test_every_address_of_the_api_is_in_the_document(project: Project) -> None:
     document = TestClient(app, base_url="http://127.0.0.1", headers=HEADERS).get("/api/openapi.json").json()
     text = (Path(application.__code__.co_filename)).read_text()
     routed = {part.split('"')[0] for part in text.split('Route("')[1:]}
-    told = {path for path in routed if path.startswith("/api/")} - {"/api/live", "/api/openapi.json"}
-    assert told == set(document["paths"])
+    paths = {path for path in routed if path.startswith("/api/")} - {"/api/live", "/api/openapi.json"}
+    assert paths == set(document["paths"])
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,15 @@ def test_every_address_of_the_api_is_in_the_document(project: Project) -> None:
     ],
 )
 def test_the_document_names_the_limits_that_hold(path: str, parameter: str, most: int) -> None:
-    maxima = {each["name"]: each["schema"].get("maximum") for each in openapi()["paths"][path]["get"]["parameters"]}
+    maxima = {
+        parameter["name"]: parameter["schema"].get("maximum")
+        for parameter in openapi()["paths"][path]["get"]["parameters"]
+    }
     assert maxima[parameter] == most
 
 
 def test_what_it_answers_is_what_the_document_says(api: Any) -> None:
-    for operation in (each.ok() for each in api.get_all_operations()):
+    for operation in (result.ok() for result in api.get_all_operations()):
         for mode in GenerationMode:
             fuzz(operation.as_strategy(generation_mode=mode))
 

@@ -1,4 +1,4 @@
-"""`python make_fixture.py FILE`: runs the project beside this file with the installed Headrace, and packs it.
+"""`python make_fixture.py FILE`: runs the project next to this file with the installed Headrace, and packs it.
 
 Run it from a checkout of the version that the fixture is to show. Paths in checkpoints and tables are absolute, so
 the project lies where the tests put it too.

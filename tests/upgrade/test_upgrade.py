@@ -74,7 +74,7 @@ def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_n
     connectors.use()
     loaded = load(project)
     for query in loaded.queries:
-        # As after a kill between the sink's transaction and Spark's commit: the ledger alone tells that it is in.
+        # As after a kill between the sink's transaction and Spark's commit: the ledger alone shows that it is in.
         forget_commit(layout_in(loaded.storage, query).checkpoint)
     land(project, FILES)
 
@@ -85,8 +85,8 @@ def test_every_durable_sink_goes_on_with_the_batch_that_an_earlier_version_had_n
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": " ".join(WITHOUT_CODE_GENERATION)},
     )
     print(done.stdout[-3000:], done.stderr[-3000:])
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    verdicts = {each["query"]: (each["verdict"], each["findings"]) for each in told}
+    entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    verdicts = {entry["query"]: (entry["verdict"], entry["findings"]) for entry in entries}
     assert verdicts == {query: ("equal", []) for query in loaded.queries} | {"sqlite_windows": ("open", [])}
 
     with closing(sqlite3.connect(project / "out" / "result.db")) as connection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +21,7 @@ from headrace.runner.stop import StopRequest
 from headrace.verifier import late_rows
 from tests.registered import layout_in
 from tests.rounds import rounds
-from tests.runner.projects import rows
+from tests.runner.projects import keep, restore, rows
 from tests.verifier.late_project import BATCHES, land
 from tests.waiting import until
 
@@ -66,19 +65,16 @@ def write(root: Path, late: str = SQLITE) -> Path:
 
 @pytest.fixture(scope="module")
 def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that has run, and next to it a copy of it as it was then."""
+    """A project that has run."""
     root = write(tmp_path_factory.mktemp("late") / "p")
     assert run(root, sessions.with_connectors(()))[1:] == (["finished", "finished"], [])
-    shutil.copytree(root, root.with_name("then"))
-    return root
+    return keep(root)
 
 
 @pytest.fixture
 def root(ran: Path) -> Path:
     """The project as it was after its run."""
-    shutil.rmtree(ran)
-    shutil.copytree(ran.with_name("then"), ran)
-    assert held(ran) == FIRST
+    assert held(restore(ran)) == FIRST
     return ran
 
 

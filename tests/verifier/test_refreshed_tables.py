@@ -14,7 +14,7 @@ from headrace.frames import tables
 from headrace.frames.tables import TableVersions
 from headrace.model import Project
 from tests.registered import layout_in
-from tests.runner.projects import land, rows, write_project
+from tests.runner.projects import keep, land, restore, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,19 +97,16 @@ def shop(root: Path, spark: SparkSession, *queries: str) -> Project:
 
 @pytest.fixture(scope="module")
 def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shop after its two runs, and next to it a copy of it as it was then."""
+    """The shop after its two runs."""
     root = tmp_path_factory.mktemp("shop") / "p"
     shop(root, sessions.with_connectors(()), *QUERIES, "late_join")
-    shutil.copytree(root, root.with_name("then"))
-    return root
+    return keep(root)
 
 
 @pytest.fixture
 def root(ran: Path) -> Path:
     """The shop as it was after its two runs."""
-    shutil.rmtree(ran)
-    shutil.copytree(ran.with_name("then"), ran)
-    return ran
+    return restore(ran)
 
 
 @pytest.mark.capability("JOIN-ST-03", "JOIN-ST-01")

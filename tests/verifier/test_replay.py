@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +24,7 @@ from headrace.verifier.late_rows import apply_late_rows
 from headrace.verifier.verdict import Replayed
 from tests.registered import layout_in
 from tests.rounds import rounds
+from tests.runner.projects import keep, restore
 from tests.verifier import late_project
 from tests.verifier.late_project import BATCHES, counts, held, land, read, run
 
@@ -45,19 +44,16 @@ class Stop(BaseException):
 
 @pytest.fixture(scope="module")
 def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project whose query `updated` has run, and next to it a copy of it as it was then."""
+    """A project whose query `updated` has run."""
     root = late_project.write_project(tmp_path_factory.mktemp("late") / "p")
     run(root, "updated", sessions.with_connectors(()))
-    shutil.copytree(root, root.with_name("then"))
-    return root
+    return keep(root)
 
 
 @pytest.fixture
-def root(ran: Path) -> Iterator[Path]:
+def root(ran: Path) -> Path:
     """The project as it was after its run."""
-    yield ran
-    shutil.rmtree(ran)
-    shutil.copytree(ran.with_name("then"), ran)
+    return restore(ran)
 
 
 def replay(project: Project, query: str, spark: SparkSession) -> Replayed:

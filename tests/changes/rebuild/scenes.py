@@ -44,7 +44,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def killed_at(wanted: str) -> Callable[[str], None]:
+def kill_at(wanted: str) -> Callable[[str], None]:
     def reached(step: str) -> None:
         if step == wanted:
             raise Killed(step)
@@ -62,7 +62,7 @@ def project_of(root: Path, database: Database, *, options: str = "", storage: st
 
 
 def scene(project: Project) -> LogRecord:
-    """Generation 1 has run and generation 2 was rebuilt beside it, three batches each."""
+    """Generation 1 has run and generation 2 was rebuilt next to it, three batches each."""
     query, live = project.queries["totals"], layout_in(project.storage, "totals", 1)
     _write(project, query, live, rebuilds=False)
     made = Directory(generation=2, made=2)
@@ -81,8 +81,8 @@ def scene(project: Project) -> LogRecord:
             facts={"former": "g1.1", "made": str(made), "since": "", "notes": []},
         ),
     )
-    beside = replace(query, sink=query.sink.swap.shadow)
-    _write(project, beside, layout_in(project.storage, "totals", 2), rebuilds=True)
+    rebuilt = replace(query, sink=query.sink.swap.shadow)
+    _write(project, rebuilt, layout_in(project.storage, "totals", 2), rebuilds=True)
     return record
 
 
@@ -93,7 +93,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
     enter(layout, QueryRevision(fingerprint="", from_batch=0, at="", headrace="", spark="", form=form))
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
     described.parent.mkdir(parents=True)
-    described.write_text(json.dumps({"schema": _described(layout)}))
+    described.write_text(json.dumps({"schema": _schema_file(layout)}))
     context = replace(sink_context(project, query, layout), rebuilds=rebuilds)
     dialect = query.sink.dialect()
     with closing(dialect.connect()) as connection:
@@ -111,7 +111,7 @@ def _write(project: Project, query: Any, layout: QueryLayout, *, rebuilds: bool)
             ledger.add(Admitted(line), epoch=3, rows=2, quarantined=0)
 
 
-def _described(layout: QueryLayout) -> str:
+def _schema_file(layout: QueryLayout) -> str:
     """The file of a schema, as Spark names it."""
     home = str(layout.home.absolute())
     return f"{home if '://' in home else f'file:{home}'}/checkpoint/state/0/schema"
@@ -134,14 +134,14 @@ def state(project: Project, database: Database) -> dict[str, Any]:
     generation = latest_generation(layout_in(project.storage, "totals"))
     layout = layout_in(project.storage, "totals", generation)
     described = layout.checkpoint / "state" / "0" / "_metadata" / "v2" / "0"
-    forms_of = [each.form["sink"]["place"] for each in forms(layout.manifest) if each.form]
+    forms_of = [form.form["sink"]["place"] for form in forms(layout.manifest) if form.form]
     return {
         "generation": generation,
         "checkpoint": json.loads((layout.checkpoint / "metadata").read_text())["id"],
-        "schema is in its place": json.loads(described.read_text())["schema"] == _described(layout),
+        "schema is in its place": json.loads(described.read_text())["schema"] == _schema_file(layout),
         "sink": (json.loads(layout.sink.read_text())["name"].lower(), *(place.lower() for place in forms_of)),
         "rows": rows_of("Totals"),
-        "beside": rows_of("Totals__rebuild"),
+        "rebuilt": rows_of("Totals__rebuild"),
         "owners": sorted(
             (name.lower(), generation)
             for name, generation in database.query(
@@ -170,18 +170,20 @@ def tables(database: Database) -> list[str]:
 
 T, B = "totals", "totals__rebuild"
 _ONE = {"generation": 1, "checkpoint": "checkpoint-1", "schema is in its place": True, "sink": (T, T), "rows": ROWS[1]}
-BUILT = {**_ONE, "beside": ROWS[2], "owners": [(T, 1), (B, 2)], "lines": [(T, 1, 3), (B, 2, 3)]}
-OLD = {**_ONE, "beside": None, "owners": [(T, 1)], "lines": [(T, 1, 3)]}
+BUILT = {**_ONE, "rebuilt": ROWS[2], "owners": [(T, 1), (B, 2)], "lines": [(T, 1, 3), (B, 2, 3)]}
+OLD = {**_ONE, "rebuilt": None, "owners": [(T, 1)], "lines": [(T, 1, 3)]}
 NEW = {
     **{**_ONE, "generation": 2, "checkpoint": "checkpoint-2", "rows": ROWS[2]},
-    **{"beside": None, "owners": [(T, 2)], "lines": [(T, 1, 3), (T, 2, 3)]},
+    **{"rebuilt": None, "owners": [(T, 2)], "lines": [(T, 1, 3), (T, 2, 3)]},
 }
 FINAL = {**NEW, "lines": [(T, 2, 3)]}
 
 
 def codes(project: Project) -> list[str]:
     """What keeps the next start from beginning."""
-    found = inspect_checkpoint(project, project.queries["totals"]).findings
+    findings = inspect_checkpoint(project, project.queries["totals"]).findings
     return [
-        finding.code for finding in found if finding.severity == "error" and finding.code.startswith(("HR57", "HR58"))
+        finding.code
+        for finding in findings
+        if finding.severity == "error" and finding.code.startswith(("HR57", "HR58"))
     ]

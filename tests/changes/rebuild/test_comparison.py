@@ -35,11 +35,11 @@ def test_columns_of_another_type_are_compared_by_value_or_named_as_not_compared(
         Snapshot(rows=spark.range(75).selectExpr("id AS k", f"{value} AS v"), batch=0, key=("k",))
         for value in (before, after)
     )
-    found = compare_results(there, made)
-    assert (found.rows_before, found.rows_after, found.different) == (75, 75, different)
-    assert (found.only_before, found.only_after) == (0, 0)
-    assert (NOT_COMPARED in found.columns) is not_compared
-    assert any("column 'v' is" in sentence for sentence in found.columns)
+    comparison = compare_results(there, made)
+    assert (comparison.rows_before, comparison.rows_after, comparison.different) == (75, 75, different)
+    assert (comparison.only_before, comparison.only_after) == (0, 0)
+    assert (NOT_COMPARED in comparison.columns) is not_compared
+    assert any("column 'v' is" in sentence for sentence in comparison.columns)
 
 
 def test_a_key_of_another_type_still_finds_the_row(spark: SparkSession) -> None:

@@ -19,7 +19,7 @@ from tests.changes.rebuild.scenes import (
     OLD,
     Killed,
     codes,
-    killed_at,
+    kill_at,
     project_of,
     scene,
     state,
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.services
 
 
 def swap(project: hr.Project, step: str = "") -> None:
-    swap_in(project, killed_at(step))
+    swap_in(project, kill_at(step))
 
 
 @pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)

@@ -22,7 +22,7 @@ from tests.changes.rebuild.scenes import (
     OLD,
     Killed,
     codes,
-    killed_at,
+    kill_at,
     project_of,
     scene,
     state,
@@ -49,25 +49,25 @@ def database(tmp_path: Path) -> Database:
 
 @pytest.fixture(params=["hdfs", "s3a"])
 def project(request: pytest.FixtureRequest, tmp_path: Path, database: Database) -> Iterator[Project]:
-    """A project whose query has run, and was rebuilt beside, in a store that renames and in one that does not."""
+    """A project whose query has run, and was rebuilt, in a store that renames and in one that does not."""
     made = memory_store if request.param == "hdfs" else memory_bucket
     with made("rebuilt") as (_, root):
-        found = project_of(tmp_path / "p", database, storage=f"{root}/with space")
-        assert is_remote(found.storage)
-        scene(found)
-        yield found
+        project = project_of(tmp_path / "p", database, storage=f"{root}/with space")
+        assert is_remote(project.storage)
+        scene(project)
+        yield project
 
 
 @pytest.fixture
 def bucket(tmp_path: Path, database: Database) -> Iterator[tuple[MemoryBucket, Project]]:
     with memory_bucket("steps") as (made, root):
-        found = project_of(tmp_path / "p", database, storage=str(root))
-        scene(found)
-        yield made, found
+        project = project_of(tmp_path / "p", database, storage=str(root))
+        scene(project)
+        yield made, project
 
 
 def swap(project: Project, step: str = "") -> None:
-    swap_in(project, killed_at(step))
+    swap_in(project, kill_at(step))
 
 
 @pytest.mark.plain
@@ -79,7 +79,7 @@ def test_a_swap_that_is_killed_is_ended(project: Project, database: Database, st
     assert codes(project) == ["HR581"]
     for kill in STEPS:
         with pytest.raises(Killed):
-            hr.rebuild(project, "totals").apply(reached=killed_at(kill))
+            hr.rebuild(project, "totals").apply(reached=kill_at(kill))
     assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert (state(project, database), codes(project)) == (NEW, [])
     assert not rebuild_storage(project.storage, layout_in(project.storage, "totals")).exists()
@@ -92,7 +92,7 @@ def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database,
         swap(project, step)
     for kill in ("recorded-abandoning", "dropped", "removed"):
         with pytest.raises(Killed):
-            hr.rebuild(project, "totals").discard(reached=killed_at(kill))
+            hr.rebuild(project, "totals").discard(reached=kill_at(kill))
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
     assert hr.rebuild(project, "totals").status is None
@@ -103,7 +103,7 @@ def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database,
 def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Database, step: str) -> None:
     swap(project)
     with pytest.raises(Killed):
-        hr.rebuild(project, "totals").undo(reached=killed_at(step))
+        hr.rebuild(project, "totals").undo(reached=kill_at(step))
     assert codes(project) == ["HR581"]
     assert hr.rebuild(project, "totals").undo().generation == 1
     assert (state(project, database), codes(project)) == (BUILT, [])
@@ -178,7 +178,7 @@ LARGE = VISITS.replace("events.", 'events.where("amount > 1").')
 BATCHES = [[{"name": "a", "amount": 1}, {"name": "b", "amount": 2}], [{"name": "a", "amount": 5}]]
 
 
-def declared(root: Path, result: str, storage: str, settings: Mapping[str, str]) -> Project:
+def declare(root: Path, result: str, storage: str, settings: Mapping[str, str]) -> Project:
     write_project(root, BODY.format(result=result), batches=BATCHES)
     (root / "headrace.yml").write_text(f"name: p\nstorage: {storage}\nspark: {json.dumps(settings)}\n")
     return hr.load(root)
@@ -190,7 +190,7 @@ def run(project: Project, spark: SparkSession) -> None:
 
 
 def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, resumed: Rows, former: Rows) -> None:
-    """Built beside the query that runs on, cut off, swapped, run on, rolled back, and swapped again."""
+    """Built while the query runs on, cut off, swapped, run on, rolled back, and swapped again."""
     root, local = now.root, now.root / ".headrace" / "targets" / "dev"
 
     def totals() -> Rows:
@@ -204,14 +204,14 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
 
     run(before, spark)
     with pytest.raises(Killed):
-        hr.rebuild(now, "totals", spark=spark).apply(approve=meanwhile, reached=killed_at("sink"))
+        hr.rebuild(now, "totals", spark=spark).apply(approve=meanwhile, reached=kill_at("sink"))
     assert (codes(now), totals()) == (["HR581"], swapped)
     status = hr.rebuild(now, "totals").status
     assert status is not None
     assert (status.phase, status.batches, status.rows >= 3) == ("swapping", 3, True)
     assert (local / "rebuild").exists()
     assert hr.rebuild(now, "totals", spark=spark).apply().done == "swapped"
-    assert [each.name for each in now.storage.iterdir() if each.name not in ("register", "queries")] in (
+    assert [path.name for path in now.storage.iterdir() if path.name not in ("register", "queries")] in (
         [],
         ["rebuild"],
     )
@@ -219,7 +219,7 @@ def rebuilt(spark: SparkSession, before: Project, now: Project, swapped: Rows, r
     land(root, 3, [{"name": "b", "amount": 7}])
     run(now, spark)
     assert (totals(), hr.verify(now, "totals", spark=spark).state) == (resumed, "equal")
-    assert [(each.generation, each.rows_total) for each in hr.status(now)] == [(2, status.rows + 1)]
+    assert [(entry.generation, entry.rows_total) for entry in hr.status(now)] == [(2, status.rows + 1)]
     assert hr.rebuild(now, "totals", spark=spark).undo().done == "rolled-back"
     run(before, spark)
     assert totals() == former
@@ -234,7 +234,7 @@ def test_a_rebuild_with_its_storage_on_hdfs(hdfs_server: HdfsServer, spark: Spar
     """Of a query with state variables, the files of whose schemas Spark names by their URLs."""
     settings = {"spark.hadoop.dfs.namenode.http-address": hdfs_server.web_address}
     storage = f"{hdfs_server.url()}/rebuilt by us"
-    before, now = (declared(tmp_path / "p", result, storage, settings) for result in (VISITS, LARGE))
+    before, now = (declare(tmp_path / "p", result, storage, settings) for result in (VISITS, LARGE))
     rebuilt(
         spark,
         before,
@@ -249,7 +249,7 @@ def test_a_rebuild_with_its_storage_on_hdfs(hdfs_server: HdfsServer, spark: Spar
 def test_a_rebuild_with_its_storage_in_a_bucket(s3_server: S3Server, spark: SparkSession, tmp_path: Path) -> None:
     bucket = new_bucket(s3_server)
     storage = f"s3a://{bucket.name}/rebuilt"
-    before, now = (declared(tmp_path / "p", result, storage, bucket.settings()) for result in (SUMS, MAXIMA))
+    before, now = (declare(tmp_path / "p", result, storage, bucket.settings()) for result in (SUMS, MAXIMA))
     with reached_by(spark, bucket):
         rebuilt(
             spark,

@@ -1,4 +1,4 @@
-"""A query that was changed is rebuilt beside the one that goes on, and both end in the batch answer."""
+"""A query that was changed is rebuilt while the old one runs on, and both end in the batch answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError
 from headrace.generations.manifest import QueryRevision
 from headrace.planner.verdict import list_refusals
 from headrace.storage import json_lines, numbered
-from tests.changes.rebuild.scenes import Killed, killed_at
+from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.runner.projects import land, rows, write_project
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ copied = hr.source.files("out", format="json", schema="name STRING, amount INT")
 def reader(copied):
     return copied
 """
-BESIDE = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%totals%'"
+REBUILT = "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%totals%'"
 CHANGED = BODY.replace('F.sum("amount").alias("total")', 'F.max("amount").cast("long").alias("total")').replace(
     "> 0", "> 1"
 )
@@ -57,7 +57,7 @@ def now(root: Path) -> hr.Project:
 
 def run(project: hr.Project, spark: SparkSession, *queries: str) -> None:
     result = hr.run(project, queries or None, trigger=hr.available_now, spark=spark)
-    assert [(each.state, each.finding) for each in result.outcomes if each.state != "finished"] == []
+    assert [(outcome.state, outcome.finding) for outcome in result.outcomes if outcome.state != "finished"] == []
 
 
 @pytest.mark.capability("REC-08")
@@ -99,7 +99,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     # A crash before the swap: the same command continues.
     for step in ("begun", "compared"):
         with pytest.raises(Killed):
-            hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile, reached=killed_at(step))
+            hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile, reached=kill_at(step))
     assert hr.rebuild(project, "totals").status is not None
     done = hr.rebuild(project, "totals", spark=spark).apply(approve=meanwhile)
     assert (done.done, done.generation, done.kept) == ("swapped", 2, 1)
@@ -110,7 +110,7 @@ def test_a_rebuilt_query_ends_in_the_batch_answer(
     assert copies() == [("a", 5), ("b", 2), ("c", 9)]
     status = hr.rebuild(project, "copies").status
     assert status is not None
-    assert (status.phase, status.rows, [each.rows_total for each in hr.status(project)]) == ("swapped", 4, [4, 4])
+    assert (status.phase, status.rows, [entry.rows_total for entry in hr.status(project)]) == ("swapped", 4, [4, 4])
     land(root, 3, [{"name": "b", "amount": 7}])
     run(project, spark)
     assert (totals(), copies()) == ([("a", 5), ("b", 7), ("c", 9)], [("a", 5), ("b", 2), ("b", 7), ("c", 9)])
@@ -160,13 +160,13 @@ def test_what_cannot_be_rebuilt_leaves_the_query_as_it_is(
     assert "HR090: --from: 'soon' is not a time" in capsys.readouterr().err
     with pytest.raises(HeadraceError, match=r"HR580.*source 'events' cannot be read from a time on"):
         hr.rebuild(project, "totals", spark=spark, since=datetime.now(timezone.utc)).apply()
-    told: list[str] = []
-    done = hr.rebuild(project, "totals", spark=spark, accept_partial=True).apply(approve=False, notify=told.append)
+    notes: list[str] = []
+    done = hr.rebuild(project, "totals", spark=spark, accept_partial=True).apply(approve=False, notify=notes.append)
     assert (done.done, done.report and done.report.verdict) == ("compared", "equal")
-    assert ["will not have all" in told[0], "the query is what ran" in told[1]] == [True, True]
+    assert ["will not have all" in notes[0], "the query is what ran" in notes[1]] == [True, True]
     assert main(["change", "status", "totals", "--json", "-C", str(root)]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["changes"]
-    assert (found["phase"], found["batches"], found["report"]["differences"]["different"]) == ("building", 1, 1)
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert (change["phase"], change["batches"], change["report"]["differences"]["different"]) == ("building", 1, 1)
     # A full disk, and a query that is changed while it is rebuilt.
     land(root, 2, [{"name": "b", "amount": 3}])
 
@@ -263,7 +263,7 @@ def test_what_comes_in_the_last_short_round_is_verified_as_well(
     def wrongly(*given: Any) -> bool:
         """The last round, whose result somebody else changes."""
         done = catch_up(*given)
-        (table,) = [name for (name,) in rows(root / "out.db", BESIDE) if "rebuild" in name]
+        (table,) = [name for (name,) in rows(root / "out.db", REBUILT) if "rebuild" in name]
         with sqlite3.connect(root / "out.db") as connection:
             connection.execute(f'UPDATE "{table}" SET total = 70 WHERE name = ?', ("b",))
         return done

@@ -31,7 +31,7 @@ from tests.changes.rebuild.scenes import (
     OLD,
     Killed,
     codes,
-    killed_at,
+    kill_at,
     project_of,
     scene,
     state,
@@ -51,10 +51,10 @@ def database(tmp_path: Path) -> Database:
 
 @pytest.fixture
 def project(tmp_path: Path, database: Database) -> Project:
-    """A project whose query has run, and was rebuilt beside."""
-    found = project_of(tmp_path / "p", database)
-    scene(found)
-    return found
+    """A project whose query has run, and was rebuilt."""
+    project = project_of(tmp_path / "p", database)
+    scene(project)
+    return project
 
 
 def phase(project: Project) -> str:
@@ -67,15 +67,15 @@ def phase(project: Project) -> str:
 def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database: Database, step: str) -> None:
     assert state(project, database) == BUILT
     with pytest.raises(Killed):
-        swap_in(project, killed_at(step))
+        swap_in(project, kill_at(step))
     assert codes(project) == ["HR581"]
-    (finding,) = (each for each in hr.verify(project, "totals").findings if each.code != "HR701")
+    (finding,) = (finding for finding in hr.verify(project, "totals").findings if finding.code != "HR701")
     assert (finding.code, "headrace change resume totals" in finding.fix) == ("HR581", True)
     with pytest.raises(HeadraceError, match="HR581"):
         hr.reset(project, "totals", result="drop").apply()
     for kill in STEPS:
         with pytest.raises(Killed):
-            hr.rebuild(project, "totals").apply(reached=killed_at(kill))
+            hr.rebuild(project, "totals").apply(reached=kill_at(kill))
     assert hr.rebuild(project, "totals").apply().done == "swapped"
     assert (state(project, database), codes(project)) == (NEW, [])
     assert not rebuild_storage(project.storage, layout_in(project.storage, "totals")).exists()
@@ -84,7 +84,7 @@ def test_a_swap_that_is_killed_is_ended_or_taken_back(project: Project, database
 @pytest.mark.parametrize("step", STEPS)
 def test_a_swap_that_is_killed_is_given_up(project: Project, database: Database, step: str) -> None:
     with pytest.raises(Killed):
-        swap_in(project, killed_at(step))
+        swap_in(project, kill_at(step))
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert (state(project, database), codes(project)) == (OLD, [])
     record = log_of(layout_in(project.storage, "totals"))
@@ -97,7 +97,7 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
     swap_in(project)
     assert (state(project, database), codes(project)) == (NEW, [])
     with pytest.raises(Killed):
-        hr.rebuild(project, "totals").undo(reached=killed_at(step))
+        hr.rebuild(project, "totals").undo(reached=kill_at(step))
     assert codes(project) == ["HR581"]
     with pytest.raises(HeadraceError, match="HR571"):
         hr.rebuild(project, "totals").discard()
@@ -110,7 +110,7 @@ def test_a_roll_back_that_is_killed_is_ended(project: Project, database: Databas
 @pytest.mark.parametrize("step", ["recorded-abandoning", "dropped", "removed"])
 def test_what_is_given_up_leaves_nothing(project: Project, database: Database, step: str) -> None:
     with pytest.raises(Killed):
-        hr.rebuild(project, "totals").discard(reached=killed_at(step))
+        hr.rebuild(project, "totals").discard(reached=kill_at(step))
     assert codes(project) == []
     assert hr.rebuild(project, "totals").discard().done == "abandoned"
     assert state(project, database) == OLD
@@ -173,7 +173,7 @@ def test_a_database_that_refuses_leaves_both_as_they_were(
     project: Project, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(dialect: SqliteDialect, connection: Any, table: str, name: str) -> None:
-        connection.cursor().execute("ALTER TABLE of_nobody RENAME TO nothing")
+        connection.cursor().execute("ALTER TABLE missing RENAME TO nothing")
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteDialect, "rename", refused)
@@ -195,7 +195,7 @@ def test_a_table_of_somebody_else_is_not_taken(project: Project, database: Datab
     assert phase(project) == "building"
 
 
-def swapped(project: Project) -> None:
+def swap(project: Project) -> None:
     swap_in(project)
 
 
@@ -208,12 +208,12 @@ def damaged_record(project: Project) -> None:
 
 
 def another_sink(project: Project) -> None:
-    swapped(project)
+    swap(project)
     record = {"kind": "sqlite", "name": "former", "systems": [""], "shown": "table 'former' in old.db"}
     layout_in(project.storage, "totals").sink.write_text(json.dumps(record))
 
 
-def locked(name: str) -> Callable[[Project], None]:
+def lock_record(name: str) -> Callable[[Project], None]:
     def lock(project: Project) -> None:
         file = (layout_in(project.storage, "totals").folder / name).open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -223,15 +223,15 @@ def locked(name: str) -> Callable[[Project], None]:
 
 
 def swapped_and_running(project: Project) -> None:
-    swapped(project)
-    locked("driver.lock")(project)
+    swap(project)
+    lock_record("driver.lock")(project)
 
 
 held: list[Any] = []
 
 
 @pytest.mark.parametrize(
-    ("before", "command", "code", "said"),
+    ("before", "command", "code", "words"),
     [
         (None, "rebuild unknown --yes", "HR091", "no query 'unknown'"),
         (None, "rebuild printed --yes", "HR580", "headrace reset printed --keep-result"),
@@ -240,12 +240,12 @@ held: list[Any] = []
         (None, "reset totals --drop-result --yes", "HR571", "headrace change discard totals"),
         (no_rebuild, "change discard totals --yes", "HR582", "has no change to discard"),
         (damaged_record, "change discard totals --yes", "HR584", "cannot be read"),
-        (swapped, "rebuild totals --yes", "HR571", "headrace change discard totals; or bring it back: "),
-        (swapped, "change resume totals", "HR582", "was cut off"),
+        (swap, "rebuild totals --yes", "HR571", "headrace change discard totals; or bring it back: "),
+        (swap, "change resume totals", "HR582", "was cut off"),
         (another_sink, "change undo totals", "HR580", "table 'former' in old.db"),
         (swapped_and_running, "change undo totals", "HR526", "already running"),
-        (locked("rebuild.lock"), "rebuild totals --yes", "HR571", "already being rebuilt"),
-        (locked("rebuild.lock"), "change discard totals --yes", "HR571", "already being rebuilt"),
+        (lock_record("rebuild.lock"), "rebuild totals --yes", "HR571", "already being rebuilt"),
+        (lock_record("rebuild.lock"), "change discard totals --yes", "HR571", "already being rebuilt"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -253,7 +253,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     before: Callable[[Project], None] | None,
     command: str,
     code: str,
-    said: str,
+    words: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -268,26 +268,26 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
             held.pop().close()
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["code"] == code
-    assert said in finding["what"] + finding["fix"]
+    assert words in finding["what"] + finding["fix"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["rebuild", "totals"], "give --yes or --no-swap"),
         (["change", "discard", "totals"], "give --yes"),
     ],
 )
 def test_nothing_is_done_without_a_word(
-    project: Project, database: Database, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    project: Project, database: Database, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "-C", str(project.root)]) == 2
-    assert said in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert state(project, database) == BUILT
 
 
 def test_of_several_changes_the_last_one_is_undone_first(project: Project, database: Database) -> None:
-    swapped(project)
+    swap(project)
     hr.reset(project, "totals", result="drop").apply()
     with pytest.raises(HeadraceError, match=r"HR583.*a reset came after it"):
         hr.rebuild(project, "totals").undo()
@@ -297,11 +297,11 @@ def test_of_several_changes_the_last_one_is_undone_first(project: Project, datab
         assert (change.name, change.undo().done) == (name, done)
     assert state(project, database) == BUILT
     with pytest.raises(Killed):
-        swap_in(project, killed_at("sink"))
+        swap_in(project, kill_at("sink"))
     assert main(["change", "undo", "totals", "-C", str(project.root)]) == 0
     assert (state(project, database), codes(project)) == (BUILT, [])
     with pytest.raises(Killed):
-        swap_in(project, killed_at("sink"))
+        swap_in(project, kill_at("sink"))
     assert main(["change", "resume", "totals", "-C", str(project.root)]) == 0
     assert (state(project, database), codes(project)) == (NEW, [])
 
@@ -321,7 +321,7 @@ def test_at_a_terminal_it_asks_before_it_deletes(
         return main(["change", verb, "totals", "-C", str(project.root)])
 
     assert (typed("n\n", "discard"), state(project, database)) == (1, BUILT)
-    swapped(project)
+    swap(project)
     assert (typed("n\n", "discard"), state(project, database)) == (1, NEW)
     assert (typed("", "undo"), state(project, database)) == (0, BUILT)
     assert (typed("y\n", "discard"), state(project, database)) == (0, OLD)
@@ -360,8 +360,8 @@ def test_a_process_that_dies_in_the_swap_leaves_what_another_one_ends(project: P
 
 def test_it_waits_until_the_query_is_stopped(project: Project, database: Database) -> None:
     with pytest.raises(Killed):
-        swap_in(project, killed_at("recorded"))
-    locked("driver.lock")(project)
+        swap_in(project, kill_at("recorded"))
+    lock_record("driver.lock")(project)
     with pytest.raises(HeadraceError, match="HR526") as raised:
         hr.rebuild(project, "totals").apply()
     assert "--wait" in raised.value.findings[0].fix
@@ -379,9 +379,9 @@ def test_the_status_says_how_far_it_is(project: Project, capsys: pytest.CaptureF
     assert main(["status", "-C", str(project.root)]) == 0
     assert "a rebuild is building" in capsys.readouterr().out
     with pytest.raises(Killed):
-        swap_in(project, killed_at("sink"))
+        swap_in(project, kill_at("sink"))
     assert main(["status", "--json", "-C", str(project.root)]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["rebuilds"]
-    assert (found["query"], found["phase"]) == ("totals", "swapping")
+    (rebuild,) = json.loads(capsys.readouterr().out)["rebuilds"]
+    assert (rebuild["query"], rebuild["phase"]) == ("totals", "swapping")
     assert main(["status", "-C", str(project.root)]) == 0
     assert "end it: headrace change resume totals" in capsys.readouterr().out

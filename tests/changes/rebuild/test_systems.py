@@ -49,7 +49,7 @@ def test_a_query_that_began_at_the_latest_messages_is_rebuilt_from_there(
 
     def run(project: hr.Project) -> list[tuple[str, int]]:
         result = hr.run(project, trigger=hr.available_now, spark=spark)
-        assert [each.finding for each in result.outcomes if each.finding is not None] == []
+        assert [outcome.finding for outcome in result.outcomes if outcome.finding is not None] == []
         return [tuple(row) for row in spark.read.format("delta").load(str(root / "totals")).collect()]
 
     project = declared("sum")
