@@ -86,6 +86,7 @@ soak: servers
 	$(BIN)/python -m tests.crash.soak --minutes 30
 	HEADRACE_TEXT_VALUES=5000 $(PATIENT) -n 0 tests/connectors/test_text_values.py
 	HEADRACE_KILLS=40 $(PATIENT) tests/crash/test_kill.py
+	HEADRACE_ORDERS=1000 $(PATIENT) -n 0 tests/connectors/sql/test_change_data.py
 	HEADRACE_COPY_MINUTES=10 $(PATIENT) -n 0 tests/connectors/kafka/debezium/test_copies.py
 	HEADRACE_PAIRS=40 $(PATIENT) tests/connectors/exactly_once
 	HEADRACE_DAMAGES=all HEADRACE_TIMELINES=40 $(PATIENT) \
