@@ -65,7 +65,7 @@ class LogRecord:
 
     number: int = 0
     token: str = ""
-    tokens: Mapping[str, str] = field(default_factory=dict)
+    tokens: Mapping[str, str] = field(default_factory=dict, compare=False)
     at: str = ""
     kind: Kind = "begun"
     change: ChangeName | Literal[""] = ""
