@@ -71,7 +71,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 84_070, 64_500),
+    Bar("lines", 84_080, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),

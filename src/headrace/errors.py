@@ -9,6 +9,7 @@ HeadraceError                  anything foreseeable; printed as its findings, ne
 │   ├── Fenced                 a newer driver runs the same query (exit code 3)
 │   ├── SinkError              the sink refused or could not take a batch
 │   │   └── NothingChanged     the sink refused a change of its result, which is as it was
+│   │       └── AttemptFailed  this attempt has changed nothing; one that was cut off before may have
 │   └── SourceError            the source could not be read
 └── CheckpointError            the checkpoint cannot be read or does not fit (exit code 1)
     └── CheckpointBehind       the sink holds batches that the checkpoint has lost, and can give them back
@@ -305,6 +306,10 @@ class SinkError(QueryFailed):
 
 class NothingChanged(SinkError):
     """The sink did not rename, archive, restore, swap or rewind its result, which is as it was."""
+
+
+class AttemptFailed(NothingChanged):
+    """The sink could not be reached or did not carry the change out; an attempt that was cut off before may have."""
 
 
 class SourceError(QueryFailed):

@@ -24,7 +24,7 @@ from headrace.cli.entry import main
 from headrace.connectors.exactly_once import Admitted, KeptLine
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.sqlite.dialect import SqliteDialect
-from headrace.errors import HeadraceError, LeaseLost, NothingChanged
+from headrace.errors import AttemptFailed, HeadraceError, LeaseLost
 from headrace.generations import driver_lock
 from headrace.generations.changes import Choice
 from headrace.generations.facts import sink_context
@@ -140,7 +140,7 @@ def test_an_undo_that_was_cut_off_once_the_sink_had_undone_is_not_taken_for_one_
         hr.reset(project, "totals").undo(reached=kill_at("sink"))
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "create", raising(sqlite3.OperationalError("disk I/O error")))
-        with pytest.raises(NothingChanged, match="HR587"):
+        with pytest.raises(AttemptFailed, match="HR587"):
             hr.reset(project, "totals").undo()
     assert "HR581" in codes(project), "a start waits for the end of the undo"
     hr.reset(project, "totals").undo()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from headrace.contract import SinkContext, same_place
-from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlatformError
+from headrace.errors import AttemptFailed, CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlatformError
 from headrace.generations import driver_lock
 from headrace.generations.blame import name_command
 from headrace.generations.changes import ChangeStatus
@@ -258,8 +258,8 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
                 yield
         except NothingChanged as error:
             reached("unchanged")
-            # An attempt that was cut off may have undone it; a sink that refuses to undo has looked whether it has.
-            if not self._undoes_again or any(finding.code == "HR583" for finding in error.findings):
+            # A sink that refuses has looked whether an attempt that was cut off has undone it.
+            if not (self._undoes_again and isinstance(error, AttemptFailed)):
                 self._undo_fails()
             raise
 

@@ -23,7 +23,7 @@ from headrace.connectors.delta.table import DeltaPlace, DeltaTable, LogCutError,
 from headrace.connectors.exactly_once import lake
 from headrace.connectors.spark_files import aside
 from headrace.contract import Held, Session, SinkAdoption, SinkContext, SinkRename, SinkReset, SinkSwap
-from headrace.errors import NothingChanged, SinkError
+from headrace.errors import AttemptFailed, NothingChanged, SinkError
 from headrace.spark.jvm.hadoop_files import first_missing
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.messages.refusals import first_sentence
@@ -170,7 +170,7 @@ def _translate_errors(table: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         fault = f"the Delta table '{table}' cannot be renamed: {first_sentence(error)}"
-        raise NothingChanged(code="HR587", what=fault, fix="correct the cause, and give the command again") from error
+        raise AttemptFailed(code="HR587", what=fault, fix="correct the cause, and give the command again") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.checkpoint.directory import COMPACT, body, broken_file, checksum_of, numbered_files, text_of
 from headrace.contract import Held, OutputMode, Session, SinkContext, SinkRewind
-from headrace.errors import CheckpointError, NothingChanged
+from headrace.errors import AttemptFailed, CheckpointError, NothingChanged
 from headrace.storage.durable import move, remove_tree, replace_file, swap
 
 # What is added to the name of a directory or a table for the place of a rebuild.
@@ -52,7 +52,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
     if count_files(directory):
         fault = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
-        raise NothingChanged(code="HR583", what=fault, fix=fix)
+        raise AttemptFailed(code="HR583", what=fault, fix=fix)
     with moving(directory):
         remove_tree(directory)
         move(kept, directory)
@@ -120,7 +120,7 @@ def local_directory(path: str) -> Path:
     if "://" in path and not path.startswith("file:"):
         fault = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
-        raise NothingChanged(code="HR587", what=fault, fix=fix)
+        raise AttemptFailed(code="HR587", what=fault, fix=fix)
     return Path(re.sub(r"^file:/+", "/", path)).absolute()
 
 
@@ -136,7 +136,7 @@ def moving(directory: Path) -> Iterator[None]:
     except OSError as error:
         fault = f"the directory '{directory}' cannot be moved out of the way or back: {error.strerror or error}"
         fix = "give this user the right to write the directory that it lies in, and give the command again"
-        raise NothingChanged(code="HR587", what=fault, fix=fix) from error
+        raise AttemptFailed(code="HR587", what=fault, fix=fix) from error
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from headrace.connectors.sql.ledger import Ledger, Owner
 from headrace.connectors.sql.sink_table import SinkTable
 from headrace.connectors.sql.system_tables import LEDGER, QUARANTINE, TABLES, own_name
 from headrace.contract import Held, Session, SinkContext, SinkReset, SinkSwap
-from headrace.errors import NothingChanged
+from headrace.errors import AttemptFailed, NothingChanged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +216,6 @@ def _rename(ledger: Ledger, names: list[tuple[str, str]]) -> None:
             raise
         fault = f"the results of query '{ledger.context.query}' cannot be exchanged: {dialect.explain(error).what}"
         fix = "let that transaction end, or end it; then give the command again: nothing was changed"
-        raise NothingChanged(code="HR587", what=fault, fix=fix) from error
+        raise AttemptFailed(code="HR587", what=fault, fix=fix) from error
     # Where the database has committed by itself, what follows is one step again.
     ledger.continue_change()

@@ -10,7 +10,7 @@ from headrace.connectors.sql.dialect import Dialect
 from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.transactions import Transaction, explain_failure, open_reader
 from headrace.contract import SinkContext
-from headrace.errors import NothingChanged
+from headrace.errors import AttemptFailed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,4 +62,4 @@ class SinkTable:
         except dialect.errors as error:
             failure = explain_failure(dialect, error, f"{whose} cannot be moved", transaction, f"{whose} was moved")
             unchanged = dialect.transactional_ddl and not transaction.is_in_doubt
-            raise (NothingChanged(replace(failure.findings[0], code="HR587")) if unchanged else failure) from None
+            raise (AttemptFailed(replace(failure.findings[0], code="HR587")) if unchanged else failure) from None
