@@ -52,7 +52,7 @@ def bring_back(directory: Path, context: SinkContext) -> None:
     if count_files(directory):
         fault = f"'{directory}' holds files again, so that the former ones cannot be brought back"
         fix = "look whose they are; move them away, and give the command again"
-        raise AttemptFailed(code="HR583", what=fault, fix=fix)
+        raise NothingChanged(code="HR583", what=fault, fix=fix)
     with moving(directory):
         remove_tree(directory)
         move(kept, directory)
@@ -120,7 +120,7 @@ def local_directory(path: str) -> Path:
     if "://" in path and not path.startswith("file:"):
         fault = f"'{path}' lies where a directory cannot be renamed in one step"
         fix = "remove or move it with the tools of that storage, and give the command again"
-        raise AttemptFailed(code="HR587", what=fault, fix=fix)
+        raise NothingChanged(code="HR587", what=fault, fix=fix)
     return Path(re.sub(r"^file:/+", "/", path)).absolute()
 
 
