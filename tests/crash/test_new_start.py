@@ -101,14 +101,18 @@ def states(root: Path) -> dict[str, str]:
 
 
 def zombies(pid: int) -> list[int]:
-    return [child for child in descendants(pid) if _is_zombie(child)]
+    """The children of `pid` that have ended, and for which it has not waited.
+
+    Those of its JVM do not count: the shell of Spark's `spark-class` often leaves one when it becomes the JVM.
+    """
+    return [child for child in descendants(pid) if _state_and_parent(child) == ("Z", str(pid))]
 
 
-def _is_zombie(pid: int) -> bool:
+def _state_and_parent(pid: int) -> tuple[str, ...]:
     try:
-        return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return tuple((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[:2])
     except FileNotFoundError:  # It has ended meanwhile.
-        return False
+        return ()
 
 
 def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost(
