@@ -324,7 +324,7 @@ class Lease:
             # A store that is away for a while may be back before the lease has ended.
             with suppress(OSError, HeadraceError):
                 if file_of(self.folder, self._number).exists() and not self._over.is_set():
-                    _tell(self.folder, self._number)
+                    _mark_alive(self.folder, self._number)
 
 
 def take_lease(folder: Path, started: str) -> Lease:
@@ -406,7 +406,7 @@ def _time_of(file: Path) -> float:
         return 0.0
 
 
-def _tell(folder: Path, number: int) -> None:
+def _mark_alive(folder: Path, number: int) -> None:
     replace_file(file_of(folder, number, _ALIVE), "")
 
 

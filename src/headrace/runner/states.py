@@ -278,11 +278,11 @@ class States:
             self.remove(outcome.query)
         self._reporter.ended(outcome)
 
-    def _end_trial(self, supervised: Supervised, said: str) -> None:
+    def _end_trial(self, supervised: Supervised, sentence: str) -> None:
         """Keep the new code of a query, whatever comes of it."""
         trial, supervised.trial = supervised.trial, None
         if trial is not None:
-            trial.order.done(said)
+            trial.order.done(sentence)
 
     def _end_run(
         self, supervised: Supervised, state: State, finding: Finding | None = None, *, fenced: bool = False
@@ -335,7 +335,7 @@ class Outcomes:
             lambda: self._account.count_unreported(watched, last_committed(watched.running.layout.checkpoint)),
         )
         self._account.look_at_late(watched, ended=True)
-        self._account.tell_news(watched)
+        self._account.report_news(watched)
         for last in watched.source_health.last():
             self._notes.report(last)
         watched.running.clean_up()
