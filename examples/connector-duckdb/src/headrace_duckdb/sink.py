@@ -63,8 +63,8 @@ class DuckDbStore(TextStore[Any, Any]):
         return opened(self.sink.path)
 
     def ledger(self, connection: Any) -> str | None:
-        found = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
-        return found[0][0] if found else None
+        rows = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
+        return rows[0][0] if rows else None
 
     def enter(self, connection: Any, text: str) -> None:
         """Of two transactions that change one line, DuckDB lets the second fail."""
@@ -80,7 +80,7 @@ class DuckDbStore(TextStore[Any, Any]):
         if self.context.mode == "complete":
             connection.execute(f"DELETE FROM {table}")
         elif self.context.mode == "update":
-            same = [f"{table}.{quoted(each)} IS NOT DISTINCT FROM batch.{quoted(each)}" for each in self.sink.key]
+            same = [f"{table}.{quoted(column)} IS NOT DISTINCT FROM batch.{quoted(column)}" for column in self.sink.key]
             connection.execute(f"DELETE FROM {table} USING batch WHERE {' AND '.join(same)}")
         connection.execute(f"INSERT INTO {table} FROM batch")
 
@@ -88,6 +88,6 @@ class DuckDbStore(TextStore[Any, Any]):
         return isinstance(error, duckdb.TransactionException) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        what = f"batch {batch} was not written into {self.sink.path}: {error}"
-        known = SinkError(code="DUCKDB-3", what=what, fix="correct the cause, and start again")
-        return known if isinstance(error, duckdb.Error) else error
+        fault = f"batch {batch} was not written into {self.sink.path}: {error}"
+        failure = SinkError(code="DUCKDB-3", what=fault, fix="correct the cause, and start again")
+        return failure if isinstance(error, duckdb.Error) else error
