@@ -96,18 +96,18 @@ def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
-def labelled(name: str, item: Any) -> tuple[str, Any]:
+def add_label(name: str, item: Any) -> tuple[str, Any]:
     return name, item
 
 
-def counted(counter: Accumulator[int], number: int) -> int:
+def count(counter: Accumulator[int], number: int) -> int:
     counter.add(1)
     return number
 
 
 def in_order(results: Mapping[str, RDD[Any]]) -> dict[str, list[Any]]:
     """What RDDs hold, computed in one job; a shuffle leaves it in no order, but what was put into lists on purpose."""
-    named = [rdd.map(partial(labelled, name)) for name, rdd in results.items()]
+    named = [rdd.map(partial(add_label, name)) for name, rdd in results.items()]
     together = named[0].context.union(named).collect()
 
     def order(item: Any) -> str:
@@ -177,7 +177,7 @@ def storage_levels(spark: SparkSession) -> DataFrame:
     computed = {name: sc.accumulator(0) for name in LEVELS}
     kept = []
     for name, counter in computed.items():
-        rdd = sc.parallelize([1, 2, 3], 1).map(partial(counted, counter))
+        rdd = sc.parallelize([1, 2, 3], 1).map(partial(count, counter))
         kept.append(rdd.persist(getattr(StorageLevel, name)))
     rows = [sc.union(kept).count() for _ in range(2)]
     assert rows == [3 * len(LEVELS)] * 2

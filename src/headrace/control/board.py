@@ -149,7 +149,7 @@ class Order:
     deploy: DeployRequest | None = None
     answer: Future[OrderAnswer] = field(default_factory=Future)
 
-    def done(self, sentence: str) -> None:
+    def succeed(self, sentence: str) -> None:
         """Answer that it is done; only the first answer counts."""
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(said=sentence))
@@ -159,7 +159,7 @@ class Order:
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(finding=finding))
 
-    def deployed(self, result: DeployResult) -> None:
+    def report_deploy(self, result: DeployResult) -> None:
         """Answer what a deploy has done."""
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(deploy=result))

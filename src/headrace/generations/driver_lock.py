@@ -177,7 +177,7 @@ def _lease_lock(query: Query, file: Path, rebuilds: bool) -> Lease:
             raise CheckFailed(_lock_fault(query, who, rebuilds=rebuilds)) from held
 
 
-def seen(project: Project, query: Query) -> str | None:
+def find_driver(project: Project, query: Query) -> str | None:
     """Who runs `query`, as far as the storage shows; nothing is changed."""
     file = _file(project, query)
     if not store_at(file).has_locks:
@@ -215,7 +215,7 @@ def _list_taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]
     for query in queries:
         # A lease is several files; to see that it is free is enough here.
         if not store_at(project.storage).has_locks and not is_held_here(project, query):
-            if query.sink.facts.durable and (who := seen(project, query)) is not None:
+            if query.sink.facts.durable and (who := find_driver(project, query)) is not None:
                 yield _lock_fault(query, who)
             continue
         try:
