@@ -118,7 +118,7 @@ class HdfsServer(JarServer):
         facts = self._bean("FSNamesystemState")
         if facts.get("FSState") != "Operational" or facts.get("NumLiveDataNodes") != 1:
             return False
-        # A DataNode is live some moments before it has told which blocks it has.
+        # A DataNode is live some moments before it has reported its blocks.
         return b" is HEALTHY" in self._ask(f"fsck?path=/&ugi={self.user.name}")
 
     def stop(self) -> None:
@@ -136,10 +136,10 @@ class HdfsServer(JarServer):
             return {}
         return dict(beans[0]) if beans else {}
 
-    def _ask(self, what: str) -> bytes:
+    def _ask(self, page: str) -> bytes:
         """What a page of the NameNode says; empty where it does not answer."""
         try:
-            with urlopen(f"http://{self.web_address}/{what}", timeout=1) as answer:
+            with urlopen(f"http://{self.web_address}/{page}", timeout=1) as answer:
                 return bytes(answer.read())
         except (URLError, OSError):
             return b""
@@ -167,7 +167,7 @@ class _DataNode(Server):
         """With the whole."""
 
     def command(self) -> list[str]:
-        # The directory in the command line tells `running` whose process it is.
+        # The directory in the command line shows `running` whose process it is.
         first, *rest = self._whole.hadoop("datanode.DataNode")
         return [first, f"-Dheadrace.home={self.home}/", *rest]
 
