@@ -19,10 +19,12 @@ from headrace.model import Project
 from headrace.planner.verdict import list_refusals
 from headrace.starter.start import start
 from tests.registered import layout_in
-from tests.runner.projects import land, rows, write_project
+from tests.runner.projects import keep, land, restore, rows, write_project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.conftest import Sessions
 
 pytestmark = pytest.mark.spark
 CHEAP = """
@@ -87,18 +89,24 @@ REFUSED: dict[str, tuple[str, Callable[[Path], Project]]] = {
 }
 
 
-@pytest.mark.parametrize(("code", "edit"), REFUSED.values(), ids=REFUSED)
-def test_plan_refuses_what_run_refuses(
-    tmp_path: Path, spark: SparkSession, code: str, edit: Callable[[Path], Project]
-) -> None:
-    root = tmp_path / "p"
+@pytest.fixture(scope="module")
+def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that was run after each of three files, with a copy of its database after the first."""
+    root = tmp_path_factory.mktemp("ran") / "p"
     project = _project(root)
     for number in range(3):
         land(root, number, [{"name": "a", "amount": number}])
-        assert hr.run(project, spark=spark).exit_code == 0
+        assert hr.run(project, spark=sessions.with_connectors(())).exit_code == 0
         if number == 0:
             _copy(root / "out.db", root / "before.db")
-    project = edit(root)
+    return keep(root)
+
+
+@pytest.mark.parametrize(("code", "edit"), REFUSED.values(), ids=REFUSED)
+def test_plan_refuses_what_run_refuses(
+    ran: Path, spark: SparkSession, code: str, edit: Callable[[Path], Project]
+) -> None:
+    project = edit(restore(ran))
     (query,) = project.queries.values()
     (judgement,) = hr.plan(project, spark=spark)
     told = {(each.code, each.what, each.fix) for each in list_refusals(query, judgement)}

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.errors import CheckFailed, HeadraceError, ProjectError
 from headrace.testing import Clock, Crash, CrashBeforeCommit, Pause, Refresh, Restart, Watermark, timeline
 from tests.docs.blocks import ROOT
-from tests.rounds import as_long
+from tests.rounds import as_long, rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,18 +128,21 @@ def test_the_watermark_moves_without_a_row(spark: SparkSession, hours: hr.Projec
     assert run.late == [("b", "12:59", None)]
 
 
-def test_batches_of_several_inputs_come_together(spark: SparkSession) -> None:
+@pytest.mark.parametrize("more", rounds([[], [Crash()]]), ids=["alone", "with a crash"])
+def test_batches_of_several_inputs_come_together(spark: SparkSession, more: list[Crash]) -> None:
     run = timeline(
         hr.load(EXAMPLES / "outer-join"),
         "shown",
         spark=spark,
-        impressions=[[("ad1", "12:00"), ("ad2", "12:00")], Crash(), [("ad3", "18:00")]],
+        impressions=[[("ad1", "12:00"), ("ad2", "12:00")], *more, [("ad3", "18:00")]],
         clicks=[[("ad1", "12:30")], [("ad3", "19:30")]],
     )
     assert run.after(1) == [("ad1", "12:00", "12:30")]
     assert ("ad2", "12:00", None) in [(row.ad, f"{row.shown:%H:%M}", row.clicked) for row in run.final]
 
 
+# The query of the test that keeps the real sink, too.
+@pytest.mark.long
 def test_a_stream_that_is_joined_with_itself(spark: SparkSession, hours: hr.Project) -> None:
     run = timeline(hours, "pairs", spark=spark, events=[[("a", "12:00")], [("a", "12:30"), ("b", "12:40")]])
     assert run.final == [("a", "12:00", "12:30")]
@@ -148,11 +151,13 @@ def test_a_stream_that_is_joined_with_itself(spark: SparkSession, hours: hr.Proj
 @pytest.mark.parametrize(
     ("example", "query", "source", "batches"),
     [
-        (
-            "deduplication",
-            "events_once",
-            "events",
-            [[("a", "12:00")], [("a", "12:00"), ("b", "12:01")], [("c", "15:00")]],
+        as_long(
+            (
+                "deduplication",
+                "events_once",
+                "events",
+                [[("a", "12:00")], [("a", "12:00"), ("b", "12:01")], [("c", "15:00")]],
+            )
         ),
         as_long(
             (
