@@ -188,7 +188,7 @@ def test_a_sink_that_claims_too_much_or_too_little_of_its_triggers_fails(
 
     class Suite(SinkTriggers):
         def make(self, home: Path, mode: OutputMode) -> Sink:
-            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+            return lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init})
 
     suite, arguments = Suite(), () if word == "async_progress" else (word,)
     proof: Any = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed

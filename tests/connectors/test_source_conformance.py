@@ -188,7 +188,7 @@ def test_a_source_that_claims_too_much_or_too_little_of_its_triggers_fails(
 
     class Suite(SourceConformance):
         def make(self, home: Path) -> Source:
-            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+            return lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init})
 
     with pytest.raises(AssertionError):
         Suite().test_rows_come_without_batches_just_where_that_is_claimed(spark, tmp_path, tmp_path, word)

@@ -88,7 +88,7 @@ def test_a_sink_that_claims_too_much_or_too_little_fails(
     [word] = claim
     assert getattr(honest.facts, word) is not claim[word]
     lying = type("Lying", (type(honest),), {"facts": replace(honest.facts, **claim)})
-    suite = Suite(lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init}), kafka)
+    suite = Suite(lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init}), kafka)
     if word == "async_progress":
         proof, arguments = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed, ()
     else:

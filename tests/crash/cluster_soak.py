@@ -98,7 +98,7 @@ class ClusterSoak(Soak):
             *(self.driver_is_killed, self.name_node_dies, self.data_node_dies, self.hdfs_dies, self.postgres_dies),
             *(self.network_is_half_open, self.network_is_cut),
         ]
-        faults = [each for each in faults if self.only in each.__name__]
+        faults = [fault for fault in faults if self.only in fault.__name__]
         # Each at least once, in an order of its own in each turn.
         at = self.seen.total() % len(faults)
         if at == 0:
@@ -106,11 +106,11 @@ class ClusterSoak(Soak):
         self.land_some()
         self.sleep(0.0, 4.0)
         begun = time.monotonic()
-        what = self.order[at]()
+        fault = self.order[at]()
         self.land_some()
         self.caught_up()
         self.seen[self.order[at].__name__] += 1
-        return f"{what}; exact {time.monotonic() - begun:.0f} s later, {self.files} files"
+        return f"{fault}; exact {time.monotonic() - begun:.0f} s later, {self.files} files"
 
     def land_some(self) -> None:
         for _ in range(self.chance.randrange(1, 4)):

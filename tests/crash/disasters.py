@@ -84,7 +84,7 @@ def damage(soak: Soak) -> str:
         shutil.rmtree(backup)
         return "nothing to damage yet"
     file = soak.chance.choice(files)
-    what = _damaged(file, soak.chance)
+    damage_done = _damaged(file, soak.chance)
     code = soak.run()
     if code:
         shutil.rmtree(soak.storage)
@@ -93,7 +93,7 @@ def damage(soak: Soak) -> str:
         assert again == 0, f"with the file back: {again}; {soak.end_of_log()}"
     else:
         shutil.rmtree(backup)
-    return f"{file.relative_to(soak.storage)} {what}: {code}{soak.said() if code else ''}"
+    return f"{file.relative_to(soak.storage)} {damage_done}: {code}{soak.said() if code else ''}"
 
 
 def _newest(storage: Path) -> Iterator[Path]:

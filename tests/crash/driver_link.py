@@ -33,8 +33,8 @@ class DriverLink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in self.proxies:
-            each.close()
+        for proxy in self.proxies:
+            proxy.close()
 
     @property
     def proxies(self) -> tuple[Proxy, Proxy]:
@@ -53,20 +53,20 @@ class DriverLink:
 
     @property
     def held_bytes(self) -> int:
-        return sum(each.held_bytes for each in self.proxies)
+        return sum(proxy.held_bytes for proxy in self.proxies)
 
     def hold(self, executor: int | None = None) -> int:
         """Keep back what one executor and the driver say, or all; returns how many connections there are."""
-        return sum(each.hold(executor) for each in self.proxies)
+        return sum(proxy.hold(executor) for proxy in self.proxies)
 
     def let_go(self) -> None:
         """The network is there again."""
-        for each in self.proxies:
-            each.let_go()
+        for proxy in self.proxies:
+            proxy.let_go()
 
     def cut(self, executor: int | None = None) -> int:
         """Reset the connections of one executor, or all; returns how many there were."""
-        return sum(each.cut(executor, reset=True) for each in self.proxies)
+        return sum(proxy.cut(executor, reset=True) for proxy in self.proxies)
 
 
 def worker_of(executor: int, workers: Iterable[int]) -> int | None:

@@ -100,8 +100,8 @@ def committed_files(root: Path, through: int, query: str = "action_counts") -> l
     layout = layout_in(root / ".headrace", query)
     checkpoint, names = Checkpoint(layout.checkpoint), SourceNames.same("events")
     prefixes = committed_prefix(checkpoint, Archive(layout.archive), names, through)
-    found = file_prefix.files(prefixes["events"])
-    names = [Path(file).name for file, _ in found]
-    assert {batch for _, batch in found} == set(range(through + 1))
+    files = file_prefix.files(prefixes["events"])
+    names = [Path(file).name for file, _ in files]
+    assert {batch for _, batch in files} == set(range(through + 1))
     assert len(names) == len(set(names))
     return names

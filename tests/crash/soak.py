@@ -144,10 +144,10 @@ class Soak:
             faults += [self.server_dies, partial(network, self)]
         fault = self.chance.choice(faults)
         self.round_begins = len(self.log())
-        what = fault()
+        outcome = fault()
         self.check()
         self.seen[fault.func.__name__ if isinstance(fault, partial) else fault.__name__] += 1
-        return what
+        return outcome
 
     def driver_dies(self) -> str:
         life = self.chance.uniform(2.0, LONGEST_LIFE)
@@ -221,10 +221,10 @@ class Soak:
         for file in self.files_of("action_counts", batches):
             counts.update((action, time[:13]) for _, time, action in self.events(file))
         assert stored == counts, f"{stored - counts} too many, {counts - stored} missing; {self.end_of_log()}"
-        batches, found = self.stored_events()
+        batches, events = self.stored_events()
         ids = [number for file in self.files_of("every_event", batches) for number, _, _ in self.events(file)]
         wanted = len(ids), len(ids), sum(ids)
-        assert found == wanted, f"{found} after {batches} batches, not {wanted}; {self.end_of_log()}"
+        assert events == wanted, f"{events} after {batches} batches, not {wanted}; {self.end_of_log()}"
 
     def end_of_log(self) -> str:
         return self.log()[-3000:]
@@ -239,14 +239,14 @@ class Soak:
     def batches(self, query: str) -> list[int]:
         """The batches in the ledger, which must be 0, 1, 2, ..."""
         try:
-            found = self.database.query(f"SELECT batch FROM _headrace_ledger WHERE query = '{query}' ORDER BY batch")
+            rows = self.database.query(f"SELECT batch FROM _headrace_ledger WHERE query = '{query}' ORDER BY batch")
         except Exception as error:
             if any(
                 sign in str(error) for sign in ("no such table", "does not exist", "doesn't exist", "unable to open")
             ):
                 return []
             raise
-        batches = [int(row[0]) for row in found]
+        batches = [int(row[0]) for row in rows]
         assert batches == list(range(len(batches)))
         return batches
 

@@ -52,8 +52,8 @@ def killed(script: str) -> int:
 
 
 def errors(project: hr.Project, query: str) -> list[str]:
-    found = inspect_checkpoint(project, project.queries[query]).findings
-    return [each.code for each in found if each.severity != "note"][:1]
+    findings = inspect_checkpoint(project, project.queries[query]).findings
+    return [finding.code for finding in findings if finding.severity != "note"][:1]
 
 
 def test_a_rename_whose_process_is_killed_behind_its_record_is_whole_at_the_next_start(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ class Scene(ClusterScene):
         try:
             until("result", is_in, pause=0.3)
         except AssertionError as error:
-            raise AssertionError(f"{[(each, self.committed(each)) for each in QUERIES]} {self.tail()}") from error
+            raise AssertionError(f"{[(query, self.committed(query)) for query in QUERIES]} {self.tail()}") from error
 
     def committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
@@ -206,13 +206,13 @@ class Scene(ClusterScene):
 def scene(
     tmp_path: Path, sessions: Sessions, postgres_url: str, mariadb_url: str, kafka_server: KafkaServer
 ) -> Iterator[Scene]:
-    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    cluster = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
     try:
-        found.begin(postgres_url, mariadb_url, Topics(kafka_server))
-        found.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
-        yield found
+        cluster.begin(postgres_url, mariadb_url, Topics(kafka_server))
+        cluster.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
+        yield cluster
     finally:
-        found.stop_cluster()
+        cluster.stop_cluster()
 
 
 def tasks_fail(scene: Scene) -> None:
@@ -270,13 +270,13 @@ def test_whatever_goes_wrong_on_a_cluster_each_sink_is_exact(scene: Scene, sessi
         scene.kill_daemon(name)
         scene.wait()
         scene.start_cluster()
-    assert [each.state for each in control.status(scene.home).masters] == ["ALIVE"]
+    assert [master.state for master in control.status(scene.home).masters] == ["ALIVE"]
     assert scene.end(driver) == 0, scene.tail()
     assert scene.postgres.left_over() == scene.mariadb.left_over() == []
     (scene.root / "calm").touch()
     proved = {
-        each.query: each.exit_code
-        for each in verify_each(
+        verdict.query: verdict.exit_code
+        for verdict in verify_each(
             load(scene.root),
             QUERIES[:-1],
             spark=sessions.with_connectors(CONNECTORS),

@@ -87,7 +87,7 @@ def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, spark: SparkSess
         if moment != "after-commit":
             assert len(monitoring.ledger(root)) == written
     assert run(load(root), spark=spark).exit_code == 0
-    assert [each.rows_total for each in status(load(root))] == [6 * 50]
+    assert [entry.rows_total for entry in status(load(root))] == [6 * 50]
     assert assert_prefix(root) >= 5  # A driver that dies as it plans a batch leaves its file to the next.
     assert monitoring.stored(root) == monitoring.counted(root)
 

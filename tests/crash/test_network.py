@@ -153,12 +153,12 @@ class Scene(ClusterScene):
 
     def tasks(self, amount: int) -> set[Task]:
         """Who has been held at an amount by now."""
-        found = (each.name.split("-")[2:] for each in self.root.glob(f"at-{amount}-*"))
-        return {Task(query, int(executor), int(attempt)) for query, executor, attempt in found}
+        tasks = (path.name.split("-")[2:] for path in self.root.glob(f"at-{amount}-*"))
+        return {Task(query, int(executor), int(attempt)) for query, executor, attempt in tasks}
 
     def held(self, amount: int) -> set[Task]:
         """Wait until each query is inside the batch."""
-        until("tasks at work", lambda: {each.query for each in self.tasks(amount)} == set(QUERIES))
+        until("tasks at work", lambda: {task.query for task in self.tasks(amount)} == set(QUERIES))
         # Those that began a little later: on a busy machine a worker of Python takes seconds.
         with suppress(AssertionError):
             until("all tasks", lambda: len(self.tasks(amount)) == 2 * len(QUERIES), seconds=30)
@@ -166,8 +166,8 @@ class Scene(ClusterScene):
 
     def go(self, amount: int, executors: Collection[int]) -> None:
         """Let the tasks of some executors continue, and what they are given later."""
-        for each in executors:
-            (self.root / f"go-{amount}-{each}").touch()
+        for executor in executors:
+            (self.root / f"go-{amount}-{executor}").touch()
 
     def written(self, query: str) -> int:
         """How much tasks of a query have written by now, whatever became of it: partitions or bytes."""
@@ -187,7 +187,7 @@ class Scene(ClusterScene):
         try:
             until("result", is_in)
         except AssertionError as error:
-            raise AssertionError(f"{[(each, self.committed(each)) for each in QUERIES]} {self.tail()}") from error
+            raise AssertionError(f"{[(query, self.committed(query)) for query in QUERIES]} {self.tail()}") from error
 
     def committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
@@ -199,21 +199,21 @@ class Scene(ClusterScene):
 
 @pytest.fixture
 def link() -> Iterator[DriverLink]:
-    with DriverLink() as found:
-        yield found
+    with DriverLink() as link:
+        yield link
 
 
 @pytest.fixture
 def scene(tmp_path: Path, sessions: Sessions, postgres_url: str, link: DriverLink) -> Iterator[Scene]:
-    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    cluster = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
     try:
-        found.begin(postgres_url, link)
-        found.start_cluster("--workers", "2", "--cores", "3", "--memory", "1g")
-        yield found
+        cluster.begin(postgres_url, link)
+        cluster.start_cluster("--workers", "2", "--cores", "3", "--memory", "1g")
+        yield cluster
     finally:
         # What is held would keep executors from hearing that they are to end.
         link.let_go()
-        found.stop_cluster()
+        cluster.stop_cluster()
         del os.environ["NETWORK_DATABASE"]
 
 
@@ -236,7 +236,7 @@ def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
     for file in scene.root.glob("hold-*"):
         file.unlink()
     spark = sessions.with_connectors(CONNECTORS)
-    proved = {each.query: each.exit_code for each in verify_each(load(scene.root), QUERIES, spark=spark)}
+    proved = {verdict.query: verdict.exit_code for verdict in verify_each(load(scene.root), QUERIES, spark=spark)}
     assert proved == dict.fromkeys(QUERIES, 0)
 
 
@@ -244,12 +244,12 @@ def all_connections_are_reset(scene: Scene, link: DriverLink) -> None:
     """Each executor loses its driver, and ends; others come at once and do the batch."""
     scene.land(RESET)
     held, executors = scene.held(RESET), set(scene.executors())
-    assert {each.executor for each in held} <= executors
+    assert {task.executor for task in held} <= executors
     assert link.cut() >= 2
     until("other executors", lambda: len(scene.executors()) == 2 and not executors & set(scene.executors()))
     scene.go(RESET, scene.executors())
     scene.wait()
-    assert {each.query for each in scene.tasks(RESET) - held} == set(QUERIES)
+    assert {task.query for task in scene.tasks(RESET) - held} == set(QUERIES)
 
 
 def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> None:
@@ -259,14 +259,14 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
     for amount in LOST:
         scene.land(amount)
         held = scene.held(amount)
-        lost = max(scene.executors(), key=lambda pid: len({each.query for each in held if each.executor == pid} & both))
+        lost = max(scene.executors(), key=lambda pid: len({task.query for task in held if task.executor == pid} & both))
         (other,) = set(scene.executors()) - {lost}
-        late = [each for each in held if each.executor == lost]
-        if both <= {each.query for each in late}:
+        late = [task for task in held if task.executor == lost]
+        if both <= {task.query for task in late}:
             break
         scene.go(amount, scene.executors())
         scene.wait()
-    assert both <= {each.query for each in late}
+    assert both <= {task.query for task in late}
     worker = worker_of(lost, [scene.daemon(name).pid for name in ("worker-1", "worker-2")])
     assert worker is not None
     assert link.hold(lost) >= 1
@@ -276,11 +276,11 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
         scene.go(amount, [other])
         scene.wait()
         again = scene.tasks(amount) - held
-        assert {each.query for each in again} >= {each.query for each in late}
-        assert {each.executor for each in again} == {other}
+        assert {task.query for task in again} >= {task.query for task in late}
+        assert {task.executor for task in again} == {other}
         assert "Executor heartbeat timed out" in scene.log.read_text()
         # Nobody asks any more for what the tasks do now.
-        before = {each.query: scene.written(each.query) for each in late}
+        before = {task.query: scene.written(task.query) for task in late}
         scene.go(amount, [lost])
         until("late rows", lambda: all(scene.written(query) > before[query] for query in before))
         # No driver drops it: none of its batches ends now.
@@ -309,7 +309,7 @@ def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
     assert scene.executors() == executors
     # Each file and each partition of the sums is one task; some may have begun after the others were held.
     assert held <= scene.tasks(SHORT)
-    assert Counter(each.query for each in scene.tasks(SHORT)) == dict.fromkeys(QUERIES, 2), "no task was tried again"
+    assert Counter(task.query for task in scene.tasks(SHORT)) == dict.fromkeys(QUERIES, 2), "no task was tried again"
     until("report of the lost executors", lambda: "HR882" in scene.log.read_text())
 
 

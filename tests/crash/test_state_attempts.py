@@ -157,10 +157,10 @@ def batches(root: Path) -> dict[int, dict[str, str]]:
 
 
 def latest(root: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for rows in batches(root).values():
-        found |= rows
-    return found
+        newest |= rows
+    return newest
 
 
 def torn(root: Path) -> Iterator[str]:
@@ -177,12 +177,12 @@ def torn(root: Path) -> Iterator[str]:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    cluster = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
     try:
-        found.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
-        yield found
+        cluster.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
+        yield cluster
     finally:
-        found.stop_cluster()
+        cluster.stop_cluster()
 
 
 @pytest.mark.parametrize("format_", rounds(["2", "1"]), ids=["format-2", "format-1"])

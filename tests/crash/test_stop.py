@@ -60,12 +60,12 @@ class Family:
 
     def members(self) -> dict[int, bytes]:
         """The command lines of the living, by process id."""
-        found = {}
+        processes = {}
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if self.mark in (place / "environ").read_bytes().split(b"\0"):
-                    found[int(place.name)] = (place / "cmdline").read_bytes()
-        return found
+                    processes[int(place.name)] = (place / "cmdline").read_bytes()
+        return processes
 
     def has_open(self, file: Path) -> bool:
         """Whether the process itself has this file open."""
@@ -76,9 +76,12 @@ class Family:
 
     def result(self) -> dict[str, object]:
         """The exit code and the state of each query, as the last line of `--json` tells them."""
-        told = json.loads(self.said().splitlines()[-1])
-        assert told["event"] == "result", self.said()
-        return {"exit_code": told["exit_code"], **{each["query"]: each["state"] for each in told["outcomes"]}}
+        document = json.loads(self.said().splitlines()[-1])
+        assert document["event"] == "result", self.said()
+        return {
+            "exit_code": document["exit_code"],
+            **{outcome["query"]: outcome["state"] for outcome in document["outcomes"]},
+        }
 
     def await_word(self, word: str, *, asked_by: Family | None = None) -> None:
         """Wait until it says `word`; `asked_by` waits for that as well, and is not to end before."""
@@ -125,10 +128,10 @@ def _target(link: Path) -> str:
 
 @pytest.fixture
 def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Family]]:
-    found: list[Family] = []
-    yield found
-    for each in found:
-        each.end()
+    families: list[Family] = []
+    yield families
+    for member in families:
+        member.end()
 
 
 SESSION = """

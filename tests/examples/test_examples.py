@@ -102,9 +102,9 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
     looks = {command.text: (home / command.expected).read_text() for command in typed if command.expected}
     terminal.enough = lambda: {text: terminal.type(text) for text in looks} == looks
     for number, command in enumerate(typed):
-        said = terminal.type(command.text)
+        output = terminal.type(command.text)
         if command.expected:
-            assert said == (home / command.expected).read_text(), f"command {number}: {command.text}"
+            assert output == (home / command.expected).read_text(), f"command {number}: {command.text}"
     if is_run_again:
         terminal.type("headrace run")
         assert {text: terminal.type(text) for text in looks} == looks
@@ -124,9 +124,9 @@ def assert_is_sound(home: Path, project: hr.Project, spark: SparkSession) -> Non
 
 
 def told_guarantee(readme: str) -> str:
-    told = re.findall(r"\bGuarantee: (exactly once|at least once|none)\b", readme)
-    assert len(told) == 1, "a README says once what is guaranteed"
-    return str(told[0])
+    matches = re.findall(r"\bGuarantee: (exactly once|at least once|none)\b", readme)
+    assert len(matches) == 1, "a README says once what is guaranteed"
+    return str(matches[0])
 
 
 @pytest.mark.plain

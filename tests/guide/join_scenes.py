@@ -63,10 +63,10 @@ class Scene:
 
     def run(self) -> Told:
         """Take in everything that has landed."""
-        told = Told()
-        result = run(load(self.root), spark=self.spark, reporter=told)
+        recorder = Told()
+        result = run(load(self.root), spark=self.spark, reporter=recorder)
         assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
-        return told
+        return recorder
 
     def batches(self) -> list[BatchRecord]:
         """What Spark reports of taking in everything that has landed."""
@@ -79,8 +79,8 @@ class Scene:
 
     def findings(self, *codes: str) -> list[Finding]:
         """What the check finds, of these codes only."""
-        found = check(load(self.root), spark=self.spark).findings
-        return [finding for finding in found if finding.code in codes]
+        findings = check(load(self.root), spark=self.spark).findings
+        return [finding for finding in findings if finding.code in codes]
 
     def refusal(self) -> Finding:
         """The one error of the check; a run ends with the same before anything is begun."""

@@ -29,9 +29,9 @@ def test_without_a_watermark_every_key_is_remembered_and_that_is_told(tmp_path: 
     root = project(tmp_path, clicks(), query('clicks.dropDuplicates(["guid"])', inputs="clicks"))
     land(root, "clicks", events("guid", ("12:00", "g1"), ("12:00", "g2"), ("12:00", "g1")))
     land(root, "clicks", events("guid", ("23:00", "g1"), ("23:00", "g3")))
-    (told,) = check(load(root), spark=spark).findings
-    assert (told.code, told.severity) == ("HR240", "warning")
-    assert "its deduplication by guid indefinitely" in told.what
+    (warning,) = check(load(root), spark=spark).findings
+    assert (warning.code, warning.severity) == ("HR240", "warning")
+    assert "its deduplication by guid indefinitely" in warning.what
     played = play(root, spark, TABLE)
     first = [("g1", "12:00:00"), ("g2", "12:00:00")]
     assert [trigger.table for trigger in played.triggers] == [first, [*first, ("g3", "23:00:00")]]

@@ -49,8 +49,8 @@ def test_an_inner_join_without_a_bound_runs_and_is_told_to_grow_for_ever(
         impressions=[[("a", "10:00"), ("b", "10:00")], [("d", "23:00")]],
         clicks=[[("x", "10:10")], [("a", "10:30")]],
     )
-    told = made.run()
-    (warning,) = [finding for finding in told.all(Finding) if finding.code == "HR240"]
+    recorder = made.run()
+    (warning,) = [finding for finding in recorder.all(Finding) if finding.code == "HR240"]
     assert warning.severity == "warning"
     assert REASONS[case] in warning.what
     assert made.rows("i_ad") == [("a",)]
@@ -140,7 +140,7 @@ def test_an_outer_join_gives_its_null_rows_when_no_match_can_come_any_more(
     made.land("clicks", ("q", "14:01"))
     made.run()
     assert made.rows() == sorted(
-        [*early, *MATCHES, *late, ("y", "14:00", "y", "14:00")], key=lambda row: [str(each or "") for each in row]
+        [*early, *MATCHES, *late, ("y", "14:00", "y", "14:00")], key=lambda row: [str(value or "") for value in row]
     )
 
 
@@ -209,7 +209,7 @@ def test_joins_are_cascaded_in_append_mode(
     assert "cannot be determined, because an operator before the join holds rows back" in outer.what
     assert "of 'impressions' 4 hours and of 'clicks' 2 hours" in inner.what
     made.run()
-    assert made.rows() == sorted(answer, key=lambda row: [str(each or "") for each in row])
+    assert made.rows() == sorted(answer, key=lambda row: [str(value or "") for value in row])
 
 
 REFUSED_JOINS = {
@@ -277,9 +277,9 @@ def test_a_time_range_join_is_followed_by_a_windowed_count(tmp_path: Path, spark
         impressions=[[("a", "10:00"), ("b", "10:20"), ("a", "10:50")], [("x", "12:00")]],
         clicks=[[("a", "10:55")], [("a", "11:40"), ("y", "13:00")]],
     )
-    told = made.run()
-    assert made.rows() == [], told.lines
+    recorder = made.run()
+    assert made.rows() == [], recorder.lines
     made.land("impressions", ("x", "+10:00"))
     made.land("clicks", ("x", "+10:00"))
-    told = made.run()
-    assert made.rows() == [("a", "10:00", 3), ("b", "10:00", 0), ("x", "12:00", 0)], told.lines
+    recorder = made.run()
+    assert made.rows() == [("a", "10:00", 3), ("b", "10:00", 0), ("x", "12:00", 0)], recorder.lines

@@ -65,14 +65,14 @@ class Streams:
             (home / side).mkdir(parents=True)
 
     def frames(self, streaming: bool) -> list[DataFrame]:
-        found = []
+        frames = []
         for side, column in self.watermarks.items():
             if not streaming:
-                found.append(self.spark.read.schema(SCHEMA).json(str(self.home / side)))
+                frames.append(self.spark.read.schema(SCHEMA).json(str(self.home / side)))
                 continue
             frame = self.spark.readStream.name(side).schema(SCHEMA).json(str(self.home / side))
-            found.append(frame.withWatermark(column, "0 seconds") if column else frame)
-        return found
+            frames.append(frame.withWatermark(column, "0 seconds") if column else frame)
+        return frames
 
     def land(self, number: int, side: str, key: str, seen: str, time: str) -> None:
         row = {"k": key, "seen": f"2026-01-01T{seen}:00", "time": f"2026-01-01T{time}:00"}

@@ -58,10 +58,10 @@ TWELVE = [{"name": f"fruit {number:02d}", "amount": number} for number in range(
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
+    recorder = Told()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told.all(BatchRecord)
+    return recorder.all(BatchRecord)
 
 
 def layout_of(root: Path) -> QueryLayout:
@@ -203,8 +203,8 @@ def test_a_batch_that_is_not_committed_has_to_be_finished_first(tmp_path: Path, 
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     ran(root, spark)
     (layout_of(root).checkpoint / "commits" / "1").unlink()
-    code, what, fix = refusal(root, 4, spark)
-    assert (code, "batch 1 is planned and not committed" in what) == ("HR580", True)
+    code, sentence, fix = refusal(root, 4, spark)
+    assert (code, "batch 1 is planned and not committed" in sentence) == ("HR580", True)
     assert "headrace run totals --available-now" in fix
     ran(root, spark)
     assert repartition(load(root), "totals", 4, spark=spark).batch == 2

@@ -62,15 +62,15 @@ SELECT = "SELECT name, amount FROM totals ORDER BY 1"
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize(("cores", "each"), [(1, "128"), (2, "64"), (8, "16"), (64, "8")])
-def test_the_partitions_of_a_local_state_share_a_cache(monkeypatch: pytest.MonkeyPatch, cores: int, each: str) -> None:
+@pytest.mark.parametrize(("cores", "limit"), [(1, "128"), (2, "64"), (8, "16"), (64, "8")])
+def test_the_partitions_of_a_local_state_share_a_cache(monkeypatch: pytest.MonkeyPatch, cores: int, limit: str) -> None:
     monkeypatch.setitem(settings.__globals__, "default_partitions", lambda: cores)
     key = OPTIONS["block_cache_size_mb"].spark_key
     local, cluster = (
         {setting.key: setting.value for setting in settings(master=master, purpose="stream")}
         for master in ("local[*]", "spark://host:7077")
     )
-    assert (local[key], cluster.get(key)) == (each, None)
+    assert (local[key], cluster.get(key)) == (limit, None)
 
 
 def project(
@@ -87,11 +87,11 @@ def state_of(root: Path, query: str = "totals") -> Path:
     return layout_in(root / ".headrace", query).checkpoint / "state" / "0"
 
 
-def ran(root: Path, spark: SparkSession, told: Told | None = None) -> Told:
-    told = told or Told()
-    result = run(load(root), spark=spark, reporter=told)
+def ran(root: Path, spark: SparkSession, recorder: Told | None = None) -> Told:
+    recorder = recorder or Told()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told
+    return recorder
 
 
 @pytest.fixture
@@ -126,20 +126,21 @@ def test_every_option_arrives_in_rocksdb(tmp_path: Path, spark: SparkSession, un
         written = {line.strip() for line in snapshot.read(name).decode().splitlines()}
     assert {line for *_, line in ARRIVES if line} - written == set()
     gets = [
-        json.loads(each.json)["stateOperators"][0]["customMetrics"]["rocksdbGetCount"] for each in _progress(running)
+        json.loads(progress.json)["stateOperators"][0]["customMetrics"]["rocksdbGetCount"]
+        for progress in _progress(running)
     ]
     assert gets[1] > gets[0], "the counters were reset though they were not to be"
     assert [spark.conf.get(OPTIONS[name].spark_key, None) for name in ("block_size_kb", "compression")] == [None, None]
 
 
 def _progress(running: Any) -> list[Any]:
-    return [each for each in running.handle.recentProgress if each.numInputRows]
+    return [progress for progress in running.handle.recentProgress if progress.numInputRows]
 
 
 @pytest.mark.plain
 @pytest.mark.capability("STORE-02")
 @pytest.mark.parametrize(
-    ("section", "code", "said"),
+    ("section", "code", "words"),
     [
         ("block_size: 8", "HR103", "did you mean 'block_size_kb'"),
         ("provider: rocksdbs", "HR285", "rocksdb or hdfs"),
@@ -162,7 +163,7 @@ def _progress(running: Any) -> list[Any]:
         ("[provider]", "HR104", "not a mapping"),
     ],
 )
-def test_an_option_that_cannot_work_is_refused(tmp_path: Path, section: str, code: str, said: str) -> None:
+def test_an_option_that_cannot_work_is_refused(tmp_path: Path, section: str, code: str, words: str) -> None:
     root = project(tmp_path / "p", {})
     (root / "headrace.yml").write_text(
         f"name: p\nstate_store: {section}\n" if section[0] in "{[" else f"name: p\nstate_store:\n  {section}\n"
@@ -171,7 +172,7 @@ def test_an_option_that_cannot_work_is_refused(tmp_path: Path, section: str, cod
         load(root)
     (finding,) = caught.value.findings
     assert finding.code == code
-    assert said in str(finding)
+    assert words in str(finding)
     assert finding.where.line in (2, 3)
 
 
@@ -198,7 +199,7 @@ def test_the_hdfs_provider_keeps_the_state_and_tells_how_often_it_was_at_hand(
     root = project(tmp_path / "p", {"provider": "hdfs"})
     first = ran(root, spark).all(BatchRecord)
     assert [path.name for path in sorted((state_of(root) / "0").glob("[0-9]*"))] == ["1.delta", "2.delta"]
-    assert [(each.state_rows, each.state_misses) for each in first] == [(2, 0), (2, 0)]
+    assert [(record.state_rows, record.state_misses) for record in first] == [(2, 0), (2, 0)]
     assert first[1].state_hits == 4, "an aggregation opens each of its two stores twice, to read and to write"
     land(root, 2, [{"name": "fig", "amount": 7}])
     (again,) = ran(root, spark).all(BatchRecord)
@@ -261,9 +262,9 @@ def test_the_memory_of_all_stores_together_is_bounded(
         if bounded == "true":
             options |= {"max_memory_usage_mb": str(megabytes), "write_buffer_cache_ratio": "0.5"}
         root = project(tmp_path / bounded, options, two, batches)
-        last = {each.query: each for each in ran(root, spark).all(BatchRecord)}
-        assert {each.state_rows for each in last.values()} == {60_000}
-        taken[bounded] = sum(each.state_bytes or 0 for each in last.values()) / 1024 / 1024
+        last = {record.query: record for record in ran(root, spark).all(BatchRecord)}
+        assert {record.state_rows for record in last.values()} == {60_000}
+        taken[bounded] = sum(record.state_bytes or 0 for record in last.values()) / 1024 / 1024
         assert rows(root / "two.db", "SELECT count(*) FROM seen") == [(15,)]
     assert taken["true"] < 1.25 * megabytes, "the bound is soft: what is being read is held for the moment"
     assert taken["false"] > 3 * megabytes
@@ -273,8 +274,8 @@ def test_the_memory_of_all_stores_together_is_bounded(
 @pytest.mark.capability("STORE-05")
 def test_rows_that_are_not_counted_are_unknown_and_not_none(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {"track_total_number_of_rows": "false"})
-    told = ran(root, spark)
-    last = told.all(BatchRecord)[-1]
+    recorder = ran(root, spark)
+    last = recorder.all(BatchRecord)[-1]
     assert last.state_rows is None
     assert last.state_bytes
     assert last.as_dict()["state_rows"] is None
@@ -299,7 +300,7 @@ def test_rows_that_are_not_counted_are_unknown_and_not_none(tmp_path: Path, spar
 def test_it_is_told_how_many_stores_were_kept_and_how_many_loaded(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {}, SEEN)
     first = ran(root, spark).all(BatchRecord)
-    assert [(each.state_hits, each.state_misses) for each in first] == [(2, 0), (2, 0)]
+    assert [(record.state_hits, record.state_misses) for record in first] == [(2, 0), (2, 0)]
     land(root, 2, FRUIT[0])
     land(root, 3, FRUIT[1])
     moved, stayed = ran(root, spark).all(BatchRecord)
@@ -315,7 +316,7 @@ def test_it_is_told_how_many_stores_were_kept_and_how_many_loaded(tmp_path: Path
 @pytest.mark.capability("STORE-06")
 def test_what_rocksdb_does_not_tell_of_an_aggregation_is_unknown(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {})
-    assert {(each.state_hits, each.state_misses) for each in ran(root, spark).all(BatchRecord)} == {(None, None)}
+    assert {(record.state_hits, record.state_misses) for record in ran(root, spark).all(BatchRecord)} == {(None, None)}
     (row,) = status_table(["totals"], status(load(root))).rows
     assert row[-2] == "unknown"
 
@@ -366,13 +367,13 @@ def test_what_the_checkpoint_keeps_is_told_when_the_project_asks_for_something_e
     ran(root, spark)
     land(root, 2, FRUIT[0])
     project(root, {"format_version": 4}, more="spark: {spark.sql.shuffle.partitions: 5}\n")
-    told = ran(root, spark)
-    notes = [note for note in told.all(Finding) if note.code == "HR551"]
+    recorder = ran(root, spark)
+    notes = [note for note in recorder.all(Finding) if note.code == "HR551"]
     assert [re.sub(r".*continues with (.*), which.*not with (.*)", r"\1, \2", note.what) for note in notes] == [
         "state_store: format_version 5, 4",
         "spark.sql.shuffle.partitions 2, 5",
     ]
     assert "headrace state repartition totals 5" in notes[1].fix
-    (batch,) = told.all(BatchRecord)
+    (batch,) = recorder.all(BatchRecord)
     assert batch.rows == 2
     assert rows(root / "out.db", SELECT) == [("apple", 5), ("pear", 4)]

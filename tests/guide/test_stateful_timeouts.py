@@ -87,15 +87,15 @@ def at(time: str, *users: str) -> list[dict[str, str]]:
 
 def ran(root: Path, spark: SparkSession, until: Callable[[int], bool] | None = None) -> list[BatchRecord]:
     """Run to the end, or until what a batch has left is as wished."""
-    stop, told = StopRequest(), Told()
+    stop, recorder = StopRequest(), Told()
 
     def reached(boundary: str, batch: int) -> None:
         if boundary == "after-transaction" and until is not None and until(batch):
             stop.ask()
 
-    result = run(load(root), spark=spark, reporter=told, stop=stop, reached=reached)
+    result = run(load(root), spark=spark, reporter=recorder, stop=stop, reached=reached)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told.all(BatchRecord)
+    return recorder.all(BatchRecord)
 
 
 @pytest.mark.capability("STATEFUL-03")

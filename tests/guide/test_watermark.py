@@ -277,6 +277,6 @@ def test_a_policy_that_spark_does_not_know_is_found_without_it(tmp_path: Path) -
     root = project(tmp_path, WORDS, query(COUNTS, inputs="words"), spark={POLICY: "middle"})
     with pytest.raises(ProjectError) as caught:
         load(root)
-    (found,) = caught.value.findings
-    assert (found.code, found.severity) == ("HR125", "error")
-    assert found.what.endswith("takes min or max")
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.severity) == ("HR125", "error")
+    assert finding.what.endswith("takes min or max")

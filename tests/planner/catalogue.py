@@ -261,7 +261,7 @@ class Change:
 
 
 def changes(base: str, *rows: tuple[str, str, str, str]) -> list[Change]:
-    return [Change(base=base, what=what, old=old, new=new, verdict=verdict) for what, old, new, verdict in rows]
+    return [Change(base=base, what=title, old=old, new=new, verdict=verdict) for title, old, new, verdict in rows]
 
 
 CHANGES = [

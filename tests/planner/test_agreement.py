@@ -101,11 +101,11 @@ def test_plan_refuses_what_run_refuses(
     project = edit(root)
     (query,) = project.queries.values()
     (judgement,) = hr.plan(project, spark=spark)
-    told = {(each.code, each.what, each.fix) for each in list_refusals(query, judgement)}
+    refusals = {(refusal.code, refusal.what, refusal.fix) for refusal in list_refusals(query, judgement)}
     with pytest.raises(HeadraceError) as raised:
         start(project, query, spark)
-    assert {each.code for each in raised.value.findings} == {code}
-    assert told >= {(each.code, each.what, each.fix) for each in raised.value.findings}
+    assert {finding.code for finding in raised.value.findings} == {code}
+    assert refusals >= {(finding.code, finding.what, finding.fix) for finding in raised.value.findings}
     assert judgement.verdict == "forbidden"
 
 
@@ -166,7 +166,7 @@ def test_a_value_of_the_clock_is_taken_again_by_the_same_code_alone(
     again = hr.load(write_project(root, CLOCK.format(limit=limit)))
     (judgement,) = hr.plan(again, spark=spark)
     assert judgement.verdict == verdict, judgement.differences
-    assert any("from a clock" in each.why for each in judgement.differences) is (verdict == "safe")
+    assert any("from a clock" in difference.why for difference in judgement.differences) is (verdict == "safe")
     assert hr.run(again, spark=spark).outcomes[0].refused is (verdict != "safe")
 
 
@@ -186,10 +186,10 @@ def test_an_age_limit_counts_where_it_leaves_out_a_file(
     tmp_path: Path, spark: SparkSession, age: str, verdict: str
 ) -> None:
     root = write_project(tmp_path / "p", "", batches=[[{"name": str(n), "amount": n}] for n in range(3)])
-    found = []
+    entries = []
     for given in ("", f', max_file_age="{age}"'):
         (root / "pipeline.py").write_text(AGED.format(age=given))
-        found += hr.plan(hr.load(root), spark=spark)
+        entries += hr.plan(hr.load(root), spark=spark)
         if not given:
             assert hr.run(hr.load(root), spark=spark).exit_code == 0
-    assert [each.verdict for each in found] == ["same", verdict]
+    assert [entry.verdict for entry in entries] == ["same", verdict]

@@ -94,7 +94,7 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
             wrong.pop(edits[0].what)
             alone = [judge(edit, _edited(edit)) for edit in edits]
             assert not all(alone), [edit.what for edit in edits]
-    assert not wrong, "\n".join(f"{what}: {found}" for what, found in wrong.items())
+    assert not wrong, "\n".join(f"{title}: {wrong_verdict}" for title, wrong_verdict in wrong.items())
 
 
 # Settings of a session, and the verdict on the counts of an hour when one is another at the next start.
@@ -114,15 +114,15 @@ SETTINGS = {
 
 def test_a_setting_counts_where_expressions_follow_it(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "in").mkdir()
-    before, found = _form(tmp_path, spark, BASES["counts"]), {}
+    before, verdicts = _form(tmp_path, spark, BASES["counts"]), {}
     for name, (value, verdict) in SETTINGS.items():
         former = spark.conf.get(name, None)
         spark.conf.set(name, value)
         try:
-            found[name] = (worst(compare_forms(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
+            verdicts[name] = (worst(compare_forms(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
         finally:
             spark.conf.unset(name) if former is None else spark.conf.set(name, former)
-    assert {name: each for name, each in found.items() if each[0] != each[1]} == {}
+    assert {name: pair for name, pair in verdicts.items() if pair[0] != pair[1]} == {}
 
 
 REFRESHED = """name: p
@@ -170,11 +170,11 @@ def q(events, names):
 
 def test_the_lines_of_a_text_file_behind_a_table_count(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "in").mkdir()
-    found = []
+    forms = []
     for line in ("1,one", "1,one", "1,eins"):
         (tmp_path / "names.txt").write_text(line)
-        found.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
-    assert [worst(compare_forms(found[0], each)) for each in found] == ["same", "same", "forward"]
+        forms.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
+    assert [worst(compare_forms(forms[0], form)) for form in forms] == ["same", "same", "forward"]
 
 
 OUTSIDE = """import headrace as hr
@@ -192,15 +192,15 @@ def q(events):
 def test_a_helper_outside_the_project_that_nobody_installed_counts(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, found = tmp_path / "p", []
+    root, forms = tmp_path / "p", []
     (root / "in").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path)
     for text in ("value * 2", "value  *  2  # twice", "value * 3"):
         (tmp_path / "outside_the_project.py").write_text(f"def scaled(value):\n    return {text}\n")
         monkeypatch.delitem(sys.modules, "outside_the_project", raising=False)
         importlib.invalidate_caches()
-        found.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
-    assert [worst(compare_forms(found[0], each)) for each in found] == ["same", "same", "forward"]
+        forms.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
+    assert [worst(compare_forms(forms[0], form)) for form in forms] == ["same", "same", "forward"]
 
 
 def _together(changes: list[Change]) -> Iterator[tuple[list[Change], str]]:
@@ -257,17 +257,17 @@ def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = Non
     project = hr.load(root)
     query = project.queries["q"]
     streams: dict[str, DataFrame] = {}
-    former = {each.name: [*each.renamed_from, each.name][0] for each in project.sources_of(query)}
+    former = {source.name: [*source.renamed_from, source.name][0] for source in project.sources_of(query)}
     names = SourceNames(former, tuple(former))
     read = reader(spark, query.trigger, streams, names)
 
     def stream(source: model.NamedSource) -> DataFrame:
-        known = {} if made is None else made
+        cache = {} if made is None else made
         key = (names.in_spark(source.name), repr(source.connector), query.trigger)
-        if key not in known:
-            known[key] = read(source)
-        streams[source.name] = known[key]
-        return known[key]
+        if key not in cache:
+            cache[key] = read(source)
+        streams[source.name] = cache[key]
+        return cache[key]
 
     with registered_tables(project, query, spark):
         frame = build(project, query.transform, spark, stream)

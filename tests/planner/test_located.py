@@ -108,9 +108,9 @@ def project(tmp_path: Path) -> hr.Project:
 @pytest.mark.parametrize(("now", "place"), PLACES.values(), ids=PLACES)
 def test_a_difference_names_the_file_and_the_line(project: hr.Project, now: QueryForm, place: str) -> None:
     was = _python("LOAD_CONST") if now.python else STATE
-    (found,) = locate(project, project.queries["q"], was, now, compare_forms(was, now))
-    assert str(found.where).endswith(f"/{place}"), found
-    assert found.as_dict()["where"]["line"] == int(place.rpartition(":")[2])
+    (difference,) = locate(project, project.queries["q"], was, now, compare_forms(was, now))
+    assert str(difference.where).endswith(f"/{place}"), difference
+    assert difference.as_dict()["where"]["line"] == int(place.rpartition(":")[2])
 
 
 CODE_PLACES = {"pipeline.Weight": 3, "pipeline.Weight.__call__": 4, "pipeline.make.<locals>.shifted": 8}
@@ -159,10 +159,10 @@ def _fed(feed: str) -> QueryForm:
     )
 
 
-@pytest.mark.parametrize(("before", "now", "said"), FEEDS.values(), ids=FEEDS)
-def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, said: str) -> None:
+@pytest.mark.parametrize(("before", "now", "words"), FEEDS.values(), ids=FEEDS)
+def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, words: str) -> None:
     (difference,) = compare_forms(_fed(before), _fed(now))
-    assert said in difference.describe(300)
+    assert words in difference.describe(300)
     assert "what feeds the aggregation 1" in difference.describe(300)
 
 
@@ -181,9 +181,9 @@ def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there
 
     def refusal() -> str:
         changed = hr.load(tmp_path)
-        told: Judgement = judge(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
-        (found,) = list_refusals(changed.queries["q"], told)
-        return found.what
+        judgement: Judgement = judge(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
+        (finding,) = list_refusals(changed.queries["q"], judgement)
+        return finding.what
 
     assert "its code" not in refusal()
     edited = YAML.replace("SELECT * FROM events", "SELECT * FROM events WHERE amount > 5")

@@ -162,7 +162,7 @@ def texts(checkpoint: Checkpoint) -> dict[int, str]:
 @pytest.mark.connectors
 @pytest.mark.capability("ASYNC-01")
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "words"),
     [
         ({"trigger": "available-now"}, "HR266: query 'copied' has async_progress, and it has the trigger "
          "available now"),
@@ -173,8 +173,8 @@ def texts(checkpoint: Checkpoint) -> dict[int, str]:
     ],
 )  # fmt: skip
 def test_what_progress_beside_the_batches_cannot_do_is_refused_before_start(
-    kafka: Topics, spark: SparkSession, tmp_path: Path, given: dict[str, str], said: str
+    kafka: Topics, spark: SparkSession, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
     root = write(tmp_path / "p", url=kafka.url, source=kafka.make(), options=', async_progress="1s"', **given)
     findings = hr.check(hr.load(root), spark=spark).findings
-    assert said in [f"{finding.code}: {finding.what}" for finding in findings if finding.severity == "error"]
+    assert words in [f"{finding.code}: {finding.what}" for finding in findings if finding.severity == "error"]

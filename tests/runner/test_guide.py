@@ -71,15 +71,15 @@ def test_a_watermark_does_nothing_to_a_batch(tmp_path: Path, spark: SparkSession
 @pytest.mark.capability("TRIG-01")
 def test_by_default_a_batch_follows_as_soon_as_the_last_is_done(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "None"), batches=FRUIT)
-    stop, told = StopRequest(), Told()
+    stop, recorder = StopRequest(), Told()
 
     def reached(boundary: str, batch: int) -> None:
         if (boundary, batch) == ("after-transaction", 1):
             stop.ask()
 
-    result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
+    result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=recorder)
     assert [(end.state, end.batches) for end in result.outcomes] == [("stopped", 2)]
-    first, second = told.all(BatchRecord)
+    first, second = recorder.all(BatchRecord)
     assert second.at - first.at < timedelta(milliseconds=first.duration_ms, seconds=15)
 
 
@@ -118,9 +118,9 @@ def not_in_time(root: Path, spark: SparkSession, seconds: int) -> list[str]:
                 time.sleep(2 * seconds + 0.5)
                 stop.ask()
 
-    told = Watching()
-    run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
-    first, slow, after = told.all(BatchRecord)
+    recorder = Watching()
+    run(load(root), spark=spark, stop=stop, reached=reached, reporter=recorder)
+    first, slow, after = recorder.all(BatchRecord)
     assert made == [0, 1, 2]
     assert slow.duration_ms > seconds * 1000
     assert after.at >= slow.at + timedelta(milliseconds=slow.duration_ms - 100)
@@ -151,9 +151,9 @@ def test_a_backlog_is_caught_up_without_an_oversized_batch(tmp_path: Path, spark
         'limited = hr.source.files("landing", format="json", max_files_per_trigger=2, schema="name STRING, amount INT")'
     )
     root = write_project(tmp_path / "p", f"{source}\n{text}", batches=[FRUIT[0]] * 5)
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [record.rows for record in told.all(BatchRecord)] == [4, 4, 2]
+    recorder = Told()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [record.rows for record in recorder.all(BatchRecord)] == [4, 4, 2]
     assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY 1") == [("apple", 5), ("pear", 10)]
 
 

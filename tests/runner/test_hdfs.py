@@ -103,12 +103,12 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
 
     layout = layout_in(project.storage, "counts", latest_generation(layout_in(project.storage, "counts")))
     assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
-    assert [each.name for each in layout.checkpoint.rglob("*.tmp")] == []
+    assert [path.name for path in layout.checkpoint.rglob("*.tmp")] == []
     assert stored(root, capsys) == (4, 4)
     for words in (["status"], ["inspect", "checkpoint", "counts"], ["inspect", "offsets", "counts"]):
         assert main([*words, "-C", str(root)]) == 0, words
     # The history and the sockets are this machine's.
-    assert {"history.db", "logs"} <= {each.name for each in (root / ".headrace" / "targets" / "dev").iterdir()}
+    assert {"history.db", "logs"} <= {path.name for path in (root / ".headrace" / "targets" / "dev").iterdir()}
     assert not (root / ".headrace" / "queries").exists()
 
     # Back to an earlier batch, and under another name: one start resumes from both.
@@ -155,6 +155,6 @@ def stored(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
     """The planned and the committed batch, as `headrace status --storage-only` tells them."""
     capsys.readouterr()
     assert main(["status", "--storage-only", "--json", "-C", str(root)]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["queries"]
-    assert (told["query"], told["driver"], told["fault"]) == ("counts", None, None)
-    return told["planned"], told["committed"]
+    (entry,) = json.loads(capsys.readouterr().out)["queries"]
+    assert (entry["query"], entry["driver"], entry["fault"]) == ("counts", None, None)
+    return entry["planned"], entry["committed"]

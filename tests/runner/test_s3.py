@@ -137,7 +137,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
         landed = {f"{root}/landing/{file.name}": file.stat().st_size for file in (root / "landing").iterdir()}
         assert {path: file.size_bytes for path, file in ReadFiles(layout.home).read().items()} == landed
-        assert [each.name for each in layout.checkpoint.rglob("*.tmp")] == []
+        assert [path.name for path in layout.checkpoint.rglob("*.tmp")] == []
         for words in (["status"], ["inspect", "checkpoint", "counts"], ["inspect", "offsets", "counts"]):
             assert main([*words, "-C", str(root)]) == 0, words
         assert not (root / ".headrace" / "queries").exists()
@@ -235,4 +235,4 @@ def test_of_two_drivers_that_write_one_batch_one_is_the_first(
         with pytest.raises(Py4JJavaError):
             one.close()
         assert (files / "7").read_bytes() == b"other"
-        assert [each.name for each in files.iterdir()] == ["7"]
+        assert [path.name for path in files.iterdir()] == ["7"]

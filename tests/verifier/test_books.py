@@ -102,7 +102,7 @@ class Scene:
 
     def let_in(self, batch: int, minute: int) -> None:
         """A file for each source, with rows up to an hour old; some are malformed, and some are to be filtered."""
-        for place, (name, known) in enumerate(self.rows.items()):
+        for place, (name, rows) in enumerate(self.rows.items()):
             lines = []
             for number in range(self.random.randint(6, 10)):
                 id_ = 1000 * place + 20 * batch + number
@@ -112,7 +112,7 @@ class Scene:
                     self.malformed.add(id_)
                     lines.append(row.line.replace("T", " noon "))
                 else:
-                    known[id_] = row
+                    rows[id_] = row
                     lines.append(row.line)
             self.write(name, batch, lines)
 
@@ -136,7 +136,7 @@ class Scene:
             if dies_at is None:
                 raise
         if query == "q":
-            self.counted |= {each["batchId"] for each in running.handle.recentProgress if dropped(each)}
+            self.counted |= {progress["batchId"] for progress in running.handle.recentProgress if dropped(progress)}
         if query == "q" and dies_at is None:
             self.running = running
             return
@@ -218,7 +218,7 @@ class Scene:
         quarantine = QuarantineFiles(layout=self.layout, sources=sources, names=names, spark=self.spark)
         list(quarantine.catch_up())
         text = "".join(file.read_text() for file in self.layout.quarantine.rglob("*.jsonl"))
-        return [int(found) for found in re.findall(r'\\"id\\": ?(\d+)', text)]
+        return [int(id_) for id_ in re.findall(r'\\"id\\": ?(\d+)', text)]
 
     @property
     def query(self) -> Query:
@@ -297,7 +297,7 @@ def by_function(events: DataFrame) -> DataFrame:
         import pandas as pd
 
         for frame in frames if not state.hasTimedOut else ():
-            yield pd.DataFrame({"ids": [[int(each)] for each in frame["id"]]})
+            yield pd.DataFrame({"ids": [[int(value)] for value in frame["id"]]})
         state.update((0,))
 
     grouped = good(events).groupBy("who")
@@ -317,7 +317,7 @@ def by_processor(events: DataFrame) -> DataFrame:
             import pandas as pd
 
             for frame in rows:
-                yield pd.DataFrame({"ids": [[int(each)] for each in frame["id"]]})
+                yield pd.DataFrame({"ids": [[int(value)] for value in frame["id"]]})
 
         def close(self) -> None:
             pass

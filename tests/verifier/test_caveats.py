@@ -37,8 +37,8 @@ def largest(events: DataFrame) -> DataFrame:
 def sessions(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = events.groupBy(F.session_window("time", "10 minutes"), "who").count()
-    return found.select(F.col("session_window.start").alias("start"), "count")
+    counts = events.groupBy(F.session_window("time", "10 minutes"), "who").count()
+    return counts.select(F.col("session_window.start").alias("start"), "count")
 
 
 def another_for_a_batch(events: DataFrame) -> DataFrame:

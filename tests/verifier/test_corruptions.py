@@ -151,8 +151,8 @@ def processing(events: DataFrame) -> DataFrame:
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             import pandas as pd
 
-            known = self.total.get()[0] if self.total.exists() else 0
-            total = known + sum(len(frame) for frame in rows)
+            before = self.total.get()[0] if self.total.exists() else 0
+            total = before + sum(len(frame) for frame in rows)
             self.total.update((total,))
             yield pd.DataFrame({"who": [key[0]], "n": [total]})
 
@@ -278,7 +278,7 @@ class Case:
     @property
     def tried(self) -> list[tuple[Damage, ...]]:
         """The damages that are done to one result."""
-        return [(each,) for each in self.damages] if EVERY_DAMAGE else [self.damages[: self.few]]
+        return [(damage,) for damage in self.damages] if EVERY_DAMAGE else [self.damages[: self.few]]
 
 
 # `make soak` has every one.
@@ -387,28 +387,32 @@ def names(verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
     """Whether a difference is of the row that was damaged, or of the new one, and is what was done to it."""
     (*_, row) = damage(victim) or [victim]
     kinds = {"delete": {"missing"}, "change": {"different", "unexpected"}}.get(damage.__name__, {"unexpected"})
-    shown = [(each.expected if damage is delete else each.actual) for each in verdict.differences if each.kind in kinds]
+    shown = [
+        (difference.expected if damage is delete else difference.actual)
+        for difference in verdict.differences
+        if difference.kind in kinds
+    ]
     return any(each and plain(each["n"]) == row["n"] and each.get("who") == row.get("who") for each in shown)
 
 
 def explains(case: Case, verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
     """Whether the difference tells the last batch and the input rows of the damaged row, and of a new row that none."""
-    shown = [each for each in verdict.differences if is_of(each, victim, damage)]
+    shown = [difference for difference in verdict.differences if is_of(difference, victim, damage)]
     true = {
         (row["source"], row["batch"], row["at"], row["who"], row["value"])
         for row in inputs()
         if case.feeds(victim, row) and (case.joins or row["source"] == "events")
     }
-    told = [
+    causes = [
         (row.source, row.batch, at(given := json.loads(row.row), "time"), given["who"], given["value"])
-        for each in shown
-        for row in each.fed_by or ()
+        for difference in shown
+        for row in difference.fed_by or ()
     ]
     if damage is add:
-        return [each.fed_by for each in shown] == [()]
-    files = all(row.file.endswith(f"/{row.batch:03d}.json") for each in shown for row in each.fed_by or ())
-    last = {each.last_batch for each in shown} == {max(row[1] for row in true)}
-    return bool(told) and {*told} <= true and len(told) >= min(len(true), 2) and last and files
+        return [difference.fed_by for difference in shown] == [()]
+    files = all(row.file.endswith(f"/{row.batch:03d}.json") for difference in shown for row in difference.fed_by or ())
+    last = {difference.last_batch for difference in shown} == {max(row[1] for row in true)}
+    return bool(causes) and {*causes} <= true and len(causes) >= min(len(true), 2) and last and files
 
 
 def is_of(difference: Difference, victim: dict[str, Any], damage: Damage) -> bool:

@@ -188,11 +188,11 @@ def test_a_session_that_the_watermark_closed_before_its_last_row_is_that_of_the_
 def test_the_dropped_rows_come_with_their_batch_and_watermark(spark: SparkSession, tmp_path: Path) -> None:
     made = scene(spark, tmp_path, LATE_LAST, windows("10 minutes"), mode="update", key=KEYED)
     dropped = find_late_rows(made.project, "q", spark=spark)
-    found = [
+    dropped_rows = [
         (f"{row.time:%H:%M}", row.batch, f"{row.watermark:%H:%M}", row.behind.seconds // 60) for row in dropped.rows
     ]
-    assert found == [("12:05", 2, "12:50", 45), ("12:45", 2, "12:50", 5)]
-    assert [(each.operator, each.batch, each.rows) for each in dropped.batches] == [("Aggregate", 2, 2)]
+    assert dropped_rows == [("12:05", 2, "12:50", 45), ("12:45", 2, "12:50", 5)]
+    assert [(batch.operator, batch.batch, batch.rows) for batch in dropped.batches] == [("Aggregate", 2, 2)]
     verdict = made.verify()
     assert (verdict.state, verdict.rows_late, len(verdict.late), verdict.rows_open) == ("late", 2, 2, 0)
     assert verdict.rows_read == sum(map(len, LATE_LAST))

@@ -111,7 +111,7 @@ def held_so_far(root: Path) -> list[tuple[str, int]]:
 def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, root: Path) -> None:
     (row,) = rows(root / "out.db", "SELECT * FROM late_rows WHERE time LIKE '%12:05%'")
     assert row[1:5] == ("a", 1.5, "events", 3)
-    assert [str(each)[11:16] for each in row[5:7]] == ["12:50", "12:05"]
+    assert [str(value)[11:16] for value in row[5:7]] == ["12:50", "12:05"]
     assert row[7] == "Aggregate"
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
@@ -120,7 +120,7 @@ def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, root: Path) -
     assert hr.verify(hr.load(root), "counted_late", spark=spark).state == "equal"
     with pytest.raises(CheckFailed) as refused:
         hr.start_query(project := hr.load(root), project.query("counted"), spark)
-    assert [each.code for each in refused.value.findings] == ["HR268"]
+    assert [finding.code for finding in refused.value.findings] == ["HR268"]
 
 
 @pytest.mark.capability("OP-WM-04")
@@ -131,7 +131,9 @@ def test_a_project_with_late_rows_is_checked_and_run_without_an_end_from_its_fir
     root, stop = write(tmp_path / "p"), StopRequest()
     pipeline = root / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("hr.available_now", trigger))
-    assert [each.code for each in hr.check(hr.load(root), spark=spark).findings if each.severity != "note"] == []
+    assert [
+        finding.code for finding in hr.check(hr.load(root), spark=spark).findings if finding.severity != "note"
+    ] == []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, root, spark, stop=stop)
         try:
@@ -166,9 +168,9 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
 
     for fault, boundary in ((full, ""), (odd, ""), (killed, "inside-transaction"), (write_once, "after-transaction")):
         monkeypatch.setattr(late_rows, "_write_once", fault)
-        _, states, told = run(root, spark, reached=killed_at(boundary))
+        _, states, codes = run(root, spark, reached=killed_at(boundary))
         assert [state[:8] for state in states] == ["finished", "failed H" if boundary else "finished"]
-        assert ("HR683" in told) == (fault is not write_once)
+        assert ("HR683" in codes) == (fault is not write_once)
     assert run(root, spark)[1:] == (["finished", "finished"], [])
     assert held(root) == FIRST
 
@@ -184,8 +186,8 @@ def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, r
     late = LateOutput(project=project, query=query, layout=layout, spark=spark, write=write_slowly, hurries=now.is_set)
     assert list(late.step()) == []
     now.set()
-    (told,) = late.close()
-    assert (told.code, "the run is to stop" in told.what) == ("HR683", True)
+    (finding,) = late.close()
+    assert (finding.code, "the run is to stop" in finding.what) == ("HR683", True)
     let_go.set()
 
 
@@ -197,8 +199,8 @@ def test_rows_of_batches_before_it_was_asked_for_come_as_well_also_into_files(
     write(root, FILES)
     assert run(root, spark)[1:] == (["finished", "finished"], [])
     files = (root / "out").glob("part-*.json")
-    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert sorted((row["time"][11:16], row["late_batch"]) for row in found) == FIRST
+    late_rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((row["time"][11:16], row["late_batch"]) for row in late_rows) == FIRST
 
 
 def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, root: Path) -> None:

@@ -51,15 +51,15 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize(("known", "told"), MANIFESTS.values(), ids=MANIFESTS)
+@pytest.mark.parametrize(("known", "expected"), MANIFESTS.values(), ids=MANIFESTS)
 def test_a_manifest_tells_which_batches_the_newest_form_made(
-    tmp_path: Path, known: list[QueryRevision], told: str
+    tmp_path: Path, known: list[QueryRevision], expected: str
 ) -> None:
     layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
-    layout.manifest.write_text("".join(json.dumps(asdict(each)) + "\n" for each in known))
-    found: tuple[Range, ...] = ranges_of(layout, 9)
-    assert ", ".join(f"{'+' if each.newest else ''}{each}" for each in found) == told
+    layout.manifest.write_text("".join(json.dumps(asdict(revision)) + "\n" for revision in known))
+    ranges: tuple[Range, ...] = ranges_of(layout, 9)
+    assert ", ".join(f"{'+' if range_.newest else ''}{range_}" for range_ in ranges) == expected
 
 
 def small(events: DataFrame) -> DataFrame:
@@ -142,5 +142,5 @@ def test_a_change_that_gives_the_same_rows_is_proved_and_one_with_state_is_left_
     (tmp_path / "state").mkdir()
     # The sum 3 goes on as the largest value so far.
     verdict = changed(spark, tmp_path / "state", sums, largest, mode="complete", key=("who",), first=TWICE).verify()
-    assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR650"])
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR650"])
     assert "its state carries from batch to batch" in verdict.why

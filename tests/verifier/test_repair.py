@@ -67,7 +67,7 @@ def test_the_wrong_keys_alone_are_written_and_what_was_there_comes_back(spoilt: 
         connection.executescript(NOTED)
     plan = hr.repair(project, "updated", spark=spark).plan
     assert (plan.written, plan.deleted, read(project.root, ALL)) == (2, 1, wrong)
-    assert {each.kind for each in plan.verdict.differences} == {"different", "missing", "unexpected"}
+    assert {difference.kind for difference in plan.verdict.differences} == {"different", "missing", "unexpected"}
     assert hr.repair(project, "updated", spark=spark).apply().done == "repair"
     assert read(project.root, ALL) == right
     assert {who for (who,) in read(project.root, "SELECT who FROM touched")} == {"a", "b", "nobody"}

@@ -57,9 +57,9 @@ def root(ran: Path) -> Path:
 
 
 def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
-    found = late(project, query, replay=True, spark=spark)
-    assert found.replay is not None
-    return found.replay
+    result = late(project, query, replay=True, spark=spark)
+    assert result.replay is not None
+    return result.replay
 
 
 @pytest.mark.capability("OP-WM-04")
@@ -74,8 +74,8 @@ def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSess
     assert verdict.sentence == "correct: equal to the batch query over the same input; 2 late rows brought back"
 
     assert [line[1:] for line in read(root, REPLAYS)] == [(2, 2, 0)]
-    found = late(project, "updated", spark=spark)
-    assert (found.count, found.replayed) == (2, found.batch)
+    result = late(project, "updated", spark=spark)
+    assert (result.count, result.replayed) == (2, result.batch)
 
     # The query continues: open windows grow, the replayed ones stay, and what is late from now on is named again.
     more = [[("12:59", "a"), ("12:06", "a"), ("13:01", "a")], [("13:30", "d")]]
@@ -139,8 +139,8 @@ def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark
     before, layout = held(root, "updated"), layout_in(project.storage, "updated")
 
     def halted(boundary: Boundary) -> dict[tuple[str, str], int]:
-        def halt(found: Boundary, batch: int) -> None:
-            if found == boundary:
+        def halt(reached: Boundary, batch: int) -> None:
+            if reached == boundary:
                 raise Stop
 
         with pytest.raises(Stop):

@@ -66,11 +66,11 @@ def pairs(left: list[Row], right: list[Row], kind: str) -> int:
         timed = one[0] is not None and other[0] is not None
         return timed and one[1] == other[1] and abs(minutes(one[0]) - minutes(other[0])) <= 5
 
-    found = sum(match(one, other) for one in left for other in right)
+    count = sum(match(one, other) for one in left for other in right)
     if kind == "left_semi":
         return sum(any(match(one, other) for other in right) for one in left)
-    found += sum(not any(match(one, other) for other in right) for one in left) * kind.endswith("_outer")
-    return found + sum(not any(match(one, other) for one in left) for other in right) * (kind == "full_outer")
+    count += sum(not any(match(one, other) for other in right) for one in left) * kind.endswith("_outer")
+    return count + sum(not any(match(one, other) for one in left) for other in right) * (kind == "full_outer")
 
 
 @pytest.mark.parametrize(

@@ -190,11 +190,11 @@ def test_one_run_takes_rows_through_two_queries_in_whatever_order_they_stand(
     tmp_path: Path, spark: SparkSession, table: str, reader_first: bool
 ) -> None:
     root = project(tmp_path / "p", table)
-    loaded, told = load(root), Told()
+    loaded, recorder = load(root), Told()
     names = ["sums", "keep"] if reader_first else ["keep", "sums"]
-    result = run(loaded, names, spark=spark, reporter=told)
+    result = run(loaded, names, spark=spark, reporter=recorder)
     assert [(end.query, end.state, end.rows) for end in result.outcomes] == [(name, "finished", 3) for name in names]
-    assert [record.query for record in told.all(BatchRecord)] == ["keep", "keep", "sums", "sums"]
+    assert [record.query for record in recorder.all(BatchRecord)] == ["keep", "keep", "sums", "sums"]
     assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2)]
 
 
@@ -247,11 +247,11 @@ def three(others):
     return others
 """
     round_trip = load(write_project(tmp_path / "p", text.format(first="default.a"), batches=[]))
-    found = [(each.code, each.what) for each in check(round_trip, spark=False).errors]
-    assert found == [("HR267", "query 'one' reads what it writes")]
+    findings = [(finding.code, finding.what) for finding in check(round_trip, spark=False).errors]
+    assert findings == [("HR267", "query 'one' reads what it writes")]
     longer = load(write_project(tmp_path / "q", text.format(first="c"), batches=[]))
-    found = [(each.code, each.what) for each in check(longer, spark=False).errors]
-    assert found == [
+    findings = [(finding.code, finding.what) for finding in check(longer, spark=False).errors]
+    assert findings == [
         ("HR267", "query 'two' reads what it writes, by way of three"),
         ("HR267", "query 'three' reads what it writes, by way of two"),
     ]
@@ -333,7 +333,9 @@ def test_a_name_outside_the_catalog_is_refused(
 ) -> None:
     root = project(tmp_path / "p", name)
     if code == "HR113":
-        assert [(told.code, says in told.what) for told in TableSink(table=name).problems("append")] == [(code, True)]
+        assert [(problem.code, says in problem.what) for problem in TableSink(table=name).problems("append")] == [
+            (code, True)
+        ]
         assert {"HR113"} == {finding.code for finding in check(load(root), spark=False).errors}
     else:
         finding = refused(root, spark, "keep")
@@ -365,8 +367,8 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
     spark.sql(f"INSERT INTO {table} VALUES (1, 'x,y')")
     assert CatalogTable(table=table).stream(spark, NAME).dtypes == [("a", "int"), ("b", "string")]
     assert list(CatalogTable(table=table, options={"path": "x"}, max_files_per_trigger=0).problems()) != []
-    found = CatalogTable(table=table)._describe(spark)
-    assert found["storage_properties"] == {"sep": "|"}
+    description = CatalogTable(table=table)._describe(spark)
+    assert description["storage_properties"] == {"sep": "|"}
 
 
 def test_faults_of_the_sinks_options_are_reported() -> None:

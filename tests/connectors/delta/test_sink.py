@@ -101,7 +101,7 @@ def totals(events):
 def test_only_queries_that_append_share_a_table(tmp_path: Path, mode: str, codes: list[str]) -> None:
     body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
     project = hr.load(write_project(tmp_path / "p", body.replace('"append"', f'"{mode}"')))
-    assert [each.code for each in check_structure(project) if each.severity == "error"] == codes
+    assert [finding.code for finding in check_structure(project) if finding.severity == "error"] == codes
 
 
 def run(root: Path, spark: SparkSession) -> RunResult:
@@ -109,9 +109,9 @@ def run(root: Path, spark: SparkSession) -> RunResult:
 
 
 def finding(result: RunResult, query: str = "") -> Finding:
-    [found] = [each.finding for each in result.outcomes if not query or each.query == query]
-    assert found is not None
-    return found
+    [finding] = [outcome.finding for outcome in result.outcomes if not query or outcome.query == query]
+    assert finding is not None
+    return finding
 
 
 def table(spark: SparkSession, root: Path) -> DataFrame:
@@ -164,7 +164,7 @@ def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSe
     assert content(spark, root) == [("a", 1), ("a", 2), ("b", 9), ("old", 0)]
     project = hr.load(root)
     verdicts = [hr.verify(project, name, spark=spark) for name in ("small", "large")]
-    assert [(each.state, each.rows_actual) for each in verdicts] == [("equal", 2), ("equal", 1)]
+    assert [(verdict.state, verdict.rows_actual) for verdict in verdicts] == [("equal", 2), ("equal", 1)]
     # A query that replaces rows takes no table that others write to.
     body = TOTALS.format(mode="complete").replace('"out"', f'"{root / "out"}"')
     other = write_project(tmp_path / "q", body.replace('.alias("total")', '.cast("int").alias("amount")'))

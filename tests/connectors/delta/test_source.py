@@ -156,10 +156,8 @@ def test_what_is_left_and_what_is_gone_is_told_without_a_jvm(tmp_path: Path) -> 
         (table / name).touch()
 
     def left(end: str | None, **options: Any) -> int | None:
-        found = Delta(path=str(table), **options).lag(
-            SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),))
-        )
-        return None if found is None else found.count
+        lag = Delta(path=str(table), **options).lag(SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),)))
+        return None if lag is None else lag.count
 
     assert left(None) == 3
     assert left(None, starting_version=1) == 3
@@ -293,8 +291,8 @@ def test_a_changed_table_ends_the_query_with_a_way_to_go_on(spark: SparkSession,
     add(spark, landed, 9, 10)
     for version in range(11, 14):
         add(spark, landed, version)
-    code, said = fault(hr.run(hr.load(root), spark=spark))
-    assert (code, f"table '{landed}' was deleted and created again: its id is " in said) == ("HR346", True)
+    code, sentence = fault(hr.run(hr.load(root), spark=spark))
+    assert (code, f"table '{landed}' was deleted and created again: its id is " in sentence) == ("HR346", True)
     [judgement] = hr.plan(hr.load(root), spark=spark)
     assert (judgement.verdict, [note.code for note in judgement.notes]) == ("forbidden", ["HR346"])
     assert hr.verify(hr.load(root), "copy", spark=spark).findings[0].code == "HR346"
@@ -326,13 +324,13 @@ def test_a_start_that_the_table_does_not_have_is_told(spark: SparkSession, tmp_p
     missing = log / f"{2:020d}.json"
     text = missing.read_text()
     missing.unlink()
-    code, said = fault(hr.run(hr.load(root), spark=spark))
-    assert (code, "Versions (0, 1, 3) are not contiguous" in said) == ("HR349", True)
+    code, sentence = fault(hr.run(hr.load(root), spark=spark))
+    assert (code, "Versions (0, 1, 3) are not contiguous" in sentence) == ("HR349", True)
     # Versions that were to be read are cut off, as the table's retention does after a checkpoint of its log.
     missing.write_text(text)
-    found = at_path(spark, landed, SourceError)
-    assert found is not None
-    found.log.checkpoint()
+    delta_table = at_path(spark, landed, SourceError)
+    assert delta_table is not None
+    delta_table.log.checkpoint()
     for version in range(3):
         (log / f"{version:020d}.json").unlink()
     assert fault(hr.run(hr.load(root), spark=spark))[0] == "HR343"
@@ -358,9 +356,9 @@ def test_a_column_that_comes_in_mid_stream_is_taken_at_the_next_start(spark: Spa
             query.processAllAvailable()
     finally:
         query.stop()
-    told = failure_of(query, [], subject="query 'copy'", where=NOWHERE, connectors=(source,))
-    assert told is not None
-    assert told.code == "HR345"
+    failure = failure_of(query, [], subject="query 'copy'", where=NOWHERE, connectors=(source,))
+    assert failure is not None
+    assert failure.code == "HR345"
     rows, _ = drain(source.stream(spark, "events"), checkpoint)
     assert list(rows.values()) in ([], [[]])
     spark.sql(f"INSERT INTO delta.`{landed}` VALUES (2, 'n2', 'x', 3)")

@@ -111,9 +111,9 @@ def test_a_batch_of_a_copy_is_neither_taken_for_ones_own_nor_skipped(first: Lake
     copy.write(1, ["f1", "f2", "f3"])
     with pytest.raises(Fenced):
         first.give(1, ["f1"])
-    with pytest.raises(CheckpointError, match=r"HR410.*batch 1 of query 'q' is in table .* with other rows") as told:
+    with pytest.raises(CheckpointError, match=r"HR410.*batch 1 of query 'q' is in table .* with other rows") as raised:
         first.start()
-    assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
+    assert "3 files (f1, f2, f3) against 1 files (f1)" in raised.value.findings[0].what
     copy.write(2, ["f4"])
     copy.plan(2, ["f5"])
     with pytest.raises(CheckpointError, match="HR410"):

@@ -73,8 +73,8 @@ class Project:
     def made(self, select: str) -> bytes:
         """The bytes of the one file that Spark writes of a SELECT."""
         header = "true" if "header" in self.more else "false"
-        if (known := _made.get((self.format, header, select))) is not None:
-            return known
+        if (project := _made.get((self.format, header, select))) is not None:
+            return project
         place = self.root / "made"
         frame = self.spark.sql(select).coalesce(1)
         frame.write.format(self.format).option("header", header).save(str(place), mode="overwrite")
@@ -82,9 +82,9 @@ class Project:
         return _made.setdefault((self.format, header, select), part.read_bytes())
 
     def run(self) -> tuple[Finding | None, list[Finding]]:
-        told = Told()
-        [end] = hr.run(hr.load(self.root), spark=self.spark, reporter=told).outcomes
-        return end.finding, told.all(Finding)
+        recorder = Told()
+        [end] = hr.run(hr.load(self.root), spark=self.spark, reporter=recorder).outcomes
+        return end.finding, recorder.all(Finding)
 
     def taken(self) -> list[tuple[Any, ...]]:
         return rows(self.root / "out.db", "SELECT name, amount FROM taken ORDER BY name, amount")
@@ -184,7 +184,7 @@ def faults_of(kind: str) -> list[tuple[str, Make, str, str]]:
     """Each fault of a kind of file: its name, what makes it, the code, and words of the sentence."""
     if kind in ("parquet", "orc"):
         return [(fault, *rest) for fault, rest in SHAPED.items()]
-    return [(fault, make, code, "") for (each, fault), (make, code, _, _) in LINES.items() if each == kind]
+    return [(fault, make, code, "") for (other_kind, fault), (make, code, _, _) in LINES.items() if other_kind == kind]
 
 
 COLUMNS = {
@@ -228,14 +228,14 @@ def test_a_bad_file_stops_the_query_by_its_name_until_it_is_mended(
     wanted = [("a", 1)]
     faults = [fault for fault in faults_of(kind) if not usual or fault[0] in usual]
     assert len(faults) >= len(usual)
-    for number, (fault, make, code, said) in enumerate(faults, 1):
+    for number, (fault, make, code, words) in enumerate(faults, 1):
         ending = ".gz" if "zip" in fault else ""
         bad = project.land(number, make(project), ending=ending)
         finding, _ = project.run()
         assert finding is not None, fault
         assert (finding.code, "\n" in finding.what, bool(finding.fix)) == (code, False, True), (fault, finding)
         assert bad.name in finding.what
-        assert said in finding.what
+        assert words in finding.what
         assert project.taken() == wanted, fault
         mended = b"m\n" if project.format == "text" else project.good(("m", 1))
         bad.write_bytes(gzip.compress(mended) if ending else mended)
@@ -252,17 +252,17 @@ def test_bad_rows_are_set_aside_and_the_good_ones_of_their_file_taken(
 ) -> None:
     project = project_of(tmp_path / "p", spark, kind, "quarantine")
     good(project, 0, "a")
-    cases = [case for (each, _), case in LINES.items() if each == kind and case[2] is not None]
+    cases = [case for (case_kind, _), case in LINES.items() if case_kind == kind and case[2] is not None]
     files = [project.land(number, make(project)) for number, (make, *_) in enumerate(cases, 1)]
     good(project, len(cases) + 1, "z")
     finding, notes = project.run()
     assert finding is None
     kept = [row for _, _, rows_, _ in cases for row in rows_ or []]
     assert project.taken() == sorted([("a", 1), *kept, ("z", 1)])
-    told = [each.what for each in notes if each.code == "HR305"]
+    notes_of_rows = [note.what for note in notes if note.code == "HR305"]
     listed = []
     for batch, (_, _, _, aside) in enumerate(cases, 1):
-        assert any(f"{aside} rows of source 'events' in batch {batch} " in each for each in told)
+        assert any(f"{aside} rows of source 'events' in batch {batch} " in text for text in notes_of_rows)
         [file] = (project.root / ".headrace").glob(f"queries/taken-*/g1.1/quarantine/events/{batch}.jsonl")
         listed += [(line["file"], line["batch"]) for line in map(json.loads, file.read_text().splitlines())]
     assert listed == [(str(file), batch) for batch, file in enumerate(files, 1)]

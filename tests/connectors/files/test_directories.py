@@ -54,7 +54,7 @@ def ran(root: Path, spark: SparkSession) -> Finding | None:
 
 @pytest.mark.capability("SRC-FILE-08")
 @pytest.mark.parametrize(
-    ("schema", "first", "second", "said"),
+    ("schema", "first", "second", "words"),
     [
         ("v INT, dt DATE", "dt=2024-01-01/a", "hour=5/b", "not all of the same columns and depth: dt and hour"),
         ("v INT, dt DATE", "dt=2024-01-01/a", "dt=2024-01-01/hour=5/b", "the same columns and depth: dt and dt, hour"),
@@ -70,7 +70,7 @@ def ran(root: Path, spark: SparkSession) -> Finding | None:
     ids=["another column", "deeper", "less deep", "no date", "no number"],
 )
 def test_directories_that_do_not_fit_stop_the_query_until_they_do(
-    spark: SparkSession, tmp_path: Path, schema: str, first: str, second: str, said: str
+    spark: SparkSession, tmp_path: Path, schema: str, first: str, second: str, words: str
 ) -> None:
     root = write(tmp_path / "p", schema)
     land(root, first, 0)
@@ -79,9 +79,9 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
     finding = ran(root, spark)
     assert finding is not None
     # A date of a csv or json file is judged as any other value of its row.
-    code = "HR302" if "does not fit the schema" in said else "HR310"
+    code = "HR302" if "does not fit the schema" in words else "HR310"
     assert (finding.code, "\n" in finding.what, bool(finding.fix)) == (code, False, True), finding
-    assert said in finding.what
+    assert words in finding.what
     if code == "HR302":
         # The batch is planned with that file, and a start without it is refused.
         (root / "pipeline.py").write_text(

@@ -105,7 +105,7 @@ def test_a_value_is_taken_as_it_was_written_or_its_row_is_set_aside(
         if isinstance(found, datetime) and column == "at":
             found = found.astimezone(timezone.utc)
         if column == "map":
-            found = {key: each.astimezone(timezone.utc) for key, each in found.items()}
+            found = {key: time.astimezone(timezone.utc) for key, time in found.items()}
         assert found == wanted, (column, text, found)
     assert len(aside) == len(cases) - len(taken)
     written = [line.rstrip("\n") for line, case in zip(lines, cases, strict=True) if case[2] is BAD]

@@ -252,7 +252,11 @@ def test_a_new_checkpoint_over_old_files_is_refused(spark: SparkSession, tmp_pat
 
 
 def test_what_cannot_be_is_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
-    assert [told.code for told in FileSink(path="", retention="x").problems("update")] == ["HR113", "HR113", "HR403"]
+    assert [problem.code for problem in FileSink(path="", retention="x").problems("update")] == [
+        "HR113",
+        "HR113",
+        "HR403",
+    ]
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     sink = FileSink(path=str(tmp_path / "output"), partition_by=["dya"])
     with pytest.raises(SinkError, match=r"partition_by names dya.*(?s:.*)did you mean 'day'"):

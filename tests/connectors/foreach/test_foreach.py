@@ -159,7 +159,7 @@ def test_yaml_names_the_class_by_its_module(tmp_path: Path, spark: SparkSession)
         "    trigger: available-now\n    sink: {foreach: writers:Audit}\n"
     )
     assert run(load(root), spark=spark).exit_code == 0
-    assert [what[0] for what in told(root)] == ["open", "process", "process", "close"]
+    assert [call[0] for call in told(root)] == ["open", "process", "process", "close"]
 
 
 def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row(

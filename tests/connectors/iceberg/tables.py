@@ -36,9 +36,9 @@ def catalog(home: Path) -> Catalog:
 
 def table(home: Path, name: str, schema: pa.Schema | None = None) -> Table:
     """The table, made where it is not there."""
-    found = catalog(home)
-    found.create_namespace_if_not_exists(name.rpartition(".")[0])
-    return found.create_table_if_not_exists(name, schema=EVENTS if schema is None else schema)
+    warehouse = catalog(home)
+    warehouse.create_namespace_if_not_exists(name.rpartition(".")[0])
+    return warehouse.create_table_if_not_exists(name, schema=EVENTS if schema is None else schema)
 
 
 def add(home: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> Table:

@@ -63,10 +63,10 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
 
     def append(batch: DataFrame, number: int) -> None:
         """What Iceberg's own streaming sink leaves: a snapshot that tells of the checkpoint and the batch."""
-        told: dict[str, Any] = {"spark.sql.streaming.queryId": Checkpoint(checkpoint).id}
-        told["spark.sql.streaming.epochId"] = str(number)
+        properties: dict[str, Any] = {"spark.sql.streaming.queryId": Checkpoint(checkpoint).id}
+        properties["spark.sql.streaming.epochId"] = str(number)
         made = pa.Table.from_pylist([row.asDict() for row in batch.collect()], schema=COLUMNS)
-        iceberg_tables.table(home, "db.copies").append(made, snapshot_properties=told)
+        iceberg_tables.table(home, "db.copies").append(made, snapshot_properties=properties)
 
     def job() -> None:
         with apply_settings(spark, PLAIN):

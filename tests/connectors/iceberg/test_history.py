@@ -173,8 +173,8 @@ def test_a_snapshot_that_takes_rows_away_ends_the_stream_unless_it_is_to_be_skip
         (finding,) = caught.value.findings
         assert finding.code == "HR344"
         assert f"skip_{kind}_snapshots" in finding.fix
-        told = Stream(source(tmp_path, **{f"skip_{kind}_snapshots": True}))
-        told.at, stream = stream.at, told
+        other = Stream(source(tmp_path, **{f"skip_{kind}_snapshots": True}))
+        other.at, stream = stream.at, other
     assert stream.take() == skipped
 
 

@@ -92,8 +92,12 @@ def kept(home: Path) -> list[tuple[str, int]]:
 
 def snapshots(home: Path, table: str) -> list[tuple[str, str]]:
     """The kind and the batch of each snapshot."""
-    found = iceberg_tables.catalog(home).load_table(table).metadata.snapshots
-    return [(each.summary.operation.value, each.summary["headrace.batch"]) for each in found if each.summary]
+    history = iceberg_tables.catalog(home).load_table(table).metadata.snapshots
+    return [
+        (snapshot.summary.operation.value, snapshot.summary["headrace.batch"])
+        for snapshot in history
+        if snapshot.summary
+    ]
 
 
 @pytest.mark.long

@@ -126,9 +126,9 @@ def test_who_asks_for_uncommitted_messages_gets_all_of_them(kafka: Topics, spark
         value="text",
         options={"kafka.isolation.level": "read_uncommitted"},
     )
-    found = sorted(row[0] for batch in collected(source.stream(spark, "sales")).values() for row in batch)
-    assert found == sorted(value for _, value in committed(kafka, mixed, "read_uncommitted"))
-    assert "aborted 8" in found
+    values = sorted(row[0] for batch in collected(source.stream(spark, "sales")).values() for row in batch)
+    assert values == sorted(value for _, value in committed(kafka, mixed, "read_uncommitted"))
+    assert "aborted 8" in values
 
 
 def test_an_open_transaction_holds_messages_back_and_is_named_and_what_it_commits_is_read(
@@ -174,14 +174,14 @@ def test_messages_that_were_read_before_they_were_committed_are_not_blamed_on_re
         assert ran(root, spark).exit_code == 0
         assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]
         write(root, kafka.url, topic)
-        said = refused(root, spark)
+        sentence = refused(root, spark)
         where = f"topic '{topic}', partition 0, ends at offset 0 and was read up to 1"
-        assert said.startswith(f"HR343: query 'totals', source 'sales': {where}: ")
-        assert "an open transaction holds messages back" in said
+        assert sentence.startswith(f"HR343: query 'totals', source 'sales': {where}: ")
+        assert "an open transaction holds messages back" in sentence
         [judgement] = hr.plan(hr.load(root), spark=spark)
         assert (judgement.verdict, [note.code for note in judgement.notes]) == ("forbidden", ["HR343"])
     settled(kafka, topic)
     [judgement] = hr.plan(hr.load(root), spark=spark)
-    assert (judgement.verdict, [each.now for each in judgement.differences]) == ("safe", ["read_committed"])
+    assert (judgement.verdict, [difference.now for difference in judgement.differences]) == ("safe", ["read_committed"])
     assert ran(root, spark).exit_code == 0
     assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]

@@ -33,8 +33,8 @@ TOTALS = "SELECT name, total FROM totals ORDER BY name"
 def topic_id(kafka: Topics, topic: str) -> str:
     """The id as Kafka's own client for C tells it."""
     admin = kafka.server.admin()  # Its answers end with it.
-    found = str(admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id)
-    return found.replace("+", "-").replace("/", "_")
+    id_ = str(admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id)
+    return id_.replace("+", "-").replace("/", "_")
 
 
 def create_again(kafka: Topics, topic: str, messages: int) -> None:

@@ -158,8 +158,8 @@ def test_all_columns_of_a_message_are_there(kafka: Topics, spark: SparkSession) 
         bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="earliest", include_headers=True
     ).stream(spark, "events")
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
-    [found] = collected(frame.selectExpr("*", "unix_millis(timestamp) ms")).values()
-    first, second = found
+    [messages] = collected(frame.selectExpr("*", "unix_millis(timestamp) ms")).values()
+    first, second = messages
     assert first[:5] == (b"k", b"v", topic, 0, 0)
     assert (first[6], first[7], first[8]) == (0, [("h", b"1")], NOW + 123)
     assert second[:5] == (None, None, topic, 0, 1)
@@ -173,11 +173,11 @@ def collected(frame: Any) -> dict[int, list[tuple[Any, ...]]]:
         rows_, _ = drain(frame, Path(scratch))
     return {
         batch: sorted(
-            (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found),
+            (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in batch_rows),
             key=lambda row: row[4] if len(row) > 4 else 0,
         )
-        for batch, found in rows_.items()
-        if found
+        for batch, batch_rows in rows_.items()
+        if batch_rows
     }
 
 
@@ -225,11 +225,11 @@ def test_values_are_decoded_and_what_does_not_decode_is_set_aside(
         return Kafka(bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="earliest", **options)
 
     def read(source: Kafka, home: str) -> tuple[list[Any], list[Any]]:
-        found, progress = drain(source.stream(spark, "events"), tmp_path / home)
+        batches, progress = drain(source.stream(spark, "events"), tmp_path / home)
         bad = source.rejected_rows(spark, prefix_of(tmp_path / home))
         listed = [] if bad is None else [(row[0].partition("/")[2], row[1]) for row in bad.orderBy("file").collect()]
-        assert sum(each.observedMetrics["headrace_bad_rows_events"]["rows"] for each in progress) == len(listed)
-        return [row for batch in found.values() for row in batch], listed
+        assert sum(entry.observedMetrics["headrace_bad_rows_events"]["rows"] for entry in progress) == len(listed)
+        return [row for batch in batches.values() for row in batch], listed
 
     assert [row for batch in drain(source(text, value="text").stream(spark, "e"), tmp_path / "t")[0].values()
             for row in batch] == [("é",), (None,)]  # fmt: skip
@@ -336,9 +336,10 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
     topic = kafka.make()
     kafka.send(topic, sale("a", 1), sale("a", 2), "no json", sale("a", 3))
     root = write(tmp_path / "p", kafka.url, topic)
-    said = refused(root, spark)
+    sentence = refused(root, spark)
     assert (
-        said == f"HR302: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
+        sentence
+        == f"HR302: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
     )
     assert rows(root / "out.db", "SELECT total FROM totals") == [(3,)]
     write(root, kafka.url, topic, ', on_bad_row="quarantine"')
@@ -384,17 +385,17 @@ def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_tak
     monkeypatch.setattr(client, "BUSY_MS", 1_500)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]}"
-        said = f"the broker at {servers} does not answer: Timed out waiting for a node assignment"
+        message = f"the broker at {servers} does not answer: Timed out waiting for a node assignment"
         with (
             client.client(spark, servers, {}, SourceError) as broker,
-            pytest.raises(SourceError, match=re.escape(said)),
+            pytest.raises(SourceError, match=re.escape(message)),
         ):
             broker.topics()
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("message", "name", "said"),
+    ("message", "name", "words"),
     [
         (None, "TimeoutException", "it gave no answer within 16 s"),
         (None, "DisconnectException", "DisconnectException"),
@@ -402,7 +403,7 @@ def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_tak
     ],
     ids=["a lapse of time", "an error without a message", "an error with one"],
 )
-def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: str, said: str) -> None:
+def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: str, words: str) -> None:
     cause = SimpleNamespace(
         getCause=lambda: None,
         getMessage=lambda: message,
@@ -420,7 +421,7 @@ def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: s
     broker = client.Client(None, jvm, "k:9092", SourceError, "read_committed", 8_000)
     with pytest.raises(SourceError) as caught:
         broker._answer(Future())
-    assert caught.value.findings[0].what == f"the broker at k:9092 does not answer: {said}"
+    assert caught.value.findings[0].what == f"the broker at k:9092 does not answer: {words}"
 
 
 @pytest.mark.services

@@ -22,10 +22,10 @@ def test_a_file_of_a_table_that_changed_after_it_was_read_is_named(tmp_path: Pat
     log = json.dumps({"path": (tmp_path / "a").as_uri(), "timestamp": logged * 1000, "batchId": 0})
     batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
     source, prefix = CatalogTable(table="t"), SourcePrefix(batches=(batch,), log={0: (log,)})
-    told = [*source.left_out(prefix), *filter(None, [source.changed(prefix)])]
-    assert [(finding.code, finding.severity) for finding in told] == [
+    findings = [*source.left_out(prefix), *filter(None, [source.changed(prefix)])]
+    assert [(finding.code, finding.severity) for finding in findings] == [
         ("HR326", "warning"),
         ("HR326", "error"),
     ] * is_told
-    assert all(f"'{tmp_path / 'a'}'" in finding.what for finding in told)
+    assert all(f"'{tmp_path / 'a'}'" in finding.what for finding in findings)
     assert list(source.left_out(SourcePrefix(batches=(batch,), log={}))) == []

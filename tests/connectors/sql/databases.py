@@ -32,7 +32,10 @@ EVERY = [
 # The same where no Spark is needed.
 EVERY_WITHOUT_SPARK = [pytest.param("sqlite", marks=pytest.mark.plain), *EVERY[1:]]
 # The servers in `make test-long` alone: what is shown of Spark is the same with each database.
-MOSTLY_SQLITE = [EVERY[0], *(pytest.param(each.values[0], marks=[*each.marks, pytest.mark.long]) for each in EVERY[1:])]
+MOSTLY_SQLITE = [
+    EVERY[0],
+    *(pytest.param(param.values[0], marks=[*param.marks, pytest.mark.long]) for param in EVERY[1:]),
+]
 
 # A statement of a test that waits for longer hangs.
 PATIENCE_SECONDS = 60

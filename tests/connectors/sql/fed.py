@@ -144,7 +144,7 @@ class Fed:
     def _staged(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
         turn = Turn.of(self.context, store.table.name, store.epoch, batch)
         stage = replace(store.stage, turn=turn, driver_rows=0)
-        table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
+        table = as_arrow(sorted(rows, key=lambda row: row["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
         batches = stage.stage(iter(table.rename_columns(names).to_batches()))
         content = join_reports((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
@@ -153,7 +153,7 @@ class Fed:
 
     def held(self) -> list[Row]:
         """The rows as a plain client of the database reads them, with its default settings."""
-        return sorted(read_plainly(self.database, self.sink.table), key=lambda each: str(each["name"]))
+        return sorted(read_plainly(self.database, self.sink.table), key=lambda row: str(row["name"]))
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def as_arrow(rows: Sequence[Row]) -> pa.Table:
 def replaced(*batches: Sequence[Row]) -> list[Row]:
     """What is there when each row has replaced the one of its name; a row without a name is not a row."""
     rows = {row["name"]: row for batch in batches for row in batch if row["name"] is not None}
-    return sorted(rows.values(), key=lambda each: str(each["name"]))
+    return sorted(rows.values(), key=lambda row: str(row["name"]))
 
 
 def read_plainly(database: Database, table: str) -> Iterator[Row]:

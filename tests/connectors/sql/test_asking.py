@@ -123,9 +123,9 @@ def test_the_newest_rows_come_by_the_time_column_and_the_ledger_tells_what_is_in
     for batch, whose in ((4, "ours"), (5, "ours"), (6, "theirs")):
         database.query(f"INSERT INTO _headrace_ledger VALUES ('{whose}', 'q', 2, 'result', {batch}, 7, 'then')")
     sink = database.sink()
-    found = sink.answers.newest_rows(limit=2, seconds=5)
-    assert found is not None
-    assert ([row[0] for row in found.rows], found.more, found.order) == ([99, 98], True, "the greatest hour first")
+    answer = sink.answers.newest_rows(limit=2, seconds=5)
+    assert answer is not None
+    assert ([row[0] for row in answer.rows], answer.more, answer.order) == ([99, 98], True, "the greatest hour first")
     assert sink.answers.ledger_lines(2, 5, 9) == {5: LedgerLine(rows=7, committed_at="then")}
 
 
@@ -153,10 +153,13 @@ def test_rows_of_any_size_are_cut_as_they_come_and_fill_no_memory(database: Data
     fill(database, 100)
     sink = asked_of(database)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = sink.answers.ask(LARGE[database.kind], limit=200, seconds=30)
+    answer = sink.answers.ask(LARGE[database.kind], limit=200, seconds=30)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert (len(found.rows), found.more, found.stopped[:13]) in [(7, True, "stopped after"), (8, True, "stopped after")]
-    assert {len(str(row[0])) for row in found.rows} in ({503}, {502})
+    assert (len(answer.rows), answer.more, answer.stopped[:13]) in [
+        (7, True, "stopped after"),
+        (8, True, "stopped after"),
+    ]
+    assert {len(str(row[0])) for row in answer.rows} in ({503}, {502})
     assert held < 9_000, "in kB: not even one of the rows"
 
 
@@ -193,9 +196,9 @@ MORE_RIGHTS = {
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
 def test_a_user_with_rights_beside_reading_is_not_asked(database: Database) -> None:
     fill(database, 1)
-    for grant, said in MORE_RIGHTS[database.kind].items():
+    for grant, words in MORE_RIGHTS[database.kind].items():
         finding = refusal(asked_of(database, grant), "SELECT 1")
-        assert (finding.code, said in finding.what, "ask_url" in finding.fix) == ("HR895", True, True)
+        assert (finding.code, words in finding.what, "ask_url" in finding.fix) == ("HR895", True, True)
     own = refusal(database.sink(), "SELECT 1").what
     assert "has the rights of the superuser" in own or "has the right ALL PRIVILEGES on all databases" in own
 
@@ -204,11 +207,11 @@ def test_a_user_with_rights_beside_reading_is_not_asked(database: Database) -> N
 def test_a_wrong_password_is_not_a_fault_of_the_statement(database: Database) -> None:
     fill(database, 1)
     wrong = reader(database).replace("reads-only", "wrong")
-    told = [refusal(database.sink(ask_url=wrong), "SELECT 1")]
+    findings = [refusal(database.sink(ask_url=wrong), "SELECT 1")]
     with pytest.raises(SinkError) as raised:
         database.sink().__class__(url=wrong, table="result").answers.newest_rows(limit=1, seconds=5)
-    told += raised.value.findings
-    for finding in told:
+    findings += raised.value.findings
+    for finding in findings:
         assert (finding.code, "password" in finding.what, "wrong" in str(finding)) == ("HR414", True, False)
 
 
@@ -218,8 +221,8 @@ def test_a_wrong_password_is_not_a_fault_of_the_statement(database: Database) ->
 @pytest.mark.plain
 def test_an_ask_url_is_looked_at_like_the_url(kind: str, url: str) -> None:
     place = {"postgres": "postgresql://w@localhost/d", "mariadb": "mysql://w@localhost/d"}[kind]
-    found: list[OptionError] = list(Database(kind, place).sink(ask_url=url).problems("append"))
-    assert [(each.code, each.what.partition(":")[0]) for each in found] == [("HR113", "ask_url")]
+    problems: list[OptionError] = list(Database(kind, place).sink(ask_url=url).problems("append"))
+    assert [(finding.code, finding.what.partition(":")[0]) for finding in problems] == [("HR113", "ask_url")]
 
 
 def named(sink: DatabaseSink) -> list[OptionError]:

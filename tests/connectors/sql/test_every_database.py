@@ -96,10 +96,10 @@ def test_a_value_of_every_type_comes_back_as_it_was(in_spark: Life, staged: bool
     in_spark.begin(staged=staged)(frame, 0)
     back = in_spark.sink.read_back(in_spark.spark, in_spark.run).rows
     assert back.dtypes == frame.dtypes
-    found, wanted = back.orderBy("id").collect(), frame.orderBy("id").collect()
+    rows_back, wanted = back.orderBy("id").collect(), frame.orderBy("id").collect()
     for at, declared in enumerate(given):
-        assert [comparable(row[at + 1]) for row in found] == [comparable(row[at + 1]) for row in wanted], declared
-    assert [row.id for row in found] == list(range(longest))
+        assert [comparable(row[at + 1]) for row in rows_back] == [comparable(row[at + 1]) for row in wanted], declared
+    assert [row.id for row in rows_back] == list(range(longest))
     assert in_spark.database.left_over() == []
 
 
@@ -281,9 +281,11 @@ def test_rows_that_are_left_out_by_a_trigger_end_the_batch(context: Life, mode: 
     writer = context.begin(staged=staged)
     for statement in SWALLOWS[context.database.kind]:
         context.database.query(statement)
-    with pytest.raises(SinkError, match=r"batch 0.*\d rows were given to table 'result', and only \d came in") as told:
+    with pytest.raises(
+        SinkError, match=r"batch 0.*\d rows were given to table 'result', and only \d came in"
+    ) as raised:
         writer(context.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
-    assert [finding.code for finding in told.value.findings] == ["HR406"]
+    assert [finding.code for finding in raised.value.findings] == ["HR406"]
     assert context.database.query("SELECT count(*) FROM result") == [(0,)]
     assert (context.database.batches(), context.noted, context.database.left_over()) == ([], [], [])
 
@@ -338,9 +340,9 @@ def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(
         (0, True, False, False),
         (1, False, False, True),
     ]
-    found = in_spark.sink.read_back(in_spark.spark, in_spark.run).rejected
-    assert found is not None
-    assert sorted(map(tuple, found.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
+    rejected = in_spark.sink.read_back(in_spark.spark, in_spark.run).rejected
+    assert rejected is not None
+    assert sorted(map(tuple, rejected.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
     assert [finding.code for finding in in_spark.noted] == ["HR412", "HR412"]
 
 

@@ -399,9 +399,9 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
 ) -> None:
     make(database, claim.create)
     if claim.refused:
-        with pytest.raises(HeadraceError, match=claim.refused) as told:
+        with pytest.raises(HeadraceError, match=claim.refused) as raised:
             prepared(database, tmp_path, claim)
-        assert all(finding.fix for finding in told.value.findings)
+        assert all(finding.fix for finding in raised.value.findings)
         return
     ready = prepared(database, tmp_path, claim)
     arrow = {TEXT: pa.string(), LONG: pa.int64(), INT: pa.int32(), REAL: pa.float64(), TIME: pa.timestamp("us", "UTC")}
@@ -416,19 +416,19 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
     target = WriteTarget(
         table="result", columns=ready.table.columns, key=ready.table.key, replaces=claim.mode == "update"
     )
-    said = [row.reason for row in bad]
+    reasons = [row.reason for row in bad]
     with closing(dialect.connect()) as connection:
         for _ in range(2 if claim.mode == "update" else 1):
             try:
                 if good.num_rows:
                     dialect.write(connection, target, good)
             except dialect.duplicates as error:
-                said.append(type(error).__name__)
-    assert said == list(claim.bad)
+                reasons.append(type(error).__name__)
+    assert reasons == list(claim.bad)
     if not claim.bad:
         names = ", ".join(f'"{name}"' for name, _ in claim.columns)
-        found = database.query(f"SELECT {names} FROM result")
-        assert sorted(found, key=repr) == sorted(claim.rows, key=repr)
+        rows_now = database.query(f"SELECT {names} FROM result")
+        assert sorted(rows_now, key=repr) == sorted(claim.rows, key=repr)
 
 
 OWN = [
@@ -448,7 +448,7 @@ def test_tables_of_our_own_that_could_lose_lines_are_refused_too(
     claim = Claim(database=database.kind, create=())
     prepared(database, tmp_path, claim)
     for own in ("_headrace_ledger", "_headrace_epochs", "_headrace_tables", "_headrace_quarantine"):
-        make(database, (f"ALTER TABLE {own} RENAME TO {own}_kept", *(each.format(own) for each in spoil)))
+        make(database, (f"ALTER TABLE {own} RENAME TO {own}_kept", *(statement.format(own) for statement in spoil)))
         with pytest.raises(HeadraceError, match=f"HR406.*own table '{own}'"):
             prepared(database, tmp_path, claim)
         drop = "VIEW" if database.kind == "sqlite" else "TABLE"
@@ -530,10 +530,13 @@ def test_rows_that_a_later_trigger_leaves_out_are_missed(database: Database, tmp
     make(database, ("CREATE TRIGGER s BEFORE INSERT ON result WHEN new.total = 2 BEGIN SELECT RAISE(IGNORE); END",))
     dialect = database.sink().dialect()
     target = WriteTarget(table="result", columns=ready.table.columns, key=("name",), replaces=True)
-    with closing(dialect.connect()) as connection, pytest.raises(StageError, match=r"3 rows .* only 2 came in") as told:
+    with (
+        closing(dialect.connect()) as connection,
+        pytest.raises(StageError, match=r"3 rows .* only 2 came in") as raised,
+    ):
         dialect.write(connection, target, pa.table({"name": ["a", "b", "c"], "total": [1, 2, 3]}))
-    assert told.value.problem.code == "HR406"
-    assert not told.value.is_transient
+    assert raised.value.problem.code == "HR406"
+    assert not raised.value.is_transient
 
 
 @pytest.mark.plain

@@ -29,11 +29,11 @@ AT, THEN = datetime(2024, 1, 1, 12), datetime(2024, 1, 1, 12, 0, 0, 1)
 
 @pytest.fixture
 def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
-    found = Life(
+    life = Life(
         spark, tmp_path, database, schema="name STRING, at TIMESTAMP, total BIGINT", key=("name", "at"), mode="append"
     )
-    known_as(found, "one")
-    return found
+    known_as(life, "one")
+    return life
 
 
 def known_as(context: Life, checkpoint: str) -> None:

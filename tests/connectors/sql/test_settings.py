@@ -48,11 +48,11 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     fed.write(writer, 1, [*LATER, BAD], staged=True)
     writer.store.disconnect()
     assert fed.held() == replaced(ROWS, LATER)
-    assert [each["note"] for each in quarantined(database)] == [BAD["note"]] * 2
+    assert [row["note"] for row in quarantined(database)] == [BAD["note"]] * 2
     if spark is not None:
         rows = fed.sink.read_back(spark, fed.context).rows.collect()
-        assert sorted((each.asDict(recursive=True) for each in rows), key=lambda each: each["name"]) == [
-            {**each, "at": each["at"] and each["at"].replace(tzinfo=None)} for each in replaced(ROWS, LATER)
+        assert sorted((row.asDict(recursive=True) for row in rows), key=lambda row: row["name"]) == [
+            {**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in replaced(ROWS, LATER)
         ]
     fed.sink.rewind.go_back(fed.context, 0, _no_session)
     assert fed.held() == replaced(ROWS)
@@ -63,9 +63,9 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     writer.store.disconnect()
     assert whole.held() == replaced(LATER)
     apply_feed(database, home)
-    for each in (fed, whole):
-        each.sink.reset.archive(each.context, _no_session)
-        each.sink.reset.discard(each.context, _no_session)
+    for life in (fed, whole):
+        life.sink.reset.archive(life.context, _no_session)
+        life.sink.reset.discard(life.context, _no_session)
     assert database.left_over() == []
 
 
@@ -509,9 +509,9 @@ class Globals:
 
 @pytest.fixture
 def mariadb_globals(mariadb_server: MariaDbServer) -> Iterator[Globals]:
-    found = Globals(mariadb_server, {})
-    yield found
-    found.restore()
+    globals_ = Globals(mariadb_server, {})
+    yield globals_
+    globals_.restore()
 
 
 @pytest.mark.services
@@ -586,10 +586,10 @@ def test_any_settings_together_change_nothing(
     number: int,
 ) -> None:
     chance = random.Random(SEED * 1_000 + number)
-    settings = [each for each in ROLE.values() if "Other" not in each]
-    chosen = {each.split(" ")[0]: each for each in chance.sample(settings, chance.randint(2, 6))}
-    live(prepared.writer(*(f"SET {each}" for each in chosen.values())), tmp_path / "postgres", spark)
-    chosen = {each.split(" ")[0]: each for each in chance.sample([*GLOBAL.values()], chance.randint(2, 6))}
+    settings = [setting for setting in ROLE.values() if "Other" not in setting]
+    chosen = {setting.split(" ")[0]: setting for setting in chance.sample(settings, chance.randint(2, 6))}
+    live(prepared.writer(*(f"SET {setting}" for setting in chosen.values())), tmp_path / "postgres", spark)
+    chosen = {setting.split(" ")[0]: setting for setting in chance.sample([*GLOBAL.values()], chance.randint(2, 6))}
     for setting in chosen.values():
         mariadb_globals.set(setting)
     live(Writer("mariadb", mariadb_url, Database("mariadb", mariadb_url)), tmp_path / "mariadb", spark)

@@ -117,9 +117,9 @@ def test_what_is_no_change_is_a_bad_row_that_says_why(spark: SparkSession) -> No
     good = envelope({"id": 1, "v": "x"})
     judged = judge(spark, [(KEY, good), *[(KEY, value) for value, _ in REFUSED.values()]], "id BIGINT, v STRING")
     faults = judged.frame.orderBy("_headrace_place").select("_headrace_place", "_headrace_fault").collect()
-    said = {int(row[0].rpartition("/")[2]): row[1] for row in faults}
-    assert said.pop(0) is None
-    assert {name: words in said[at] for at, (name, (_, words)) in enumerate(REFUSED.items(), 1)} == dict.fromkeys(
+    reasons = {int(row[0].rpartition("/")[2]): row[1] for row in faults}
+    assert reasons.pop(0) is None
+    assert {name: words in reasons[at] for at, (name, (_, words)) in enumerate(REFUSED.items(), 1)} == dict.fromkeys(
         REFUSED, True
     )
 
