@@ -43,7 +43,7 @@ class Broker:
         for number in range(messages):
             word = "skip" if number % 10 == 0 else WORDS[number % len(WORDS)]
             text = (
-                f"{word} {number:012d} of some phone, somewhere, at a time that nobody will remember; so it continues"
+                f"{word} {number:012d} of some phone, somewhere, at a time that no one will remember; so it continues"
             )
             while True:
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks import operate_many, operate_pages, operate_watching
 from benchmarks.figures import Figure
 
-TITLE = "watching: history, metrics and open pages beside a batch of 0.2 s; a page of a long history; 50 queries"
+TITLE = "watching: history, metrics and open pages next to a batch of 0.2 s; a page of a long history; 50 queries"
 # Pairs of blocks of batches; what is not in pairs takes a part of them.
 RUNS = 24
 

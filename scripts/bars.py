@@ -35,7 +35,7 @@ AROUND = ("tests", "benchmarks", "scripts")
 PRIVATE = re.compile(r"(?<!\bself)\._(?:j[a-z]\w*|sc|gateway|to_java\w*|ssql_ctx)\b")
 # Locals that do not say what they hold.
 EMPTY_NAMES = frozenset({"each", "found", "known", "told", "what", "said"})
-# Words of prose that a reader stumbles over; `beside` where "next to" is meant.
+# Words of prose that a reader stumbles over.
 UNPLAIN = re.compile(r"\b(?:told|tells?|telling|anew|nobody|whoever|beside)\b", re.IGNORECASE)
 # What users and authors of connectors call.
 PUBLIC = {

@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Connector, str, str]] = {
         "HR343",
     ),
     "files that are gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
-    "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
+    "no server that listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
     "a reader without a method": (
         Python(source="tickets:Tickets"),
         "PySparkNotImplementedError: [NOT_IMPLEMENTED] latestOffset is not implemented.",

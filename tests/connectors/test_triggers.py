@@ -1,4 +1,4 @@
-"""What sinks say of real time, and of progress beside the batches, is what Spark does: rows come from a broker."""
+"""What sinks say of real time, and of asynchronous progress, is what Spark does: rows come from a broker."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def sink_of(kind: str, kafka: Topics, home: Path) -> Any:
         "foreach_batch": lambda: ForeachBatch(function=take_batch, idempotent=True),
         "sqlite": lambda: Sqlite(path=str(home / "result.db"), table="result", key=["name"]),
         "kafka": lambda: KafkaSink(bootstrap_servers=kafka.url, topic=kafka.make()),
-        "kafka beside": lambda: KafkaSink(bootstrap_servers=kafka.url, topic=kafka.make(), async_progress="20s"),
+        "kafka with asynchronous progress": lambda: KafkaSink(
+            bootstrap_servers=kafka.url, topic=kafka.make(), async_progress="20s"
+        ),
     }[kind]()
 
 
@@ -71,14 +73,18 @@ def test_a_sink_takes_rows_in_real_time_just_where_it_claims_to(
 def test_progress_is_beside_the_batches_just_where_that_is_claimed(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    for kind in ("kafka", "kafka beside"):
+    for kind in ("kafka", "kafka with asynchronous progress"):
         suite = Suite(sink_of(kind, kafka, tmp_path), kafka)
         suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed(spark, tmp_path, tmp_path / kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "claim"),
-    [("console", {"real_time": False}), ("sqlite", {"real_time": True}), ("kafka beside", {"async_progress": False})],
+    [
+        ("console", {"real_time": False}),
+        ("sqlite", {"real_time": True}),
+        ("kafka with asynchronous progress", {"async_progress": False}),
+    ],
     ids=str,
 )
 def test_a_sink_that_claims_too_much_or_too_little_fails(

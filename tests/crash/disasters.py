@@ -1,4 +1,4 @@
-"""Faults of the soak beside deaths: two copies of one storage, a network that fails, and a damaged checkpoint."""
+"""Faults of the soak other than deaths: two copies of one storage, a network that fails, and a damaged checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.crash.soak import Soak
 
 LONGEST_RUN_SECONDS = 240
-# The logs of a checkpoint in which damage tells: those that Spark writes in each batch.
+# The logs of a checkpoint in which damage shows: those that Spark writes in each batch.
 NEWEST = 2
 
 

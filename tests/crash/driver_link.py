@@ -16,7 +16,7 @@ ADDRESS = "127.0.0.9"
 class DriverLink:
     """All that executors ask of a driver, and what it answers: Spark's RPC, its files, and the blocks of broadcasts.
 
-    The driver listens on 127.0.0.1 and tells executors another address of loopback, where proxies listen on the same
+    The driver listens on 127.0.0.1 and gives executors another address of loopback, where proxies listen on the same
     ports. It hands out tasks over the connections that executors have opened, so those pass here too; what it fetches
     from an executor by a connection of its own, such as a result beyond 1 MB, does not.
     """
@@ -42,7 +42,7 @@ class DriverLink:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the driver's target has to set. On another port than these nobody would find the driver."""
+        """What the driver's target has to set. On another port than these no executor would reach the driver."""
         return {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": ADDRESS,

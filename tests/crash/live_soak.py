@@ -109,7 +109,7 @@ class LiveSoak:
         """What may go wrong, by its name."""
         return {
             "driver killed": self.kill_driver,
-            "driver told to end": self.end_driver,
+            "driver asked to end": self.end_driver,
             "database killed": self.kill_database,
             "database restarted": self.server.restart,
             "driver stands still": self.hold_driver,
@@ -161,7 +161,7 @@ class LiveSoak:
             time.sleep(1.5)
 
     def batches(self) -> dict[str, int]:
-        """The newest batch of each query, as the dashboard tells; -1 before the first."""
+        """The newest batch of each query, as the dashboard shows; -1 before the first."""
         with urllib.request.urlopen(f"{self.url}api/project", timeout=60) as answer:
             queries = json.load(answer)["queries"]
         return {name: -1 if queries[name].get("batch") is None else queries[name]["batch"] for name in QUERIES}

@@ -59,7 +59,7 @@ class ClusterScene:
     def executors(self) -> list[int]:
         """The JVMs that the workers have started for applications, the oldest first.
 
-        Process ids begin anew at their limit: by those a new one, which no driver knows yet, could be the first.
+        Process ids begin again at their limit: by those a new one, which no driver knows yet, could be the first.
         """
         executors = []
         for place in Path("/proc").glob("[0-9]*"):

@@ -159,7 +159,7 @@ class Soak:
         batches = self.batches(query)
         kill = KillAt(self.chance.choice(MOMENTS), len(batches) + self.chance.randrange(2))
         code = Driver(self.root, kill=kill).wait()
-        return f"driver told to die at {kill}: {code}"
+        return f"driver set to die at {kill}: {code}"
 
     def worker_dies(self) -> str:
         # Only for many rows has a database workers of Python.
@@ -191,7 +191,7 @@ class Soak:
         return f"server killed: {driver.wait()}{self.said()}"
 
     def said(self) -> str:
-        """The last finding that a driver ended with, for whoever reads along."""
+        """The last finding that a driver ended with, for a reader of the log."""
         lines = [line for line in self.log_of_round().splitlines() if " failed " in line]
         return f" (last: {lines[-1][:200]})" if lines else ""
 

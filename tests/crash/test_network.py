@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.connectors,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux tells whose connection it is"),
+    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux shows whose connection it is"),
 ]
 
 # Two files have so many keys that tasks stage each partition of the sums, and each file's rows.
@@ -110,7 +110,7 @@ targets:
 """
 
 
-# A backend tells at its end, and those of tasks end with what they stage. The sink inserts no row for a known key.
+# A backend reports at its end, and those of tasks end with what they stage. The sink inserts no row for a known key.
 _INSERTED = "SELECT tup_inserted FROM pg_stat_database WHERE datname = current_database()"
 
 
@@ -279,7 +279,7 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
         assert {task.query for task in again} >= {task.query for task in late}
         assert {task.executor for task in again} == {other}
         assert "Executor heartbeat timed out" in scene.log.read_text()
-        # Nobody asks any more for what the tasks do now.
+        # What the tasks do now is no longer needed.
         before = {task.query: scene.written(task.query) for task in late}
         scene.go(amount, [lost])
         until("late rows", lambda: all(scene.written(query) > before[query] for query in before))

@@ -1,6 +1,6 @@
 """Several attempts at the tasks of a stateful batch, at once or one after the other: no row is lost or doubled.
 
-Rows come to an aggregate in another order at each attempt, so that a list tells which attempt's state a batch has left
+Rows come to an aggregate in another order at each attempt, so that a list shows which attempt's state a batch has left
 behind: what the next batch makes of it holds the list before as it was, or the list is torn. Tasks are slow after they
 have written their state, executors hang in the middle of a batch and continue behind it, and some are killed.
 

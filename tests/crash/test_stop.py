@@ -1,4 +1,4 @@
-"""A stop always stops, whatever hangs, and leaves no process; nobody sees the secrets of a JVM on its way up."""
+"""A stop always stops, whatever hangs, and leaves no process; no other user sees the secrets of a JVM on its way up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Family:
                 [sys.executable, *command],
                 stdout=log,
                 stderr=log,
-                # Python then tells where its threads are when it is aborted.
+                # Python then shows where its threads are when it is aborted.
                 env={**os.environ, MARK: mark, "TMPDIR": str(scratch), "PYTHONFAULTHANDLER": "1"},
                 # As from a shell of one's own, whose Ctrl-C is not ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -75,7 +75,7 @@ class Family:
         return self.log.read_text(errors="replace")
 
     def result(self) -> dict[str, object]:
-        """The exit code and the state of each query, as the last line of `--json` tells them."""
+        """The exit code and the state of each query, as the last line of `--json` has them."""
         document = json.loads(self.said().splitlines()[-1])
         assert document["event"] == "result", self.said()
         return {

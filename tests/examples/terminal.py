@@ -52,7 +52,7 @@ def commands(readme: Path) -> list[Command]:
 
 @dataclass(kw_only=True)
 class Terminal:
-    """Types commands in `root`. `enough` tells when a query without an end has done what is asked of it."""
+    """Types commands in `root`. `enough` is true once a query without an end has done what is asked of it."""
 
     root: Path
     spark: SparkSession

@@ -137,7 +137,7 @@ def test_an_example_is_small_and_complete(home: Path) -> None:
     assert len(lines) <= 15
     assert lines[0].startswith("# ")
     assert re.search(r"^Guide: \"", readme, re.MULTILINE), "the README names no section of the guide"
-    assert re.search(r"^Next: ", readme, re.MULTILINE), "the README tells nothing to try next"
+    assert re.search(r"^Next: ", readme, re.MULTILINE), "the README names nothing to try next"
     assert told_guarantee(readme)
     typed = commands(home / "README.md")
     assert "headrace run" in [command.text for command in typed]

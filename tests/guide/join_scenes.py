@@ -13,7 +13,7 @@ from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from tests.runner.projects import rows
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,9 +61,9 @@ class Scene:
         file.write_text("".join(json.dumps({f"{short}_ad": ad, f"{short}_time": _at(at)}) + "\n" for ad, at in landed))
         os.utime(file, (1_700_000_000 + number,) * 2)
 
-    def run(self) -> Told:
+    def run(self) -> Recorder:
         """Take in everything that has landed."""
-        recorder = Told()
+        recorder = Recorder()
         result = run(load(self.root), spark=self.spark, reporter=recorder)
         assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
         return recorder
@@ -74,8 +74,8 @@ class Scene:
 
     def rows(self, columns: str = "*", *, table: str = "q") -> list[tuple[Any, ...]]:
         """The sink's rows, in order; NULL first."""
-        found = rows(self.root / "out.db", f"SELECT {columns} FROM {table}")
-        return sorted(found, key=lambda row: [str(value or "") for value in row])
+        answer = rows(self.root / "out.db", f"SELECT {columns} FROM {table}")
+        return sorted(answer, key=lambda row: [str(value or "") for value in row])
 
     def findings(self, *codes: str) -> list[Finding]:
         """What the check finds, of these codes only."""

@@ -38,7 +38,7 @@ class Trigger:
 
 @dataclass(kw_only=True)
 class Played(Observer):
-    """What one run did: the sink after each batch, and the batches as the product tells them."""
+    """What one run did: the sink after each batch, and the batches as the product reports them."""
 
     triggers: list[Trigger] = field(default_factory=list)
     batches: list[BatchRecord] = field(default_factory=list)

@@ -51,7 +51,7 @@ def test_the_guides_devices_are_selected_and_counted(tmp_path: Path, spark: Spar
 
 @pytest.mark.capability("OP-BASIC-02")
 def test_sql_over_a_view_of_a_stream_is_a_stream(tmp_path: Path, spark: SparkSession) -> None:
-    """The guide's `select count(*) from updates`, declared without Python, and told of the state that it brings in."""
+    """The guide's `select count(*) from updates`, declared without Python, with a warning about its state."""
     text = {
         "name": "guide",
         "sources": {

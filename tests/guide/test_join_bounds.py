@@ -1,4 +1,4 @@
-"""How long each side of a join is kept, told before start and shown in the state; and what holds it back."""
+"""How long each side of a join is kept, reported before start and shown in the state; and what holds it back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from headrace.model import Default
 from headrace.runner.stop import StopRequest
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 from .join_scenes import scene
 
@@ -160,7 +160,7 @@ def test_an_outer_side_without_a_watermark_is_told_never_to_give_its_null_rows(
     assert made.rows() == [("a", "10:00", "a", "10:30")]
 
 
-class Listening(Told):
+class Listening(Recorder):
     """A reporter that asks to stop when it has heard of the watermark, or after enough batches."""
 
     stop = StopRequest()

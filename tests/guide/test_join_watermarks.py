@@ -100,8 +100,8 @@ USUAL = [
 
 def severities(spark: SparkSession, frame: DataFrame) -> list[str]:
     """What the check says of where the watermarks of a join are."""
-    found = check_joins(QUERY, stream_joins(spark, optimised_plan(frame)))
-    return [finding.severity for finding in found if finding.code == "HR296"]
+    findings = check_joins(QUERY, stream_joins(spark, optimised_plan(frame)))
+    return [finding.severity for finding in findings if finding.code == "HR296"]
 
 
 @pytest.mark.parametrize(("case", "kind"), only_usual(TABLE, *USUAL))
@@ -134,11 +134,11 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
 def test_an_inner_join_that_misses_matches_is_a_warning_and_a_sound_one_is_not_mentioned(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    found = {}
+    severities_of = {}
     for number, (case, (left, right, condition, _, _)) in enumerate(CASES.items()):
         frames = Streams(spark, tmp_path / str(number), {"a": left, "b": right}).frames(True)
         for kind in ["inner", *(kind for of, kind in TABLE if of == case)]:
-            found[case, kind] = severities(spark, joined(*frames, condition, kind))
-    assert found.keys() > set(TABLE)
-    for (case, kind), severity in found.items():
+            severities_of[case, kind] = severities(spark, joined(*frames, condition, kind))
+    assert severities_of.keys() > set(TABLE)
+    for (case, kind), severity in severities_of.items():
         assert severity == ([] if CASES[case][-1] else ["warning" if kind == "inner" else "error"]), (case, kind)

@@ -20,7 +20,7 @@ from headrace.runner import query_run
 from headrace.spark.jvm.settings import default_partitions
 from tests.registered import layout_in
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ TWELVE = [{"name": f"fruit {number:02d}", "amount": number} for number in range(
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
     return recorder.all(BatchRecord)

@@ -25,13 +25,13 @@ from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, settings
 from headrace.starter.start import start
 from tests.registered import layout_in
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Each option with a value that is not the default, the field of RocksDBConf that must hold it, and, where RocksDB
-# writes the option down beside its data, the line there.
+# writes the option down next to its data, the line there.
 ARRIVES = [
     ("changelog_checkpointing", "false", "enableChangelogCheckpointing", None),
     ("min_deltas_for_snapshot", "3", "minDeltasForSnapshot", None),
@@ -87,8 +87,8 @@ def state_of(root: Path, query: str = "totals") -> Path:
     return layout_in(root / ".headrace", query).checkpoint / "state" / "0"
 
 
-def ran(root: Path, spark: SparkSession, recorder: Told | None = None) -> Told:
-    recorder = recorder or Told()
+def ran(root: Path, spark: SparkSession, recorder: Recorder | None = None) -> Recorder:
+    recorder = recorder or Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
     return recorder

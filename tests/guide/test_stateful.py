@@ -12,7 +12,7 @@ from headrace.contract import BatchRecord
 from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def did(*actions: str) -> list[dict[str, str]]:
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
     return recorder.all(BatchRecord)

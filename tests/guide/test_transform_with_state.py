@@ -14,7 +14,7 @@ from headrace.inspect import state
 from headrace.spark.messages.refusals import finding_of
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,7 +148,7 @@ def visit(user: str, page: str, time: str) -> dict[str, str]:
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
     return recorder.all(BatchRecord)

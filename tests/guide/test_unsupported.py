@@ -137,7 +137,7 @@ def name_of(case: str, mode: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+def refusals(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
     """The error of each query by its name; all stand in one project, which is checked and run once."""
     queries = [
         query(
@@ -155,9 +155,9 @@ def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 @pytest.mark.capability("UNSUP-01")
 @pytest.mark.parametrize(("case", "mode"), CELLS)
-def test_an_operation_that_streams_do_not_have_is_refused(told: dict[str, Finding], case: str, mode: str) -> None:
+def test_an_operation_that_streams_do_not_have_is_refused(refusals: dict[str, Finding], case: str, mode: str) -> None:
     _, _, code, fix = REFUSED[case]
-    refusal = told[name_of(case, mode)]
+    refusal = refusals[name_of(case, mode)]
     assert refusal.code == code
     assert fix in refusal.fix
     assert refusal.where.line

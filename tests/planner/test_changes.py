@@ -77,7 +77,7 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
     before = _form(tmp_path, spark, BASES[base])
     changes = {change.what: change for change in CHANGES if change.base == base}
     assert changes.keys() >= set(FURTHER.get(base, ()))
-    tried = [change for what, change in changes.items() if (what in FURTHER.get(base, ())) == further]
+    tried = [change for title, change in changes.items() if (title in FURTHER.get(base, ())) == further]
     wrong = {}
 
     def judge(change: Change, text: str) -> bool:

@@ -123,7 +123,7 @@ def test_code_is_found_by_its_name(project: hr.Project) -> None:
 
 
 JOINED = "operator 0 join table of 3 rows WHERE =(events.id int, prices.id int)"
-# What fed the aggregation, what feeds it, and how that is told.
+# What fed the aggregation, what feeds it, and how that is shown.
 FEEDS = {
     "a filter more": (
         "events",

@@ -33,7 +33,7 @@ def _no_modules_left() -> Iterator[None]:
 
 
 def loaded(text: str) -> ModuleType:
-    """The module `pipeline` of a text, with the modules beside it."""
+    """The module `pipeline` of a text, with the modules next to it."""
     for name in OWN:
         sys.modules.pop(name, None)
     first, *others = f"pipeline\n{text}".split("--- ")
@@ -77,7 +77,7 @@ def test_code_that_a_worker_would_get_is_the_same() -> None:
     from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
     for case, (before, _, _) in DANGEROUS.items():
-        if case == "a function for one type":  # It holds weak references, which nobody can send.
+        if case == "a function for one type":  # It holds weak references, which cannot be sent.
             continue
         module = loaded(before)
         own = [sys.modules[name] for name in OWN if name in sys.modules]

@@ -1,4 +1,4 @@
-"""Progress written beside the batches: on, told of, and off again over the same checkpoint."""
+"""Asynchronous progress: on, reported, and off again over the same checkpoint."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     sent: list[str] = []
 
     def has_gap() -> bool:
-        found = numbered_files(offsets)
-        return len(found) > 1 and max(found) - 1 not in found
+        numbers = numbered_files(offsets)
+        return len(numbers) > 1 and max(numbers) - 1 not in numbers
 
     with running(root, "copied", spark) as copied:
         ends = time.monotonic() + 60
@@ -73,8 +73,8 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     sent.append("last")
     kafka.send(source, "last")
     assert hr.run(hr.load(root), spark=spark).exit_code == 0
-    found = [value for _, value in kafka.read(sink)]
-    assert (set(found), found[-1]) == (set(sent), "last")
+    values = [value for _, value in kafka.read(sink)]
+    assert (set(values), values[-1]) == (set(sent), "last")
     assert not has_gap()
 
 

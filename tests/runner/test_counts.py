@@ -31,7 +31,7 @@ from tests.registered import layout_in
 from tests.rounds import only_usual, rounds
 
 from .projects import land, write_project
-from .test_run import Told
+from .test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ def rows_total(root: Path, query: str = "kept") -> int:
 
 
 def forget(root: Path, batch: int) -> None:
-    """What a driver leaves that dies before it can tell of a batch."""
+    """What a driver leaves that dies before it can report a batch."""
     with sqlite3.connect(history_file(load(root).storage)) as db:
         db.execute("UPDATE totals SET rows = rows - (SELECT rows FROM batches WHERE batch = ?)", (batch,))
         of_it = "FROM batches, json_each(record, '$.sources') WHERE batch = ?"
@@ -88,16 +88,16 @@ def uncommit(root: Path, batch: int) -> None:
 def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(tmp_path: Path, spark: SparkSession) -> None:
     """The last batch is large after small ones: the sink computes it twice, first in the hope that it is small."""
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS, ROWS * 4_000])
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [record.rows for record in recorder.all(BatchRecord)] == [3, 3, 12_000]
     assert (result.outcomes[0].rows, rows_total(root)) == (12_006, 12_006)
     damages = {
-        "nothing told of the middle": ([1], []),
-        "nothing told of the last": ([2], []),
+        "nothing reported of the middle": ([1], []),
+        "nothing reported of the last": ([2], []),
         "the last to be made again": ([], [2]),
-        "the last to be made again, nothing told": ([2], [2]),
-        "nothing told at all": ([0, 1, 2], []),
+        "the last to be made again, nothing reported": ([2], [2]),
+        "nothing reported at all": ([0, 1, 2], []),
     }
     for name, (incomplete, uncommitted) in damages.items():
         for batch in incomplete:
@@ -129,12 +129,12 @@ def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
 def test_batches_that_spark_tells_too_late_are_counted_all_the_same(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy machine: the query has ended, and nobody waits any more for its events, which are still on their way."""
+    """A busy machine: the query has ended, and no thread waits for its events, which are still on their way."""
     monkeypatch.setattr(query_run, "LAST_EVENTS_SECONDS", 0.0)
     monkeypatch.setattr(supervision, "Listener", Deaf)
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS])
     for batches, rows, last in ((2, 6, 1), (1, 3, 2)):
-        recorder = Told()
+        recorder = Recorder()
         [outcome] = run(load(root), spark=spark, reporter=recorder).outcomes
         assert (outcome.state, outcome.batches, outcome.rows, outcome.last_batch) == ("finished", batches, rows, last)
         assert [record.rows for record in recorder.all(BatchRecord)] == [3] * batches
@@ -146,7 +146,7 @@ def test_a_query_is_watched_while_the_next_one_starts(tmp_path: Path, spark: Spa
     root = write_project(tmp_path / "p", KEPT + SLOW, batches=[ROWS])
     project = load(root)
 
-    class Watching(Told):
+    class Watching(Recorder):
         def progressed(self, record: BatchRecord) -> None:
             super().progressed(record)
             assert rows_total(root) == 3
@@ -205,12 +205,12 @@ def test_the_rows_of_a_batch_are_those_that_its_offsets_hold_whatever_spark_leav
 ) -> None:
     root = write_project(tmp_path / "p", OVER.format(format=format, body=body, more=more))
     land_rows(root, format, more)
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     uses = 2 if "union" in body else 1
     assert [record.rows for record in recorder.all(BatchRecord)] == [100 * uses] * 2
     assert rows_total(root) == 200 * uses
-    # As counted for a driver that could not tell of it.
+    # As counted for a driver that could not report it.
     forget(root, 1)
     assert run(load(root), spark=spark).exit_code == 0
     assert rows_total(root) == 200 * uses
@@ -222,7 +222,7 @@ def test_rows_are_counted_below_an_adaptive_plan_too(tmp_path: Path, spark: Spar
     body = "source.where(\"name = 'a' and amount = 4\").repartition(2)"
     root = write_project(tmp_path / "p", OVER.format(format=form, body=body, more=""))
     land_rows(root, form, "")
-    recorder = Told()
+    recorder = Recorder()
     with apply_settings(spark, {"spark.sql.adaptive.enabled": "true"}):
         assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [record.rows for record in recorder.all(BatchRecord)] == [100] * 2
@@ -243,7 +243,7 @@ def test_a_function_that_computes_its_batch_twice_has_each_row_counted_once(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = write_project(tmp_path / "p", TWICE, batches=[ROWS, ROWS])
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [record.rows for record in recorder.all(BatchRecord)] == [3, 3]
 
@@ -261,7 +261,7 @@ def test_tasks_that_ran_again_on_other_executors_have_each_row_counted_once(
     monkeypatch.setattr(BatchRecord, "parse", doubled)
     failures = iter(range(9))
     monkeypatch.setattr(batch_records, "task_failures", lambda _: (next(failures) + 1, 1))
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [record.rows for record in recorder.all(BatchRecord)] == [3, 3]
 
@@ -321,7 +321,7 @@ def test_a_batch_that_is_computed_twice_has_its_rows_and_its_state_counted_once(
         return seen[-1]
 
     monkeypatch.setattr(batch_records, "reads_again", looked)
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     records = recorder.all(BatchRecord)
     assert seen == [again]
@@ -347,7 +347,7 @@ def test_rows_in_quarantine_are_told_beside_those_that_came_in(
 ) -> None:
     bad = [{"name": "kiwi", "amount": "many"}]
     root = write_project(tmp_path / "p", QUARANTINING, batches=[ROWS + bad, ROWS, bad * 2])
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [(record.rows, record.quarantined) for record in recorder.all(BatchRecord)] == [(4, 1), (3, 0), (2, 2)]
     for batch in (None, 2):
@@ -367,7 +367,7 @@ def test_rows_in_quarantine_are_not_missed_where_the_batch_was_computed_twice(
     """The last batch is large after a small one; Spark's count of its bad rows is that of both computations."""
     bad = [{"name": "kiwi", "amount": "many"}] * 2
     root = write_project(tmp_path / "p", QUARANTINING, batches=[ROWS, ROWS * 10_000 + bad])
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [(record.rows, record.quarantined) for record in recorder.all(BatchRecord)] == [(3, 0), (30_002, 2)]
     [finding] = recorder.all(Finding)

@@ -25,7 +25,7 @@ from tests.rounds import rounds
 
 from .projects import land, write_project
 from .test_counts import Deaf, uncommit
-from .test_run import Told
+from .test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +59,7 @@ def rows(*times: str | None) -> list[dict[str, Any]]:
     return [{"name": "a"} if time is None else {"time": time, "name": "a"} for time in whole]
 
 
-def codes(recorder: Told) -> list[str]:
+def codes(recorder: Recorder) -> list[str]:
     return [finding.code for finding in recorder.all(Finding) if finding.code in ("HR685", "HR686")]
 
 
@@ -71,7 +71,7 @@ def test_rows_without_a_time_are_counted_by_batch_and_in_all_and_reported_once(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path / "p", KEPT, batches=[rows("12:00", None, None), rows("12:30"), rows(None, "13:30")])
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     batches = recorder.all(BatchRecord)
     assert [counts(batch)["timed"] for batch in batches][:3] == [(2, 2), (0, 2), (1, 3)]
@@ -80,7 +80,7 @@ def test_rows_without_a_time_are_counted_by_batch_and_in_all_and_reported_once(
     assert codes(recorder) == ["HR685"]
     land(root, 3, rows("14:30"))
     land(root, 4, rows(None))
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [counts(record)["timed"] for record in recorder.all(BatchRecord)][:2] == [(0, 3), (1, 4)]
     assert codes(recorder) == ["HR685"]
@@ -93,7 +93,7 @@ def test_rows_without_a_time_are_counted_by_batch_and_in_all_and_reported_once(
 
 
 def test_each_of_two_sources_has_its_own_count(tmp_path: Path, spark: SparkSession) -> None:
-    recorder = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", BOTH, batches=[rows("12:00", None, None)])
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert counts(recorder.all(BatchRecord)[0]) == {"left": (2, 2), "right": (2, 2)}
@@ -102,7 +102,7 @@ def test_each_of_two_sources_has_its_own_count(tmp_path: Path, spark: SparkSessi
 
 
 def test_a_join_of_two_streams_has_no_count_which_would_change_its_state(tmp_path: Path, spark: SparkSession) -> None:
-    recorder = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", JOINED, batches=[rows("12:00", None)])
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert counts(recorder.all(BatchRecord)[0]) == {"left": (None, None), "right": (None, None)}
@@ -130,7 +130,7 @@ def test_the_row_that_moved_the_watermark_past_the_clock_is_named_until_it_is_be
 ) -> None:
     batches = [rows("12:00"), rows("12:10", "2126-01-01 00:00:00"), rows("12:20"), rows("2130-01-01 00:00:00")]
     root = write_project(tmp_path / "p", KEPT, batches=batches)
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert codes(recorder) == ["HR686"]
     (finding,) = (finding for finding in recorder.all(Finding) if finding.code == "HR686")
@@ -144,7 +144,7 @@ def test_the_row_that_moved_the_watermark_past_the_clock_is_named_until_it_is_be
     assert [finding["code"] for finding in plain["wrong_times"]] == ["HR686"]
     # A later run, in another process, still names the first row and not the one of 2130.
     land(root, 4, rows("12:40"))
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     (finding,) = (finding for finding in recorder.all(Finding) if finding.code == "HR686")
     assert "in batch 1 (" in finding.what
@@ -159,7 +159,7 @@ def test_the_row_that_moved_the_watermark_past_the_clock_is_named_until_it_is_be
     "times", [["12:00", "12:30", "13:00"], ["1500-01-01 00:00:00", "0001-01-01 00:00:00", "12:00"]]
 )
 def test_times_of_the_past_are_no_warning(times: Times, tmp_path: Path, spark: SparkSession) -> None:
-    recorder = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", KEPT, batches=[rows(time) for time in times])
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert codes(recorder) == []
@@ -174,7 +174,7 @@ def test_a_watermark_behind_a_filter_is_not_moved_by_what_the_filter_takes_out(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     batches = [rows("12:00"), rows("12:10", "2126-01-01 00:00:00", None), rows("12:20"), rows("13:30")]
-    recorder = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", FILTERED, batches=batches)
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert codes(recorder) == []
@@ -195,7 +195,7 @@ def test_a_time_beyond_the_years_of_python_ends_nothing(
         file = root / "far" / f"{number}.parquet"
         parquet.write_table(pa.table({"time": times, "name": ["a"]}), file)
         os.utime(file, (1_700_000_000 + number,) * 2)
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [record.rows for record in recorder.all(BatchRecord)][:3] == [1, 1, 1]
     assert codes(recorder) == ["HR686"]

@@ -17,7 +17,7 @@ from headrace.model import Once
 from headrace.runner.stop import StopRequest
 
 from .projects import land, rows, write_project
-from .test_run import FRUIT, TOTALS, Told
+from .test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def test_a_watermark_does_nothing_to_a_batch(tmp_path: Path, spark: SparkSession
 @pytest.mark.capability("TRIG-01")
 def test_by_default_a_batch_follows_as_soon_as_the_last_is_done(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "None"), batches=FRUIT)
-    stop, recorder = StopRequest(), Told()
+    stop, recorder = StopRequest(), Recorder()
 
     def reached(boundary: str, batch: int) -> None:
         if (boundary, batch) == ("after-transaction", 1):
@@ -111,7 +111,7 @@ def not_in_time(root: Path, spark: SparkSession, seconds: int) -> list[str]:
             land(root, 2, FRUIT[1])
             time.sleep(seconds + 0.5)
 
-    class Watching(Told):
+    class Watching(Recorder):
         def progressed(self, record: BatchRecord) -> None:
             super().progressed(record)
             if record.batch == 2:
@@ -151,7 +151,7 @@ def test_a_backlog_is_caught_up_without_an_oversized_batch(tmp_path: Path, spark
         'limited = hr.source.files("landing", format="json", max_files_per_trigger=2, schema="name STRING, amount INT")'
     )
     root = write_project(tmp_path / "p", f"{source}\n{text}", batches=[FRUIT[0]] * 5)
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     assert [record.rows for record in recorder.all(BatchRecord)] == [4, 4, 2]
     assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY 1") == [("apple", 5), ("pear", 10)]

@@ -24,7 +24,7 @@ from tests.registered import layout_in
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 from .projects import land, rows, write_project
-from .test_run import FRUIT, TOTALS, Told
+from .test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -205,7 +205,7 @@ def test_a_query_that_fails_of_what_passes_is_started_again_and_gives_up_at_its_
     orders = Orders()
     given = [Order(verb="pause", query="flaky"), *(Order(verb="stop", query="flaky", by=who) for who in ("me", "her"))]
 
-    class Watching(Told):
+    class Watching(Recorder):
         def progressed(self, record: Any) -> None:
             super().progressed(record)
             if record.query == "flaky" and record.batch == 1:

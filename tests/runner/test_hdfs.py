@@ -152,7 +152,7 @@ def test_the_state_is_brought_into_other_partitions_on_hdfs(
 
 
 def stored(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
-    """The planned and the committed batch, as `headrace status --storage-only` tells them."""
+    """The planned and the committed batch, as `headrace status --storage-only` shows them."""
     capsys.readouterr()
     assert main(["status", "--storage-only", "--json", "-C", str(root)]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["queries"]

@@ -1,4 +1,4 @@
-"""One log of a run tells what Headrace, Spark and the user's code say, each with the query and the batch."""
+"""One log of a run has what Headrace, Spark and the user's code say, each with the query and the batch."""
 
 from __future__ import annotations
 

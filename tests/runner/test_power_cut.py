@@ -62,7 +62,7 @@ def written(project: Path, spark: SparkSession) -> Iterator[Path]:
         kept.mkdir()
         shutil.copytree(project / ".headrace", kept / ".headrace")
         for name in ("copied.db", "totals.db"):
-            # What SQLite has committed may lie in the log beside the file.
+            # What SQLite has committed may lie in the log next to the file.
             with closing(sqlite3.connect(project / name)) as source, closing(sqlite3.connect(kept / name)) as copy:
                 source.backup(copy)
     shutil.rmtree(project / ".headrace")

@@ -17,7 +17,7 @@ from headrace.errors import Finding
 from headrace.runner import source_health
 from tests.registered import layout_in
 from tests.runner.projects import write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +94,7 @@ def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_told(
         return frame.limit(0) if frame is not None and len(readings) <= empty else frame
 
     monkeypatch.setattr(Files, "rejected_rows", fewer)
-    project, recorder = hr.load(root), Told()
+    project, recorder = hr.load(root), Recorder()
     assert hr.run(project, trigger=hr.available_now, spark=spark, reporter=recorder).exit_code == 0
     notes = [finding.what for finding in recorder.all(Finding) if finding.code == "HR305"]
     apart = layout_in(project.storage, "copies").quarantine / "kept" / "0.jsonl"
@@ -128,7 +128,7 @@ def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
         return frame
 
     monkeypatch.setattr(Files, "rejected_rows", removed_after)
-    recorder = Told()
+    recorder = Recorder()
     (outcome,) = hr.run(hr.load(root), trigger=hr.available_now, spark=spark, reporter=recorder).outcomes
     assert (outcome.state, outcome.finding) == ("finished", None)
     assert ("HR303", "warning") in [(finding.code, finding.severity) for finding in recorder.all(Finding)]

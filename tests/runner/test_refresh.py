@@ -28,7 +28,7 @@ from tests.registered import layout_in
 from tests.waiting import PATIENCE_SECONDS, until
 
 from .projects import land, rows, write_project
-from .test_run import Told
+from .test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,11 +59,11 @@ BILLS = "SELECT name, cost FROM bills ORDER BY rowid"
 
 @dataclass
 class Scene:
-    """A project that runs in a thread of its own, and what it told."""
+    """A project that runs in a thread of its own, and what it reported."""
 
     root: Path
     spark: SparkSession
-    told: Told
+    recorder: Recorder
     stop: StopRequest
     result: RunResult | None = None
 
@@ -88,11 +88,11 @@ class Scene:
         self.wait("two more refreshes", lambda: self.computed() >= before + 2)
 
     def findings(self, code: str) -> list[Finding]:
-        return [finding for finding in self.told.all(Finding) if finding.code == code]
+        return [finding for finding in self.recorder.all(Finding) if finding.code == code]
 
     @property
     def batches(self) -> list[BatchRecord]:
-        return self.told.all(BatchRecord)
+        return self.recorder.all(BatchRecord)
 
     def sold(self) -> list[tuple[Any, ...]]:
         return rows(self.root / "out.db", BILLS)
@@ -100,10 +100,10 @@ class Scene:
 
 @contextmanager
 def running(root: Path, spark: SparkSession, **options: Any) -> Iterator[Scene]:
-    scene = Scene(root, spark, Told(), StopRequest())
+    scene = Scene(root, spark, Recorder(), StopRequest())
 
     def work() -> None:
-        scene.result = run(load(root), spark=spark, reporter=scene.told, stop=scene.stop, **options)
+        scene.result = run(load(root), spark=spark, reporter=scene.recorder, stop=scene.stop, **options)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -170,7 +170,7 @@ def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
     assert scene.result is not None
     ((end,),) = (scene.result.outcomes,)
     assert (end.state, end.batches, end.rows, end.last_batch) == ("stopped", 4, 4, 3)
-    assert scene.told.lines.count("started bills") == 1
+    assert scene.recorder.lines.count("started bills") == 1
     verdict = verify(load(root), "bills", spark=spark)
     assert (verdict.state, verdict.rows_read, verdict.rows_expected) == ("equal", 4, 4)
 
@@ -294,7 +294,7 @@ def test_a_batch_that_comes_again_sees_the_version_that_it_was_begun_with(tmp_pa
     (leftovers / ".3").mkdir()
     (leftovers / "9").mkdir()
     land(root, 2, sale(3))
-    recorder = Told()
+    recorder = Recorder()
     assert run(project, spark=spark, trigger=now, reporter=recorder).exit_code == 0
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     assert written == [[0, [[1, 1]]], [1, [[2, 2]]], [1, [[2, 2]]], [2, [[3, 3]]]]
@@ -318,7 +318,7 @@ def test_at_a_later_start_the_last_version_stands_in_for_a_table_that_is_not_to_
     assert run(load(root), spark=spark, trigger=AvailableNow()).exit_code == 0
     (root / "down").touch()
     land(root, 1, sale(2))
-    recorder = Told()
+    recorder = Recorder()
     assert run(load(root), spark=spark, trigger=AvailableNow(), reporter=recorder).exit_code == 0
     assert [(finding.code, finding.severity) for finding in recorder.all(Finding)] == [("HR561", "warning")]
     (root / "down").unlink()

@@ -42,7 +42,7 @@ FRUIT = [[{"name": "apple", "amount": 1}, {"name": "pear", "amount": 2}], [{"nam
 
 
 @dataclass
-class Told(Observer):
+class Recorder(Observer):
     """A reporter that remembers."""
 
     lines: list[object] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Told(Observer):
 @pytest.mark.capability("TRIG-04")
 def test_available_now_takes_the_backlog_in_batches_and_ends(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [(end.query, end.state, end.batches, end.rows) for end in result.outcomes] == [("totals", "finished", 2, 3)]
     assert result.exit_code == 0
@@ -86,7 +86,7 @@ def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: Spark
     run(project, spark=spark)
     (layout_in(project.storage, "totals").checkpoint / "commits" / "1").unlink()
     land(root, 2, [{"name": "fig", "amount": 9}])
-    recorder = Told()
+    recorder = Recorder()
     assert run(project, spark=spark, reporter=recorder).exit_code == 0
     assert [batch.batch for batch in recorder.all(BatchRecord)] == [1, 2]
     assert sorted(rows(root / "out.db", "SELECT * FROM totals")) == [("apple", 4), ("fig", 9), ("pear", 2)]
@@ -186,9 +186,9 @@ def test_late_word_of_the_batch_before_is_not_taken_for_the_end_of_the_running_o
     stop, on_time, inside = StopRequest(), threading.Event(), []
 
     def listener(spark: SparkSession) -> Listener:
-        found = Listener(spark)
-        found.events = Late(found.events, on_time)  # type: ignore[assignment]
-        return found
+        late = Listener(spark)
+        late.events = Late(late.events, on_time)  # type: ignore[assignment]
+        return late
 
     def reached(boundary: str, batch: int) -> None:
         if (boundary, batch) == ("before-transaction", 1):
@@ -261,7 +261,7 @@ def test_a_changed_query_is_refused_each_time_until_the_change_is_undone(tmp_pat
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
 
     def started(**options: bool) -> set[str]:
-        notes = Told()
+        notes = Recorder()
         result = run(load(root), spark=spark, reporter=notes, **options)
         assert result.exit_code == (78 if any(outcome.refused for outcome in result.outcomes) else 0)
         return {outcome.finding.code for outcome in result.outcomes if outcome.finding} | {

@@ -125,7 +125,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         lost = run(project, spark=spark)
         assert offsets.commits >= 2, "Hadoop's client has put it again"
         if lost.exit_code:
-            # Its own first put is in the way of the second: nobody can tell it from another driver's.
+            # Its own first put is in the way of the second: it looks like another driver's.
             assert lost.outcomes[0].finding.passes, lost
             assert run(project, spark=spark).exit_code == 0
         assert stored(root, capsys) == (4, 4)

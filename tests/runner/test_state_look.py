@@ -88,5 +88,5 @@ def test_each_operator_is_shown_with_its_parts_columns_and_samples(
     assert "name=a -> sum=3" in capsys.readouterr().out
     assert main(["state", "show", "totals", "-C", str(root), "--key", "a"]) == 2
     assert main(["state", "show", "totals", "-C", str(root), "--json", "--limit", "1"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["operators"]
-    assert (told["partitions"], len(told["parts"][0]["sample"])) == (2, 1)
+    (shown,) = json.loads(capsys.readouterr().out)["operators"]
+    assert (shown["partitions"], len(shown["parts"][0]["sample"])) == (2, 1)

@@ -264,12 +264,12 @@ def test_a_query_waits_for_a_source_that_takes_much_longer_than_usual_to_say_wha
 def test_a_wait_is_told_once_and_what_failed_before_it_is_kept(tmp_path: Path, word: State) -> None:
     notes: list[QueryState] = []
 
-    class Told(Observer):
+    class Recorder(Observer):
         def changed(self, state: QueryState) -> None:
             notes.append(state)
 
     project = load(write_project(tmp_path / "p", CONSOLE))
-    states = States(project, Board(), Notes(project, Observer()), Told())
+    states = States(project, Board(), Notes(project, Observer()), Recorder())
     states.add(project, [project.queries["totals"]])
     states.wait_for("totals", word, AWAY)
     assert states["totals"].state.state == "waiting", "one that does not run waits for nothing"

@@ -5,7 +5,7 @@ A row is "in the result" of
 - an aggregation, a session, a chain of them or a function with a state: by its id, which the result collects;
 - a deduplication: itself, or as the duplicate of a row with the same key that is there;
 - a join: in a pair with each row of the other side that fits it and is not late itself; one without such a row is in an
-  outer join's result beside NULL, and in an inner join's nowhere, because there is nothing to pair it with.
+  outer join's result next to NULL, and in an inner join's nowhere, because there is nothing to pair it with.
 """
 
 from __future__ import annotations

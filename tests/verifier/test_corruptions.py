@@ -226,7 +226,7 @@ def of_row(row: Row, given: Row) -> bool:
 
 
 def of_session(row: Row, given: Row) -> bool:
-    times = sorted({each["at"] for each in inputs() if each["source"] == "events" and of_who(row, each)})
+    times = sorted({event["at"] for event in inputs() if event["source"] == "events" and of_who(row, event)})
     within, last = [], at(row, "start")
     for time in times:
         if last <= time <= last + 5:
@@ -356,7 +356,7 @@ def test_a_right_result_is_right_and_each_damaged_row_is_named(
             f"cause of {damage.__name__}" for damage in done if not explains(case, verdict, done[damage], damage)
         ]
         if verdict.state != "mismatch" or unnamed or len(verdict.differences) > sum(map(most_differences, damages)):
-            missed[" and ".join(each.__name__ for each in damages)] = (unnamed, verdict)
+            missed[" and ".join(damage.__name__ for damage in damages)] = (unnamed, verdict)
     assert missed == {}
 
 
@@ -392,11 +392,11 @@ def names(verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
         for difference in verdict.differences
         if difference.kind in kinds
     ]
-    return any(each and plain(each["n"]) == row["n"] and each.get("who") == row.get("who") for each in shown)
+    return any(other and plain(other["n"]) == row["n"] and other.get("who") == row.get("who") for other in shown)
 
 
 def explains(case: Case, verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
-    """Whether the difference tells the last batch and the input rows of the damaged row, and of a new row that none."""
+    """Whether the difference names the last batch and the input rows of the damaged row, and of a new row that none."""
     shown = [difference for difference in verdict.differences if is_of(difference, victim, damage)]
     true = {
         (row["source"], row["batch"], row["at"], row["who"], row["value"])

@@ -24,7 +24,7 @@ from headrace.verifier.scope import WHOLE, RowScope
 from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
 from tests.runner.projects import land, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 def test_the_verdict_is_in_the_history_while_the_query_runs_on(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
-    project, recorder, stop, results = hr.load(root), Told(), StopRequest(), []
+    project, recorder, stop, results = hr.load(root), Recorder(), StopRequest(), []
 
     def run() -> None:
         every = hr.every("0.1 seconds")

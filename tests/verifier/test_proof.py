@@ -300,7 +300,7 @@ def test_rows_behind_a_python_function_over_partitions_are_proved_by_another_run
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     late = [[("12:00", "a", 1.0)], [("13:00", "a", 1.0)], [("13:00", "a", 1.0)], [("12:07", "a", 1.0)]]
     verdict = scene(spark, tmp_path, late, through_python, mode="update", key=("time", "who")).verify()
-    # The late row, which the batch query has, and which nothing tells to be late.
+    # The late row, which the batch query has, and which nothing marks as late.
     assert (verdict.state, verdict.shown_by, verdict.missing) == ("equal", "rerun", 1)
     assert [finding.code for finding in verdict.findings] == ["HR687"]
 

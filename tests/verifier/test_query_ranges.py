@@ -51,13 +51,13 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize(("known", "expected"), MANIFESTS.values(), ids=MANIFESTS)
+@pytest.mark.parametrize(("revisions", "expected"), MANIFESTS.values(), ids=MANIFESTS)
 def test_a_manifest_tells_which_batches_the_newest_form_made(
-    tmp_path: Path, known: list[QueryRevision], expected: str
+    tmp_path: Path, revisions: list[QueryRevision], expected: str
 ) -> None:
     layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
-    layout.manifest.write_text("".join(json.dumps(asdict(revision)) + "\n" for revision in known))
+    layout.manifest.write_text("".join(json.dumps(asdict(revision)) + "\n" for revision in revisions))
     ranges: tuple[Range, ...] = ranges_of(layout, 9)
     assert ", ".join(f"{'+' if range_.newest else ''}{range_}" for range_ in ranges) == expected
 

@@ -1,4 +1,4 @@
-"""Verdicts over random timelines, and their late rows beside a simulation of Spark's rule in plain Python."""
+"""Verdicts over random timelines, and their late rows next to a simulation of Spark's rule in plain Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 BEGIN = datetime(2024, 1, 1)
 Timeline = list[list[int]]
-# `make soak` draws forty more beside those that are given.
+# `make soak` draws forty more in addition to those that are given.
 EXAMPLES = int(os.environ.get("HEADRACE_TIMELINES", "0"))
 PHASES = tuple(Phase) if EXAMPLES else (Phase.explicit,)
 EMPTY_OR_FULL = st.lists(st.lists(st.integers(0, 120), max_size=4), min_size=4, max_size=4)

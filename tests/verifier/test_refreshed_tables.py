@@ -145,18 +145,18 @@ def test_a_wrong_row_is_found_and_what_cannot_be_decided_is_not_called_wrong(roo
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, verdict.missing + verdict.unexpected + 2 * verdict.different) == ("mismatch", 2)
     unsure = verify(project, "late_join", spark=spark)
-    assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR706"])
+    assert (unsure.state, [finding.code for finding in unsure.findings]) == ("undecided", ["HR706"])
 
     layout = layout_in(project.storage, "joined")
     first = layout.table_record.read_text().splitlines()[0]
     layout.table_record.write_text(layout.table_record.read_text().replace(first + "\n", first[:20] + "\n"))
     unknown = verify(project, "joined", spark=spark)
-    assert (unknown.state, [each.code for each in unknown.findings]) == ("undecided", ["HR706"])
+    assert (unknown.state, [finding.code for finding in unknown.findings]) == ("undecided", ["HR706"])
     assert "up to 1" in unknown.findings[0].what
     layout.table_record.write_text(first + "\n" + layout.table_record.read_text())
     shutil.rmtree(layout.tables / "prices" / "1")
     gone = verify(project, "joined", spark=spark)
-    assert (gone.state, [each.code for each in gone.findings]) == ("undecided", ["HR563"])
+    assert (gone.state, [finding.code for finding in gone.findings]) == ("undecided", ["HR563"])
     assert "batches 0 to 1" in gone.findings[0].what
 
 
@@ -170,7 +170,7 @@ def test_batches_over_a_table_with_other_columns_are_not_called_wrong(root: Path
     assert run(project, ["joined"], spark=spark, accept_forward=True).exit_code == 0
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR650"])
-    # Of an older version no forms are known, and the table alone tells.
+    # Of an older version no forms are known, and the table alone decides.
     layout_in(project.storage, "joined").manifest.unlink()
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR567"])

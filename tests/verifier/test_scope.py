@@ -38,7 +38,7 @@ def test_only_the_rows_that_are_asked_for_are_compared(spark: SparkSession, tmp_
     # The last batch has rows of d and e alone, the one before also one of a.
     late, before = verdict(since=3), verdict(since=2)
     assert (late.state, late.rows_expected, before.different, before.rows_expected) == ("equal", 2, 1, 4)
-    # Of more rows than are told, those of the newest batch are.
+    # Of more rows than are shown, those of the newest batch are.
     assert [row.batch for row in before.differences[0].fed_by or ()] == [3] * 5
 
     for number in (0, 4):

@@ -24,7 +24,7 @@ from headrace.testing.conformance import NAME, forget_commit
 from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,9 +179,9 @@ def test_a_fault_of_the_query_that_writes_is_reported_as_its_own(
     root = project(tmp_path / "p", table)
     text = (root / "pipeline.py").read_text()
     (root / "pipeline.py").write_text(text.replace('select("name"', 'select("nam"'))
-    found = {finding.code: str(finding) for finding in check(load(root), spark=spark).errors}
-    assert set(found) == {"HR214", "HR332"}
-    assert "nam" in found["HR214"]
+    errors_by_code = {finding.code: str(finding) for finding in check(load(root), spark=spark).errors}
+    assert set(errors_by_code) == {"HR214", "HR332"}
+    assert "nam" in errors_by_code["HR214"]
 
 
 @pytest.mark.capability("SRC-TABLE-01")
@@ -190,7 +190,7 @@ def test_one_run_takes_rows_through_two_queries_in_whatever_order_they_stand(
     tmp_path: Path, spark: SparkSession, table: str, reader_first: bool
 ) -> None:
     root = project(tmp_path / "p", table)
-    loaded, recorder = load(root), Told()
+    loaded, recorder = load(root), Recorder()
     names = ["sums", "keep"] if reader_first else ["keep", "sums"]
     result = run(loaded, names, spark=spark, reporter=recorder)
     assert [(end.query, end.state, end.rows) for end in result.outcomes] == [(name, "finished", 3) for name in names]
@@ -372,7 +372,7 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
 
 
 def test_faults_of_the_sinks_options_are_reported() -> None:
-    codes = [[told.code for told in TableSink(table="a b").problems(mode)] for mode in OUTPUT_MODES]
+    codes = [[problem.code for problem in TableSink(table="a b").problems(mode)] for mode in OUTPUT_MODES]
     assert codes == [["HR113"], ["HR113", "HR403"], ["HR113", "HR403"]]
 
 

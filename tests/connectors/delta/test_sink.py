@@ -157,7 +157,7 @@ def test_totals_are_replaced_once_and_verified(spark: SparkSession, tmp_path: Pa
 def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSession, tmp_path: Path) -> None:
     body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
     root = write_project(tmp_path / "p", body)
-    # What lay there before is nobody's result.
+    # What lay there before is no query's result.
     spark.sql("SELECT 'old' AS name, 0 AS amount").write.format("delta").partitionBy("name").save(str(root / "out"))
     land(root, 0, [{"name": "a", "amount": 1}, {"name": "a", "amount": 2}, {"name": "b", "amount": 9}])
     assert run(root, spark).exit_code == 0
@@ -172,11 +172,11 @@ def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSe
     refused = finding(run(other, spark))
     assert (refused.code, "already holds the result of query 'large'" in refused.what) == ("HR407", True)
     assert len(content(spark, root)) == 4
-    # A row that nobody's batch brought is found.
+    # A row that no batch brought is found.
     table(spark, root).where("amount = 1").write.format("delta").mode("append").save(str(root / "out"))
     wrong = hr.verify(project, "small", spark=spark)
     assert (wrong.state, wrong.unexpected) == ("mismatch", 1)
-    # Files that hold rows of both cannot be told apart.
+    # Files that hold rows of both look alike.
     spark.sql(f"UPDATE delta.`{root / 'out'}` SET name = 'x'")
     mixed = hr.verify(project, "small", spark=spark)
     assert (mixed.state, "put rows of several writers into the same files" in mixed.why) == ("undecided", True)
@@ -262,12 +262,12 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_reported(
         ({"table": name, "key": ["nam"]}, "HR404: key names nam, which the result of query 'q' does not have"),
         ({"table": name, "partition_by": ["name"]}, "HR404: partition_by names every column"),
     ]
-    for options, said in refused:
-        with pytest.raises(SinkError, match=said):
+    for options, sentence in refused:
+        with pytest.raises(SinkError, match=sentence):
             DeltaSink(**options).open(frame, context)
-    for each in ("p", "v"):
+    for suffix in ("p", "v"):
         with pytest.raises(SourceError, match=r"HR332: .* and no Delta table"):
-            Delta(table=f"{name}_{each}").stream(spark, "events")
+            Delta(table=f"{name}_{suffix}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
     batches = sink.open(frame, context)
     with pytest.raises(SinkError, match=r"HR419: .* is not a table of files"):
@@ -289,11 +289,11 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_reported(
     monkeypatch.setattr(batches.store, "pauses", lambda: iter([0.0] * 7))
     batches(rows, 0)
     batches(rows, 1)
-    assert [each.code for each in noted] == ["HR411", "HR411"]
+    assert [finding.code for finding in noted] == ["HR411", "HR411"]
     snapshot = sink.read_back(spark, context)
     assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
     conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 8
     with pytest.raises(SinkError, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
         batches(rows, 2)
-    for kind, each in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
-        spark.sql(f"DROP {kind} {each}")
+    for kind, other in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
+        spark.sql(f"DROP {kind} {other}")

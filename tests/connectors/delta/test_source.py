@@ -299,7 +299,7 @@ def test_a_changed_table_ends_the_query_with_a_way_to_go_on(spark: SparkSession,
     [standing] = hr.status(hr.load(root))
     assert standing.backlog is not None
     assert "was deleted and created again" in standing.backlog.problem
-    # A checkpoint of an older Headrace has no ids, and Delta's own offsets tell.
+    # A checkpoint of an older Headrace has no ids, and Delta's own offsets decide.
     (layout_in(root / ".headrace", "copy").home / "source_ids.json").unlink()
     assert fault(hr.run(hr.load(root), spark=spark))[0] == "HR346"
 

@@ -62,7 +62,7 @@ class Driver:
     seconds: float = 20.0
     reached: Callable[[Boundary, int], None] = no_halt
     writer: BatchWriter[Any] | None = field(default=None, init=False)
-    told: list[Finding] = field(default_factory=list, init=False)
+    warnings: list[Finding] = field(default_factory=list, init=False)
 
     @property
     def run(self) -> SinkContext:
@@ -72,7 +72,7 @@ class Driver:
             mode="append",
             checkpoint=self.storage / "checkpoint",
             on_boundary=self.reached,
-            on_warning=self.told.append,
+            on_warning=self.warnings.append,
             application=self.application,
             project=self.project,
         )

@@ -1,4 +1,4 @@
-"""The first start makes the ledger's tables beside the result: whenever it dies, and whatever is there."""
+"""The first start makes the ledger's tables next to the result: whenever it dies, and whatever is there."""
 
 from __future__ import annotations
 

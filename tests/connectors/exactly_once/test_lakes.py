@@ -139,7 +139,7 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
     with pytest.raises(CheckpointError, match="HR410"):
         copy.start()
     first.write(2, ["f2"])
-    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced no driver off"
 
 
 @each_lake

@@ -82,7 +82,7 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
     assert outcomes[0].findings[0].code == "HR410"
     first.reached = lambda boundary, batch: None
     first.write(2, ["f2"])
-    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced no driver off"
 
 
 TAKEN: dict[str, Callable[[Driver], object]] = {
@@ -288,7 +288,7 @@ def test_a_commit_without_an_answer_is_not_told_as_not_written(
         with pytest.raises(SinkError) as ended:
             first.write(1, ["f1"])
     lossy.real.close()
-    sentences = [finding.what for finding in (*first.told, *ended.value.findings)]
+    sentences = [finding.what for finding in (*first.warnings, *ended.value.findings)]
     assert (len(sentences) > 1) is (tries > 0)
     assert {sentence.partition(":")[0] for sentence in sentences} == {
         "it is not known whether batch 1 of query 'q' was written"
@@ -381,7 +381,7 @@ def test_a_start_waits_for_a_process_that_was_stopped_inside_its_transaction(
             with pytest.raises(SinkError, match=f"is locked by process {other.pid}"):
                 first.start()
             other.kill()
-    [finding] = first.told
+    [finding] = first.warnings
     assert (finding.code, f"is locked by process {other.pid}; the start waits for it" in finding.what) == (
         "HR480",
         True,

@@ -19,7 +19,7 @@ from headrace.errors import Finding
 from headrace.verifier.proof import verify
 from tests.rounds import only_usual, rounds
 from tests.runner.projects import rows
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ class Project:
         return _made.setdefault((self.format, header, select), part.read_bytes())
 
     def run(self) -> tuple[Finding | None, list[Finding]]:
-        recorder = Told()
+        recorder = Recorder()
         [end] = hr.run(hr.load(self.root), spark=self.spark, reporter=recorder).outcomes
         return end.finding, recorder.all(Finding)
 

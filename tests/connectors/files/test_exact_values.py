@@ -101,12 +101,12 @@ def test_a_value_is_taken_as_it_was_written_or_its_row_is_set_aside(
         if wanted is BAD:
             assert number not in taken, (column, text, taken.get(number))
             continue
-        found = taken[number][names.index(column)]
-        if isinstance(found, datetime) and column == "at":
-            found = found.astimezone(timezone.utc)
+        value = taken[number][names.index(column)]
+        if isinstance(value, datetime) and column == "at":
+            value = value.astimezone(timezone.utc)
         if column == "map":
-            found = {key: time.astimezone(timezone.utc) for key, time in found.items()}
-        assert found == wanted, (column, text, found)
+            value = {key: time.astimezone(timezone.utc) for key, time in value.items()}
+        assert value == wanted, (column, text, value)
     assert len(aside) == len(cases) - len(taken)
     written = [line.rstrip("\n") for line, case in zip(lines, cases, strict=True) if case[2] is BAD]
     assert format_ == "csv" or sorted(aside) == sorted(written)

@@ -129,11 +129,11 @@ def test_an_archived_file_is_no_namesake_of_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("logged_ms", "is_told"),
+    ("logged_ms", "is_reported"),
     [(NOW * 1000, False), (NOW * 1000 + 37, False), (NOW * 1000 - 1000, True), (NOW * 1000 + 1037, True)],
     ids=["as it was", "a time in whole seconds", "changed", "changed, in a store"],
 )
-def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_ms: int, is_told: bool) -> None:
+def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_ms: int, is_reported: bool) -> None:
     home, uri, date = folder
     home.mkdir(exist_ok=True)
     (home / "a").write_text("x")
@@ -145,12 +145,12 @@ def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_m
     assert [(finding.code, finding.severity) for finding in findings] == [
         ("HR326", "warning"),
         ("HR326", "error"),
-    ] * is_told
+    ] * is_reported
     assert all(f"'{home / 'a'}'" in finding.what for finding in findings)
 
 
 @pytest.mark.parametrize(
-    ("kept", "is_told"),
+    ("kept", "is_reported"),
     [
         (ReadFile(modified_ms=NOW * 1000, size_bytes=1), False),
         (ReadFile(modified_ms=NOW * 1000, size_bytes=2), True),
@@ -158,18 +158,18 @@ def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_m
     ],
     ids=["mended before its batch came in", "of another size", "of another time"],
 )
-def test_what_a_batch_has_read_is_told_by_our_own_record(tmp_path: Path, kept: ReadFile, is_told: bool) -> None:
+def test_what_a_batch_has_read_is_told_by_our_own_record(tmp_path: Path, kept: ReadFile, is_reported: bool) -> None:
     (tmp_path / "a").write_text("x")
     os.utime(tmp_path / "a", (NOW, NOW))
     log = json.dumps({"path": (tmp_path / "a").as_uri(), "timestamp": (NOW - 60) * 1000, "batchId": 0})
     batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
     prefix = SourcePrefix(batches=(batch,), log={0: (log,)}, read_files=lambda: {str(tmp_path / "a"): kept})
     source = Files(path=str(tmp_path), format="text")
-    assert [finding.code for finding in source.left_out(prefix)] == ["HR326"] * is_told
-    assert (source.changed(prefix) is not None) is is_told
+    assert [finding.code for finding in source.left_out(prefix)] == ["HR326"] * is_reported
+    assert (source.changed(prefix) is not None) is is_reported
     backlog = source.lag(prefix)
     assert backlog is not None
-    assert (backlog.changed, backlog.left_out) == (is_told, is_told)
+    assert (backlog.changed, backlog.left_out) == (is_reported, is_reported)
 
 
 @pytest.mark.parametrize("now", ["content", "another"])

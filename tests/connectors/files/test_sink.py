@@ -115,7 +115,7 @@ AS_JSON = {"ignoreNullFields": "false"}
 
 
 def as_json(frame: DataFrame) -> list[str]:
-    """The rows as texts that tell NULL from empty, and far days."""
+    """The rows as texts in which NULL differs from empty, and far days."""
     from pyspark.sql import functions as F
 
     return sorted(row[0] for row in frame.select(F.to_json(F.struct("*"), AS_JSON)).collect())

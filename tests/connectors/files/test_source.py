@@ -21,7 +21,7 @@ from headrace.verifier.proof import verify
 from tests.registered import layout_in
 from tests.rounds import only_usual
 from tests.runner.projects import rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def test_what_the_lag_counts_is_what_spark_reads_of_subdirectories(
     pipeline.write_text(pipeline.read_text().replace("max_files_per_trigger=1, ", options, 1))
     (root / "landing" / "old").mkdir()
     (root / "landing" / "old" / "b.json").write_text('{"name": "b", "amount": 2}\n')
-    reporter = Told()
+    reporter = Recorder()
     assert hr.run(hr.load(root), spark=spark, reporter=reporter).exit_code == 0
     assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY name") == taken
     (status,) = hr.status(hr.load(root))
@@ -266,7 +266,7 @@ def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: 
     file.write_text(text.replace("3", '"many"'))
     assert hr.run(hr.load(root), spark=spark).exit_code == 1
     file.write_text(text)
-    reporter = Told()
+    reporter = Recorder()
     assert hr.run(hr.load(root), spark=spark, reporter=reporter).exit_code == 0
     assert [finding.code for finding in reporter.all(Finding) if finding.code == "HR326"] == []
     (status,) = hr.status(hr.load(root))
@@ -283,7 +283,7 @@ def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: 
 @pytest.mark.capability("SRC-FILE-05")
 def test_an_age_that_is_ignored_is_a_warning() -> None:
     ignored = Files(path="/in", format="text", max_file_age="10s", latest_first=True, max_files_per_trigger=1)
-    assert [(told.code, told.severity) for told in ignored.problems()] == [("HR113", "warning")]
+    assert [(problem.code, problem.severity) for problem in ignored.problems()] == [("HR113", "warning")]
 
 
 @pytest.mark.capability("SRC-FILE-05")
@@ -295,7 +295,7 @@ def test_a_run_and_verify_name_the_files_that_are_left_out(spark: SparkSession, 
     hr.run(project, spark=spark)
     land(tmp_path / "in", "old.txt", "x\n", at=50)
     land(tmp_path / "in", "new.txt", "x\n", at=101)
-    recorder = Told()
+    recorder = Recorder()
     hr.run(project, spark=spark, reporter=recorder)
     verdict = verify(project, "taken", spark=spark)
     assert verdict.state == "equal"
@@ -526,4 +526,4 @@ PROBLEMS = {
 
 @pytest.mark.parametrize(("options", "codes"), PROBLEMS.values(), ids=PROBLEMS)
 def test_faults_of_the_options_are_reported_all_at_once(options: dict[str, Any], codes: list[str]) -> None:
-    assert [told.code for told in Files(path="/in", **options).problems()] == codes
+    assert [problem.code for problem in Files(path="/in", **options).problems()] == codes

@@ -1,4 +1,4 @@
-"""The foreach_batch sink: whole batches, computed once, and told when they come again."""
+"""The foreach_batch sink: whole batches, computed once, and marked when they come again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iceberg tables for tests: a catalog in a SQLite file, its warehouse beside it."""
+"""Iceberg tables for tests: a catalog in a SQLite file, its warehouse next to it."""
 
 from __future__ import annotations
 

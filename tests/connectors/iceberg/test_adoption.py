@@ -62,7 +62,7 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
     checkpoint = root / "former/copies"
 
     def append(batch: DataFrame, number: int) -> None:
-        """What Iceberg's own streaming sink leaves: a snapshot that tells of the checkpoint and the batch."""
+        """What Iceberg's own streaming sink leaves: a snapshot with the checkpoint and the batch."""
         properties: dict[str, Any] = {"spark.sql.streaming.queryId": Checkpoint(checkpoint).id}
         properties["spark.sql.streaming.epochId"] = str(number)
         made = pa.Table.from_pylist([row.asDict() for row in batch.collect()], schema=COLUMNS)
@@ -80,7 +80,7 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
             hr.adopt(project, "nothing", checkpoint, spark=spark).apply()
         with pytest.raises(HeadraceError, match="HR406"):
             hr.adopt(project, "other", checkpoint, spark=spark).apply()
-        # The snapshots tell that the batch without a commit is in.
+        # The snapshots show that the batch without a commit is in.
         done = hr.adopt(project, "copies", checkpoint, spark=spark).apply()
         assert (done.next_batch, done.plan.planned, [held.count for held in done.plan.result]) == (2, 1, [4])
     assert hr.verify(project, "copies", spark=spark).state == "equal"

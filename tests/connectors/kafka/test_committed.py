@@ -34,7 +34,7 @@ HOUR_AGO = int(1000 * (time.time() - 3600))
 
 @contextmanager
 def transaction(kafka: Topics, topic: str, *values: str, at: int = 0) -> Iterator[Producer]:
-    """A transaction that has written its messages and is open; one that nobody ends is aborted."""
+    """A transaction that has written its messages and is open; one without an end is aborted."""
     producer = Producer({"bootstrap.servers": kafka.url, "transactional.id": f"{topic}-{'-'.join(values)[:20]}"})
     producer.init_transactions(20)
     producer.begin_transaction()

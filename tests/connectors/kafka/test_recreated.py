@@ -31,7 +31,7 @@ TOTALS = "SELECT name, total FROM totals ORDER BY name"
 
 
 def topic_id(kafka: Topics, topic: str) -> str:
-    """The id as Kafka's own client for C tells it."""
+    """The id as Kafka's own client for C gives it."""
     admin = kafka.server.admin()  # Its answers end with it.
     id_ = str(admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id)
     return id_.replace("+", "-").replace("/", "_")

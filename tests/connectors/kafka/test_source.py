@@ -65,7 +65,7 @@ def avro(**record: Any) -> bytes:
     [
         ({"a": {"0": 5, "1": 7}}, {"a": {"0": 9, "1": 7}}, 4),
         ({"a": {"0": 5}}, {"a": {"0": 5, "1": 3}, "b": {"0": 2}}, 5),  # a partition and a topic that are new
-        ({"a": {"0": 5}}, {"a": {"0": 2}}, 0),  # the topic was made anew
+        ({"a": {"0": 5}}, {"a": {"0": 2}}, 0),  # the topic was made again
     ],
 )
 def test_what_waits_follows_from_two_offsets(end: dict[str, Any], latest: dict[str, Any], count: int) -> None:
@@ -309,7 +309,7 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY name") == [("a", 3), ("b", 30)]
     hour_ago = int(1000 * (time.time() - 3600))
     kafka.send(topic, sale("a", 100), timestamp=hour_ago)
-    # Nothing runs: the broker is asked, also for when the oldest message came that nobody has read.
+    # Nothing runs: the broker is asked, also for when the oldest unread message came.
     [standing] = hr.status(hr.load(root))
     assert standing.backlog == Lag(count=1, unit="messages")
     assert (standing.backlog.at_ms, standing.backlog.oldest_ms) == (None, hour_ago)
@@ -353,17 +353,17 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
 def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_reported_before_start(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    known = kafka.make()
-    assert refused(write(tmp_path / "a", kafka.url, f"{known}x"), spark) == (
-        f"HR332: query 'totals', source 'sales': there is no topic '{known}x' at {kafka.url}"
+    topic = kafka.make()
+    assert refused(write(tmp_path / "a", kafka.url, f"{topic}x"), spark) == (
+        f"HR332: query 'totals', source 'sales': there is no topic '{topic}x' at {kafka.url}"
     )
-    kafka.send(kafka.server.create_topic(f"{known}x"), sale("a", 1))
+    kafka.send(kafka.server.create_topic(f"{topic}x"), sale("a", 1))
     assert ran(tmp_path / "a", spark).exit_code == 0
     assert rows(tmp_path / "a" / "out.db", "SELECT total FROM totals") == [(1,)]
-    nobody = f"127.0.0.1:{free_port()}"
-    said = refused_soon(write(tmp_path / "b", nobody, known), spark)
-    assert said.startswith(f"HR331: query 'totals', source 'sales': the broker at {nobody} does not answer")
-    assert refused_soon(write(tmp_path / "c", "no-such-host.invalid:9092", known), spark).startswith("HR331")
+    no_server = f"127.0.0.1:{free_port()}"
+    sentence = refused_soon(write(tmp_path / "b", no_server, topic), spark)
+    assert sentence.startswith(f"HR331: query 'totals', source 'sales': the broker at {no_server} does not answer")
+    assert refused_soon(write(tmp_path / "c", "no-such-host.invalid:9092", topic), spark).startswith("HR331")
 
 
 @pytest.mark.services
@@ -371,9 +371,9 @@ def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_reported_before
 def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_takes_none_is_given_up_sooner(
     kafka: Topics, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
+    no_server = f"127.0.0.1:{free_port()}"
     limits = []
-    for servers in (f"{nobody}, {kafka.url}", nobody, "[::1]:1"):
+    for servers in (f"{no_server}, {kafka.url}", no_server, "[::1]:1"):
         with client.client(spark, servers, {}, SourceError) as broker:
             limits.append(broker.limit_ms)
     assert limits == [60_000, 8_000, 8_000]
@@ -464,9 +464,9 @@ def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing
     kafka = Topics(own_broker)
     topic = kafka.make()
     kafka.send(topic, *[sale("a", 1)] * 4)
-    nobody = f"127.0.0.1:{free_port()}"
-    root = write(tmp_path / "p", nobody, topic)
-    down = f"HR331: query 'totals', source 'sales': the broker at {nobody} does not answer"
+    no_server = f"127.0.0.1:{free_port()}"
+    root = write(tmp_path / "p", no_server, topic)
+    down = f"HR331: query 'totals', source 'sales': the broker at {no_server} does not answer"
     assert refused_soon(root, spark).startswith(down)
     write(root, kafka.url, topic)
     restarted: list[int] = []

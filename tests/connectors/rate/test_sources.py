@@ -93,4 +93,4 @@ def test_where_made_rows_begin_today_says_nothing_of_what_was_made(spark: SparkS
     ids=["rate", "rate-micro-batch"],
 )
 def test_faults_of_the_options_are_reported_all_at_once(source: Any, codes: list[str]) -> None:
-    assert [told.code for told in source.problems()] == codes
+    assert [problem.code for problem in source.problems()] == codes

@@ -104,7 +104,7 @@ def test_it_cannot_be_replayed_and_says_so(tmp_path: Path, server: LineServer, s
 
 
 class Watching(Observer):
-    """Sends a line once the query has made its first batch, and stops the run when told of rows, or of the closing."""
+    """Sends a line once the query has made its first batch, and stops the run once rows or the closing are reported."""
 
     def __init__(self, server: LineServer, *, closes: bool) -> None:
         self.server = server

@@ -121,7 +121,7 @@ REFUSED = {
     "no UTF-8": ("CAST(X'FF' AS STRING)", True),
     "an hour that comes twice, its second time": ("timestamp_seconds(1729992600)", True),
     "its first time": ("timestamp_seconds(1729989000)", False),
-    "a time that is told": ("TIMESTAMP'1582-10-10 12:00:00.000001'", False),
+    "a time that is reported": ("TIMESTAMP'1582-10-10 12:00:00.000001'", False),
     "a local time": ("TIMESTAMP_NTZ'2024-03-31 02:30:00'", False),
     "a day before the first year": ("DATE'-0044-03-15'", False),
     "no number": ("double('NaN')", False),

@@ -43,7 +43,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Database:
-    """An empty database: how a sink is told of it, and how a test looks into it. In SQL, "x" is quoted as it wants."""
+    """An empty database: how a sink names it, and how a test looks into it. In SQL, "x" is quoted as it wants."""
 
     kind: str
     place: str
@@ -144,7 +144,7 @@ class Life:
     mode: OutputMode = "update"
     query: str = "q"
     options: dict[str, Any] = field(default_factory=dict)
-    told: list[HeadraceError] = field(default_factory=list)
+    errors: list[HeadraceError] = field(default_factory=list)
     noted: list[Finding] = field(default_factory=list)
     boundaries: list[tuple[str, int]] = field(default_factory=list)
 
@@ -160,7 +160,7 @@ class Life:
             mode=self.mode,
             checkpoint=self.home / "checkpoint",
             on_boundary=lambda boundary, batch: self.boundaries.append((boundary, batch)),
-            on_error=self.told.append,
+            on_error=self.errors.append,
             on_warning=self.noted.append,
         )
 

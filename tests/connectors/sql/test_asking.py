@@ -171,7 +171,7 @@ def test_a_row_that_does_not_fit_into_memory_is_a_sentence(database: Database) -
 
 @dataclass(frozen=True)
 class Asleep(SqliteDialect):
-    """A client that waits for its server, whatever it was told."""
+    """A client that waits for its server, whatever its settings."""
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
         time.sleep(300)

@@ -307,7 +307,7 @@ def test_a_row_without_a_key_of_its_own_is_named(context: Life, mode: OutputMode
             writer(context.frame(rows, partitions=3), 0)
         assert context.database.query("SELECT count(*) FROM result") == [(0,)]
         assert context.database.left_over() == []
-        finding = context.told.pop().findings[0]
+        finding = context.errors.pop().findings[0]
         assert (finding.code, "groups by" in finding.fix) == ("HR408", False)
         assert ("identify a row of the result" in finding.fix) is ("share the key" in finding.what)
 
@@ -410,7 +410,7 @@ def test_an_older_driver_is_fenced_off(context: Life) -> None:
     newer(context.frame([("a", 1)]), 0)
     with pytest.raises(Fenced, match="a newer driver runs query 'q'"):
         older(context.frame([("b", 1)]), 1)
-    assert [type(fault) for fault in context.told] == [Fenced]
+    assert [type(fault) for fault in context.errors] == [Fenced]
     assert context.rows() == [("a", 1)]
 
 
@@ -467,9 +467,9 @@ def test_the_ledger_has_the_watermark_and_the_time(context: Life) -> None:
     writer(context.frame([("a", 1)]), 0)
     (context.run.checkpoint / "offsets" / "1").write_text(later)
     writer(context.frame([("a", 2)]), 1)
-    found = context.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
-    assert [(batch, watermark) for batch, watermark, _ in found] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
-    assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in found)
+    entries = context.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
+    assert [(batch, watermark) for batch, watermark, _ in entries] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
+    assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in entries)
 
 
 class Killed(BaseException):

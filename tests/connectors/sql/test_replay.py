@@ -85,7 +85,7 @@ def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(context: Life
     assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1), ("d", AT, 1)]
     assert len(replays(database)) == 1
 
-    # A query that is begun anew has another checkpoint, and has brought back nothing.
+    # A query that is begun again has another checkpoint, and has brought back nothing.
     known_as(context, "two")
     assert context.sink.corrections.last(context.run) is None
 

@@ -35,7 +35,7 @@ class Life:
     def __init__(self, spark: SparkSession, home: Path, schema: str, key: tuple[str, ...], mode: OutputMode) -> None:
         self.spark, self.schema = spark, schema
         self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key, retry_seconds=0.2)
-        self.told: list[HeadraceError] = []
+        self.errors: list[HeadraceError] = []
         self.boundaries: list[tuple[str, int]] = []
         self.run = SinkContext(
             query="q",
@@ -43,7 +43,7 @@ class Life:
             mode=mode,
             checkpoint=home / "checkpoint",
             on_boundary=lambda boundary, batch: self.boundaries.append((boundary, batch)),
-            on_error=self.told.append,
+            on_error=self.errors.append,
         )
 
     def begin(self) -> BatchWriter[Any]:

@@ -20,7 +20,7 @@ __all__ = ["database"]
 KINDS = {"postgresql": Postgres, "mysql": MySql}
 
 
-def told(url: str, **options: str) -> list[OptionError]:
+def problems_of(url: str, **options: str) -> list[OptionError]:
     return list(KINDS[urlsplit(url).scheme](url=url, table="t", **options).problems("append"))  # type: ignore[arg-type]
 
 
@@ -38,7 +38,9 @@ NOTED = {
 @pytest.mark.parametrize(("postgres", "mysql", "codes"), NOTED.values(), ids=NOTED)
 def test_a_connection_that_anybody_could_answer_is_noted(postgres: str, mysql: str, codes: list[str]) -> None:
     for url in (postgres, mysql):
-        assert [(finding.code, finding.severity) for finding in told(url)] == [(code, "note") for code in codes], url
+        assert [(finding.code, finding.severity) for finding in problems_of(url)] == [
+            (code, "note") for code in codes
+        ], url
 
 
 @pytest.mark.plain
@@ -46,9 +48,9 @@ def test_a_connection_that_anybody_could_answer_is_noted(postgres: str, mysql: s
 def test_an_option_of_tls_that_would_be_ignored_is_refused(kind: str, tmp_path: Path) -> None:
     mode = "sslmode=require" if kind == "postgresql" else "ssl_mode=required"
     for findings in (
-        told(f"{kind}://db/x?{mode}", tls="verify-full"),
-        told(f"{kind}://db/x", tls_ca="/ca.crt"),
-        told(f"{kind}://db/x", tls="verify-full", tls_ca=str(tmp_path / "none.crt")),
+        problems_of(f"{kind}://db/x?{mode}", tls="verify-full"),
+        problems_of(f"{kind}://db/x", tls_ca="/ca.crt"),
+        problems_of(f"{kind}://db/x", tls="verify-full", tls_ca=str(tmp_path / "none.crt")),
     ):
         assert [(finding.code, finding.severity) for finding in findings] == [("HR113", "error")]
 

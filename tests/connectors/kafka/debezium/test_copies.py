@@ -336,7 +336,7 @@ def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Cop
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_second_snapshot_brings_what_was_missed_and_not_the_deletes(copies: Copies) -> None:
-    """The slot is lost: what happened meanwhile is read again, but nobody says what was deleted, until a rebuild."""
+    """The slot is lost: what happened meanwhile is read again, but without what was deleted, until a rebuild."""
     feed, connect = copies.feed, copies.feed.connect
     copies.run()
     before = {row[0] for row in copies.original()}

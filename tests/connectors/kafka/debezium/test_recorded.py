@@ -192,7 +192,7 @@ VALUES: dict[str, tuple[Any, Any, dict[str, str], str, Any]] = {
     "with a zone": ("2024-02-29T10:34:56.789012Z", time_(ZONED), {}, "TIMESTAMP", moment("2024-02-29T10:34:56.789012")),
     "with a zone too much": ("2024-02-29T10:34:56Z", time_(ZONED), {}, NTZ, BAD),
     "with a zone that it has not": ("2024-02-29T10:34:56Z", time_(ISO), {}, NTZ, moment("2024-02-29T10:34:56")),
-    "with a zone that nobody explains": ("2024-02-29T10:34:56Z", None, {}, NTZ, BAD),
+    "with an unknown zone": ("2024-02-29T10:34:56Z", None, {}, NTZ, BAD),
     "finer than microseconds": ("2024-02-29T10:34:56.1234567Z", time_(ZONED), {}, "TIMESTAMP", BAD),
     "bytes": ("AP8Q", column("bytes"), {}, "BINARY", b"\x00\xff\x10"),
     "bytes of a number": (b64(1), number(0), {}, "BINARY", BAD),
