@@ -193,6 +193,6 @@ def test_a_sink_that_claims_too_much_or_too_little_of_its_triggers_fails(
     suite, arguments = Suite(), () if word == "async_progress" else (word,)
     proof: Any = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed
     if word == "async_progress":
-        proof = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed
+        proof = suite.test_progress_is_written_asynchronously_just_where_that_is_claimed
     with pytest.raises(AssertionError):
         proof(spark, tmp_path, tmp_path, *arguments)

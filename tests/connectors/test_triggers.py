@@ -70,12 +70,12 @@ def test_a_sink_takes_rows_in_real_time_just_where_it_claims_to(
 
 
 @pytest.mark.capability("ASYNC-01")
-def test_progress_is_beside_the_batches_just_where_that_is_claimed(
+def test_progress_is_asynchronous_just_where_that_is_claimed(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     for kind in ("kafka", "kafka with asynchronous progress"):
         suite = Suite(sink_of(kind, kafka, tmp_path), kafka)
-        suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed(spark, tmp_path, tmp_path / kind)
+        suite.test_progress_is_written_asynchronously_just_where_that_is_claimed(spark, tmp_path, tmp_path / kind)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_sink_that_claims_too_much_or_too_little_fails(
     lying = type("Lying", (type(honest),), {"facts": replace(honest.facts, **claim)})
     suite = Suite(lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init}), kafka)
     if word == "async_progress":
-        proof, arguments = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed, ()
+        proof, arguments = suite.test_progress_is_written_asynchronously_just_where_that_is_claimed, ()
     else:
         proof, arguments = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed, (word,)
     with pytest.raises(AssertionError):

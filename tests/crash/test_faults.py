@@ -137,7 +137,7 @@ def test_a_file_that_vanished_stops_the_query_until_it_is_back(tmp_path: Path, s
     assert totals(root) == {"apple": 4, "pear": 2, "fig": 5}
 
 
-def test_a_database_locked_by_another_process_is_told_and_waited_for(
+def test_a_database_locked_by_another_process_is_reported_and_waited_for(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A start waits for minutes, as long as a server takes to end an older driver's session.

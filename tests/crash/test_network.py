@@ -227,7 +227,7 @@ def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
     all_connections_are_reset(scene, link)
     one_worker_is_given_up_and_there_again(scene, link)
     # It begins with the state that was committed twice.
-    nobody_hears_the_others_for_a_while(scene, link)
+    cut_the_network_for_a_while(scene, link)
     if FORGETS:
         driver = the_master_forgets_the_application(scene, link, driver)
     assert scene.end(driver) == 0, scene.tail()
@@ -292,7 +292,7 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
     until("executor in its place", lambda: len(set(scene.executors()) - {lost, other}) == 1)
 
 
-def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
+def cut_the_network_for_a_while(scene: Scene, link: DriverLink) -> None:
     """All is half-open for less than the time after which an executor is given up: the batch resumes."""
     scene.land(SHORT)
     held, executors = scene.held(SHORT), scene.executors()

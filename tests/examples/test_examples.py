@@ -119,11 +119,11 @@ def assert_is_sound(home: Path, project: hr.Project, spark: SparkSession) -> Non
     assert [str(finding) for finding in result.errors] == []
     assert all(finding.fix for finding in result.findings if finding.severity != "note")
     readme = (home / "README.md").read_text()
-    assert {guarantee.level for guarantee in result.guarantees.values()} == {told_guarantee(readme)}
+    assert {guarantee.level for guarantee in result.guarantees.values()} == {guarantee_of(readme)}
     assert all(guarantee.proven for guarantee in result.guarantees.values())
 
 
-def told_guarantee(readme: str) -> str:
+def guarantee_of(readme: str) -> str:
     matches = re.findall(r"\bGuarantee: (exactly once|at least once|none)\b", readme)
     assert len(matches) == 1, "a README says once what is guaranteed"
     return str(matches[0])
@@ -138,7 +138,7 @@ def test_an_example_is_small_and_complete(home: Path) -> None:
     assert lines[0].startswith("# ")
     assert re.search(r"^Guide: \"", readme, re.MULTILINE), "the README names no section of the guide"
     assert re.search(r"^Next: ", readme, re.MULTILINE), "the README names nothing to try next"
-    assert told_guarantee(readme)
+    assert guarantee_of(readme)
     typed = commands(home / "README.md")
     assert "headrace run" in [command.text for command in typed]
     expected = {str(file.relative_to(home)) for file in (home / "expected").iterdir()}

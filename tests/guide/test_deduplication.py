@@ -25,7 +25,7 @@ def clicks(watermark: str = "") -> str:
 
 
 @pytest.mark.capability("DEDUP-01")
-def test_without_a_watermark_every_key_is_remembered_and_that_is_told(tmp_path: Path, spark: SparkSession) -> None:
+def test_without_a_watermark_every_key_is_kept_and_that_is_reported(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path, clicks(), query('clicks.dropDuplicates(["guid"])', inputs="clicks"))
     land(root, "clicks", events("guid", ("12:00", "g1"), ("12:00", "g2"), ("12:00", "g1")))
     land(root, "clicks", events("guid", ("23:00", "g1"), ("23:00", "g3")))

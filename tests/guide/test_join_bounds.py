@@ -73,7 +73,7 @@ CONDITIONS = {
 
 @pytest.mark.capability("JOIN-STST-02")
 @pytest.mark.parametrize("case", CONDITIONS)
-def test_how_long_each_side_is_kept_is_told_before_start(tmp_path: Path, spark: SparkSession, case: str) -> None:
+def test_how_long_each_side_is_kept_is_shown_before_start(tmp_path: Path, spark: SparkSession, case: str) -> None:
     condition, kept, endless = CONDITIONS[case]
     findings = scene(tmp_path, spark, BOTH, f"impressions.join(clicks, {condition})").findings("HR240", "HR275")
     by_code = {finding.code: finding for finding in findings}
@@ -114,7 +114,7 @@ def test_a_where_in_sql_counts_as_a_part_of_the_condition(tmp_path: Path, spark:
 
 
 @pytest.mark.capability("JOIN-STST-02")
-def test_rows_are_kept_as_long_as_told_and_no_longer(tmp_path: Path, spark: SparkSession) -> None:
+def test_rows_are_kept_as_long_as_announced_and_no_longer(tmp_path: Path, spark: SparkSession) -> None:
     """Impressions stay until clicks are 4 hours past them; clicks 3 hours, as both inputs keep pace here."""
     body = "impressions.join(clicks, F.expr(WITHIN)).selectExpr(*SHOWN)"
     made = scene(
@@ -141,7 +141,7 @@ def test_rows_are_kept_as_long_as_told_and_no_longer(tmp_path: Path, spark: Spar
 
 
 @pytest.mark.capability("JOIN-STST-04")
-def test_an_outer_side_without_a_watermark_is_told_never_to_give_its_null_rows(
+def test_an_outer_side_without_a_watermark_is_reported_as_never_giving_its_null_rows(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     """Spark starts this join, keeps the impressions indefinitely, and gives no NULL row."""

@@ -34,7 +34,7 @@ REASONS = {
 
 @pytest.mark.capability("JOIN-STST-01")
 @pytest.mark.parametrize("case", rounds(UNBOUNDED))
-def test_an_inner_join_without_a_bound_runs_and_is_told_to_grow_for_ever(
+def test_an_inner_join_without_a_bound_runs_and_is_reported_to_grow_for_ever(
     tmp_path: Path, spark: SparkSession, case: str
 ) -> None:
     inputs, join = UNBOUNDED[case]
@@ -72,7 +72,9 @@ TWO_TIMES = (
 
 
 @pytest.mark.capability("JOIN-STST-03")
-def test_a_window_beside_its_own_time_is_refused_because_spark_would_fail(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_window_together_with_its_own_time_is_refused_because_spark_would_fail(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     refusal = scene(tmp_path, spark, BOTH, TWO_TIMES).refusal()
     assert refusal.code == "HR279"
     assert "(a join of two streams) rows with 2 event-time columns: i_time, w" in refusal.what

@@ -211,7 +211,7 @@ def test_a_batch_that_is_not_committed_has_to_be_finished_first(tmp_path: Path, 
 
 
 @pytest.mark.capability("TUNE-01")
-def test_the_command_tells_what_it_did(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_did(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     ran(root, spark)
     repartition(load(root), "totals", 3, spark=spark)

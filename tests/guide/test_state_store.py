@@ -193,7 +193,7 @@ def test_a_target_has_options_of_its_own_over_those_of_the_project(tmp_path: Pat
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-01", "STORE-06")
-def test_the_hdfs_provider_keeps_the_state_and_tells_how_often_it_was_at_hand(
+def test_the_hdfs_provider_keeps_the_state_and_counts_how_often_it_was_at_hand(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = project(tmp_path / "p", {"provider": "hdfs"})
@@ -297,7 +297,7 @@ def test_rows_that_are_not_counted_are_unknown_and_not_none(tmp_path: Path, spar
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-06")
-def test_it_is_told_how_many_stores_were_kept_and_how_many_loaded(tmp_path: Path, spark: SparkSession) -> None:
+def test_kept_and_loaded_stores_are_counted(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {}, SEEN)
     first = ran(root, spark).all(BatchRecord)
     assert [(record.state_hits, record.state_misses) for record in first] == [(2, 0), (2, 0)]
@@ -314,7 +314,7 @@ def test_it_is_told_how_many_stores_were_kept_and_how_many_loaded(tmp_path: Path
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-06")
-def test_what_rocksdb_does_not_tell_of_an_aggregation_is_unknown(tmp_path: Path, spark: SparkSession) -> None:
+def test_what_rocksdb_does_not_count_of_an_aggregation_is_unknown(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {})
     assert {(record.state_hits, record.state_misses) for record in ran(root, spark).all(BatchRecord)} == {(None, None)}
     (row,) = status_table(["totals"], status(load(root))).rows
@@ -360,7 +360,7 @@ def test_another_provider_is_refused_before_the_state_is_touched(
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-07")
-def test_what_the_checkpoint_keeps_is_told_when_the_project_asks_for_something_else(
+def test_what_the_checkpoint_keeps_is_reported_when_the_project_asks_for_something_else(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = project(tmp_path / "p", {})

@@ -189,7 +189,7 @@ def q(events):
 """
 
 
-def test_a_helper_outside_the_project_that_nobody_installed_counts(
+def test_a_helper_outside_the_project_that_is_not_installed_counts(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, forms = tmp_path / "p", []

@@ -160,7 +160,7 @@ def _fed(feed: str) -> QueryForm:
 
 
 @pytest.mark.parametrize(("before", "now", "words"), FEEDS.values(), ids=FEEDS)
-def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, words: str) -> None:
+def test_a_changed_filter_is_shown_as_people_write_it(before: str, now: str, words: str) -> None:
     (difference,) = compare_forms(_fed(before), _fed(now))
     assert words in difference.describe(300)
     assert "what feeds the aggregation 1" in difference.describe(300)

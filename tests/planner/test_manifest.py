@@ -170,7 +170,7 @@ def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path
     assert [*check_renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
 
 
-def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_compared_is_reported(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
     meaning = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}
     form = replace(FORM, python={"python abc": meaning})

@@ -217,7 +217,7 @@ def test_a_file_that_the_code_writes_does_not_count(tmp_path: Path) -> None:
     assert compare_meanings(*meanings) == []
 
 
-def test_what_cannot_be_looked_at_hides_no_change_beside_it() -> None:
+def test_what_cannot_be_compared_hides_no_other_change() -> None:
     text = "import threading\nL = threading.Lock()\ndef f(x):\n    return L, {}"
     assert compare_meanings(of(text.format(1)), of(text.format(2))) == ["the constant 1 became 2"]
 
@@ -263,7 +263,7 @@ def test_a_parameter_that_spark_names_keeps_its_name() -> None:
     ]
 
 
-def test_a_module_of_the_project_that_nobody_imported_yet_is_looked_into(
+def test_a_module_of_the_project_that_is_not_yet_imported_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)

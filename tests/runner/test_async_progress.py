@@ -45,7 +45,7 @@ def write(root: Path, *, url: str = "x:1", source: str = "s", sink: str = "t", o
 @pytest.mark.connectors
 @pytest.mark.capability("ASYNC-01")
 @pytest.mark.capability("ASYNC-02")
-def test_progress_is_written_beside_the_batches_and_with_them_again(
+def test_progress_is_written_asynchronously_and_with_the_batches_again(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     source, sink = kafka.make(), kafka.make()
@@ -172,7 +172,7 @@ def texts(checkpoint: Checkpoint) -> dict[int, str]:
          "does not take"),
     ],
 )  # fmt: skip
-def test_what_progress_beside_the_batches_cannot_do_is_refused_before_start(
+def test_what_asynchronous_progress_cannot_do_is_refused_before_start(
     kafka: Topics, spark: SparkSession, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
     root = write(tmp_path / "p", url=kafka.url, source=kafka.make(), options=', async_progress="1s"', **given)

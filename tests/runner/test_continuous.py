@@ -128,7 +128,7 @@ def test_in_real_time_rows_are_out_before_their_batch_ends(kafka: Topics, spark:
 
 @pytest.mark.spark
 @pytest.mark.capability("CONT-03")
-def test_too_few_cores_for_the_partitions_are_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
+def test_too_few_cores_for_the_partitions_are_reported_before_start(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(CheckFailed) as raised, running(write(tmp_path, partitions=3), "shown", spark):
         pass
     [finding] = raised.value.findings

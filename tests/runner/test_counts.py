@@ -85,7 +85,7 @@ def uncommit(root: Path, batch: int) -> None:
     (layout_in(load(root).storage, "kept").checkpoint / "commits" / str(batch)).unlink()
 
 
-def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(tmp_path: Path, spark: SparkSession) -> None:
+def test_rows_are_counted_once_each_whatever_a_driver_could_not_report(tmp_path: Path, spark: SparkSession) -> None:
     """The last batch is large after small ones: the sink computes it twice, first in the hope that it is small."""
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS, ROWS * 4_000])
     recorder = Recorder()
@@ -126,7 +126,7 @@ def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
     assert asked == [purpose]
 
 
-def test_batches_that_spark_tells_too_late_are_counted_all_the_same(
+def test_batches_that_spark_reports_too_late_are_counted_all_the_same(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy machine: the query has ended, and no thread waits for its events, which are still on their way."""
@@ -342,7 +342,7 @@ def kept(good_or_bad):
 """
 
 
-def test_rows_in_quarantine_are_told_beside_those_that_came_in(
+def test_rows_in_quarantine_are_counted_next_to_those_that_came_in(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = [{"name": "kiwi", "amount": "many"}]

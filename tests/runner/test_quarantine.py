@@ -82,7 +82,7 @@ def test_a_file_that_is_archived_before_spark_looks_for_it_is_read_there(
 
 
 @pytest.mark.parametrize("empty", [1, 9], ids=["then all", "never all"])
-def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_told(
+def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int
 ) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
@@ -116,7 +116,7 @@ def test_a_batch_whose_progress_has_no_count_is_looked_through(
     assert (layout_in(project.storage, "copies").quarantine / "kept" / "0.jsonl").is_file()
 
 
-def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
+def test_a_file_that_is_gone_is_reported_and_the_run_ends_well(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])

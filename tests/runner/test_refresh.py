@@ -142,7 +142,7 @@ def uses(root: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.capability("JOIN-ST-03")
-def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
+def test_the_next_batches_see_the_refreshed_table_and_no_observer_sees_a_restart(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = shop(tmp_path / "p")

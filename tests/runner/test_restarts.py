@@ -70,7 +70,7 @@ def totals(events):
         ("HR302", "a row does not fit the schema: 503", False),
     ],
 )
-def test_what_passes_by_itself_is_told_from_what_somebody_has_to_correct(code: str, what: str, passes: bool) -> None:
+def test_what_passes_by_itself_differs_from_what_somebody_has_to_correct(code: str, what: str, passes: bool) -> None:
     assert Finding(code=code, what=what).passes is passes
 
 

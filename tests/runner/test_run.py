@@ -344,7 +344,7 @@ queries:
         pytest.param(None, TOTALS.replace("(events)", "(event)").replace("events.", "event."), "HR204", id="input"),
     ],
 )
-def test_what_cannot_start_is_told_before_anything_starts(
+def test_what_cannot_start_is_reported_before_anything_starts(
     tmp_path: Path, spark: SparkSession, names: list[str] | None, body: str, code: str
 ) -> None:
     root = write_project(tmp_path / "p", body)

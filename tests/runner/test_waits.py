@@ -261,7 +261,7 @@ def test_a_query_waits_for_a_source_that_takes_much_longer_than_usual_to_say_wha
 
 @pytest.mark.plain
 @pytest.mark.parametrize("word", ["waiting for source", "waiting for sink"])
-def test_a_wait_is_told_once_and_what_failed_before_it_is_kept(tmp_path: Path, word: State) -> None:
+def test_a_wait_is_reported_once_and_what_failed_before_it_is_kept(tmp_path: Path, word: State) -> None:
     notes: list[QueryState] = []
 
     class Recorder(Observer):

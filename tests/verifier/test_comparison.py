@@ -96,7 +96,9 @@ def test_at_most_twenty_rows_are_kept_and_all_are_counted(spark: SparkSession) -
 
 
 @pytest.mark.parametrize("replans", ["true", "false"])
-def test_what_was_observed_below_is_told_though_the_differing_rows_are_kept(spark: SparkSession, replans: str) -> None:
+def test_what_was_observed_below_is_counted_though_the_differing_rows_are_kept(
+    spark: SparkSession, replans: str
+) -> None:
     from pyspark.sql import functions as F
 
     with apply_settings(spark, {"spark.sql.adaptive.enabled": replans}):

@@ -171,7 +171,7 @@ def test_rows_that_cannot_be_traced_to_their_batch_are_not_counted_in_silence(
     assert "pass through MapInPandas" in result.sentence
 
 
-def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_decided_is_a_finding_with_a_way_out(spark: SparkSession, tmp_path: Path) -> None:
     root = late_project.write_project(tmp_path / "p")
     project = load(root)
     with pytest.raises(HeadraceError) as unknown:

@@ -52,7 +52,7 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("revisions", "expected"), MANIFESTS.values(), ids=MANIFESTS)
-def test_a_manifest_tells_which_batches_the_newest_form_made(
+def test_a_manifest_shows_which_batches_the_newest_form_made(
     tmp_path: Path, revisions: list[QueryRevision], expected: str
 ) -> None:
     layout = layout_in(tmp_path, "q")

@@ -81,7 +81,7 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
         hr.adopt(project, "copies", root / "former/copies", spark=spark).apply()
 
 
-def test_rows_that_share_a_key_are_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_share_a_key_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     from headrace.connectors.delta.sink import DeltaSink
     from headrace.contract import SinkContext
 

@@ -146,7 +146,7 @@ def reached(version: int, index: int = -1, *, initial: bool = False) -> str:
 
 
 @pytest.mark.plain
-def test_what_is_left_and_what_is_gone_is_told_without_a_jvm(tmp_path: Path) -> None:
+def test_what_is_left_and_what_is_gone_is_shown_without_a_jvm(tmp_path: Path) -> None:
     table = tmp_path / "table"
     enter(table, 0, added("b", 2), added("a%20x", 1))
     first = enter(table, 1, added("c", 3), added("d", 3))
@@ -306,7 +306,7 @@ def test_a_changed_table_ends_the_query_with_a_way_to_go_on(spark: SparkSession,
 
 @pytest.mark.services
 @pytest.mark.connectors
-def test_a_start_that_the_table_does_not_have_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_start_that_the_table_does_not_have_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     root, landed = tmp_path / "p", str(tmp_path / "p" / "landed")
     add(spark, landed, 1)
     add(spark, landed, 2)

@@ -158,7 +158,7 @@ def test_a_driver_in_its_transaction_is_fenced_off_by_a_newer_one(first: LakeDri
 
 
 @each_lake
-def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -> None:
+def test_what_a_checkpoint_has_lost_is_kept_with_the_rows(first: LakeDriver) -> None:
     first.write(1, ["f1"])
     first.write(2, [])
     sink: Any = first.sink

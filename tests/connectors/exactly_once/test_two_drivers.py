@@ -191,7 +191,7 @@ def test_of_two_first_starts_of_one_query_one_is_fenced_off(database: Database, 
         assert sorted([one.writer.store.epoch, two.writer.store.epoch]) == [1, 2]
 
 
-def test_another_projects_lines_stay_when_a_query_begins_anew(first: Driver, tmp_path: Path) -> None:
+def test_another_projects_lines_stay_when_a_query_begins_again(first: Driver, tmp_path: Path) -> None:
     other = Driver(first.database, tmp_path / "o", application="o", table="other")
     other.plan(0, ["g"])
     other.start().give(0, ["g"])
@@ -272,7 +272,7 @@ def lossy_connection(driver: Driver, seconds: float) -> Lossy:
 
 
 @pytest.mark.parametrize("tries", [0.0, 0.5], ids=["at once", "after attempts without an answer"])
-def test_a_commit_without_an_answer_is_not_told_as_not_written(
+def test_a_commit_without_an_answer_is_not_reported_as_not_written(
     first: Driver, monkeypatch: pytest.MonkeyPatch, tries: float
 ) -> None:
     lossy = lossy_connection(first, 0.0)
@@ -303,7 +303,7 @@ MOVES: dict[str, Callable[[Any, SinkContext], None]] = {
 
 
 @pytest.mark.parametrize("done", MOVES)
-def test_a_move_whose_commit_has_no_answer_is_not_told_as_refused(
+def test_a_move_whose_commit_has_no_answer_is_not_reported_as_refused(
     first: Driver, monkeypatch: pytest.MonkeyPatch, done: str
 ) -> None:
     sink, lossy = first.database.sink(key=[]), lossy_connection(first, 0.0)

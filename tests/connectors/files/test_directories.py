@@ -103,7 +103,7 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
 
 
 @pytest.mark.capability("SRC-FILE-08")
-def test_a_file_beside_the_directories_is_never_left_out_in_silence(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_next_to_the_directories_is_never_left_out_in_silence(spark: SparkSession, tmp_path: Path) -> None:
     root = write(tmp_path / "p", "v INT, dt DATE")
     land(root, "dt=2024-01-01/a", 0)
     stray = land(root, "stray", 1)

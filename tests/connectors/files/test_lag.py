@@ -115,7 +115,7 @@ def test_files_of_subdirectories_that_spark_does_not_look_into_are_named_and_do_
     assert all("/older/d' lie in subdirectories" in finding.what for finding in findings)
 
 
-def test_a_hidden_file_that_is_on_its_way_is_not_told(tmp_path: Path) -> None:
+def test_a_hidden_file_that_is_on_its_way_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "._events.json").write_text("{}")
     source = Files(path=str(tmp_path), format="json", schema="a INT")
     assert list(source.left_out(SourcePrefix(batches=()))) == []
@@ -158,7 +158,7 @@ def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_m
     ],
     ids=["mended before its batch came in", "of another size", "of another time"],
 )
-def test_what_a_batch_has_read_is_told_by_our_own_record(tmp_path: Path, kept: ReadFile, is_reported: bool) -> None:
+def test_what_a_batch_has_read_is_known_by_our_own_record(tmp_path: Path, kept: ReadFile, is_reported: bool) -> None:
     (tmp_path / "a").write_text("x")
     os.utime(tmp_path / "a", (NOW, NOW))
     log = json.dumps({"path": (tmp_path / "a").as_uri(), "timestamp": (NOW - 60) * 1000, "batchId": 0})

@@ -36,7 +36,7 @@ BAD = [
 ]
 
 
-def test_what_is_no_pattern_is_told_with_its_option(spark: SparkSession) -> None:
+def test_what_is_no_pattern_is_reported_with_its_option(spark: SparkSession) -> None:
     options = {"timestampFormat", "DATEFORMAT"}
     for text in GOOD:
         require_patterns(spark, "csv", dict.fromkeys(options, text))

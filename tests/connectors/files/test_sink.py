@@ -251,7 +251,7 @@ def test_a_new_checkpoint_over_old_files_is_refused(spark: SparkSession, tmp_pat
         sink.open(written, run)
 
 
-def test_what_cannot_be_is_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_is_reported_before_start(spark: SparkSession, tmp_path: Path) -> None:
     assert [problem.code for problem in FileSink(path="", retention="x").problems("update")] == [
         "HR113",
         "HR113",

@@ -36,7 +36,7 @@ def ended(error: Exception) -> BaseException:
     ],
     ids=["job", "thread", "timeout"],
 )
-def test_an_interruption_is_told_shortly_and_with_its_cause(words: str, kept: str) -> None:
+def test_an_interruption_is_reported_shortly_and_with_its_cause(words: str, kept: str) -> None:
     error = ended(Py4JError(words))
     assert isinstance(error, BrokenOff)
     assert str(error) == f"py4j.protocol.Py4JJavaError: An error occurred while calling: {kept}"

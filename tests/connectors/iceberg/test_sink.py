@@ -254,7 +254,7 @@ def test_a_table_with_more_and_wider_columns_is_filled_and_a_null_that_it_refuse
 
 
 @pytest.mark.capability("SINK-LAKE-01")
-def test_a_table_that_was_changed_otherwise_than_by_appending_is_told(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_table_that_was_changed_otherwise_than_by_appending_is_reported(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p")
     assert refused(root, spark, "sums").code == "HR332"
     went_well(root, spark, "keep", "sums")

@@ -46,7 +46,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["all", "of both", "of one", "of a partition that came later", "nothing"],
 )
 @pytest.mark.parametrize("which", [{"subscribe": "sales"}, {"subscribe_pattern": "sal.*"}], ids=["topic", "pattern"])
-def test_what_lies_behind_the_committed_offsets_is_counted_and_its_oldest_message_tells_its_age(
+def test_what_lies_behind_the_committed_offsets_is_counted_and_its_oldest_message_gives_its_age(
     broker: tuple[str, int], which: dict[str, str], end: str, count: int, age: int | None
 ) -> None:
     servers, hour_ago = broker

@@ -128,7 +128,7 @@ class Watching(Observer):
             self.stop.ask()
 
 
-def test_a_server_that_hangs_up_is_told_once_while_the_query_runs(
+def test_a_server_that_hangs_up_is_reported_once_while_the_query_runs(
     tmp_path: Path, server: LineServer, spark: SparkSession
 ) -> None:
     watching = Watching(server, closes=True)
@@ -188,5 +188,5 @@ def test_a_line_is_a_row_with_its_time_if_asked(tmp_path: Path, server: LineServ
     [(Socket(host="", port=1), "host is empty"), (Socket(host="h", port=70000), "port is 70000")],
     ids=["host", "port"],
 )
-def test_faults_of_the_options_are_told(source: Socket, says: str) -> None:
+def test_faults_of_the_options_are_reported(source: Socket, says: str) -> None:
     assert [(problem.code, problem.what) for problem in source.problems()] == [("HR113", says)]

@@ -37,7 +37,7 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize(("url", "words"), ADDRESSES.values(), ids=ADDRESSES)
-def test_a_wrong_address_is_told_without_a_server(url: str, words: str) -> None:
+def test_a_wrong_address_is_reported_without_a_server(url: str, words: str) -> None:
     with pytest.raises(AddressError, match=words):
         MySqlAddress.parse(url)
     [problem] = MySql(url=url, table="t").problems("append")
@@ -55,7 +55,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("sink", "mode", "code"), WRONG.values(), ids=WRONG)
-def test_a_wrong_option_is_told_without_a_server(sink: Postgres | MySql, mode: str, code: str) -> None:
+def test_a_wrong_option_is_reported_without_a_server(sink: Postgres | MySql, mode: str, code: str) -> None:
     assert [problem.code for problem in sink.problems(mode)] == [code]  # type: ignore[arg-type]
 
 
@@ -152,7 +152,7 @@ def test_no_password_of_postgres_is_repeated() -> None:
     ("collation", "joins"),
     [("utf8mb4_nopad_bin", False), ("utf8mb4_0900_bin", False), ("utf8mb4_bin", True), ("utf8mb4_general_ci", True)],
 )
-def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, joins: bool) -> None:
+def test_a_collation_that_takes_two_texts_for_one_key_is_reported(collation: str, joins: bool) -> None:
     column = existing_column("name", "varchar(20)", collation)
     assert bool(column.key_blocker) is joins
     assert column.limit.characters == 20

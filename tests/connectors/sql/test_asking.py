@@ -113,7 +113,7 @@ def test_a_database_answers_what_reads_and_nothing_else(database: Database) -> N
 
 
 @pytest.mark.parametrize("database", EVERY, indirect=True)
-def test_the_newest_rows_come_by_the_time_column_and_the_ledger_tells_what_is_in(database: Database) -> None:
+def test_the_newest_rows_come_by_the_time_column_and_the_ledger_shows_what_is_in(database: Database) -> None:
     fill(database, 100)
     database.query("CREATE TABLE _headrace_tables (table_name VARCHAR(40), query_id VARCHAR(40), spark_schema TEXT)")
     mark = "?" if database.kind == "sqlite" else "%s"
@@ -194,7 +194,7 @@ MORE_RIGHTS = {
 
 
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
-def test_a_user_with_rights_beside_reading_is_not_asked(database: Database) -> None:
+def test_a_user_with_more_rights_than_reading_is_not_asked(database: Database) -> None:
     fill(database, 1)
     for grant, words in MORE_RIGHTS[database.kind].items():
         finding = refusal(asked_of(database, grant), "SELECT 1")

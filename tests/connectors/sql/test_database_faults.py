@@ -193,7 +193,7 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
 
 
 @PATHS
-def test_a_table_that_is_dropped_while_the_query_runs_is_told_and_made_again(context: Life, staged: bool) -> None:
+def test_a_table_that_is_dropped_while_the_query_runs_is_reported_and_made_again(context: Life, staged: bool) -> None:
     writer = context.begin(staged=staged)
     context.database.query("DROP TABLE result")
     with pytest.raises(SinkError, match="has lost a table that was there at the start") as raised:
@@ -254,7 +254,7 @@ def test_a_changed_password_is_one_sentence_and_never_shown(lesser: Life, server
     assert lesser.rows() == [("a", 1)]
 
 
-def test_a_user_without_the_right_to_create_is_told_what_to_grant(lesser: Life, server: Server) -> None:
+def test_without_the_right_to_create_the_message_says_what_to_grant(lesser: Life, server: Server) -> None:
     name = lesser.database.place.rpartition("/")[2]
     if lesser.database.kind == "postgres":
         server.execute("REVOKE CREATE ON SCHEMA results FROM writer", database=name)
@@ -348,7 +348,9 @@ def test_a_limit_of_connections_is_named_with_the_statement_that_raises_it(datab
 
 
 @pytest.mark.parametrize("whose", ["ROLE reader", "DATABASE {name}", "ROLE reader IN DATABASE {name}"])
-def test_a_user_who_may_only_read_is_not_told_of_a_standby(database: Database, server: Server, whose: str) -> None:
+def test_the_message_to_a_user_who_may_only_read_names_no_standby(
+    database: Database, server: Server, whose: str
+) -> None:
     if database.kind == "mariadb":
         pytest.skip("MariaDB has no such setting of a user")
     name = database.place.rpartition("/")[2]

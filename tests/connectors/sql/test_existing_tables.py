@@ -497,7 +497,7 @@ def test_a_server_that_sees_no_case_has_one_table_of_one_query(folding: Database
 
 @pytest.mark.services
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_a_table_of_another_schema_is_refused_until_the_ledger_lies_beside_it(
+def test_a_table_of_another_schema_is_refused_until_the_ledger_lies_next_to_it(
     database: Database, tmp_path: Path
 ) -> None:
     name = database.query("SELECT current_database(), current_user")[0]

@@ -51,7 +51,7 @@ LOSSY = {
 
 
 @pytest.mark.parametrize(("declared", "collation", "words"), LOSSY.values(), ids=LOSSY)
-def test_a_column_that_would_change_json_is_told(declared: str, collation: str | None, words: str) -> None:
+def test_a_column_that_would_change_json_is_reported(declared: str, collation: str | None, words: str) -> None:
     column = ResultColumn("v", "json", T.ArrayType(AMOUNT))
     assert words in (incompatible(existing_column("v", declared, collation), column, "LONGTEXT") or "")
 

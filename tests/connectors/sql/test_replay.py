@@ -154,7 +154,7 @@ def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(conte
     assert [tuple(row) for row in held.rejected.collect()] == [(None, AT, 1)]
 
 
-def test_a_commit_without_an_answer_is_not_told_as_not_brought_back(
+def test_a_commit_without_an_answer_is_not_reported_as_not_brought_back(
     context: Life, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = context.begin()
