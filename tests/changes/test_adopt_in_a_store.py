@@ -23,7 +23,7 @@ from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.changes.test_adopt_run import EXPECTED
 from tests.registered import latest_generation, layout_in
 from tests.rounds import rounds
-from tests.runner.test_s3 import reached_by
+from tests.runner.test_s3 import reach_bucket
 from tests.storage.stores import MemoryBucket, memory_bucket, memory_store, new_bucket
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_jobs_continue_with_their_storage_in_a_bucket(s3_server: S3Server, spark
     bucket = new_bucket(s3_server)
     project = store_in(root, f"s3a://{bucket.name}/adopted", bucket.settings())
     former = project.storage.parent / "former"
-    with reached_by(spark, bucket):
+    with reach_bucket(spark, bucket):
         JOBS["totals"].run(spark, root, former / "totals")
         JOBS["hours"].run(spark, root)
         before = {str(file): file.read_bytes() for file in files_below(former)}

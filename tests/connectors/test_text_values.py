@@ -407,7 +407,7 @@ def test_a_json_message_of_kafka_is_kept_exactly_or_refused(spark: SparkSession)
     compare(GIVEN, rows, records, ["id", "req", *KINDS, *NESTED])
 
 
-def encoded(given: Sequence[Case], encoding: str) -> tuple[list[Case], bytes]:
+def encode(given: Sequence[Case], encoding: str) -> tuple[list[Case], bytes]:
     """The cases whose texts the encoding has, and a file of them, one a line."""
     fit: list[Case] = []
     lines: list[bytes] = []
@@ -433,7 +433,7 @@ def test_a_line_of_json_is_kept_exactly_or_quarantined_as_it_was_written(
     given = without_exceptions(GIVEN, "texts" if is_text else "lines")
     options = {"options": {"encoding": encoding}} if encoding else {}
     if is_text:
-        given, data = encoded(given, encoding)
+        given, data = encode(given, encoding)
         content = {"a.json": data}
     else:
         half = len(given) // 2
@@ -448,7 +448,7 @@ def test_a_line_of_json_is_kept_exactly_or_quarantined_as_it_was_written(
 def test_a_json_file_of_many_lines_is_kept_exactly_or_quarantined(
     spark: SparkSession, tmp_path: Path, encoding: str
 ) -> None:
-    fit, _ = encoded(GIVEN, encoding)
+    fit, _ = encode(GIVEN, encoding)
     objects = [case for case in fit if case.kind == "" and is_object(case.text)]
     alone = [case for case in fit if case.kind == "text behind"][:20]
     content = {"all.json": "[" + " ,\n ".join(case.text.decode() for case in objects) + "]\n"}

@@ -84,7 +84,7 @@ def damage(soak: Soak) -> str:
         shutil.rmtree(backup)
         return "nothing to damage yet"
     file = soak.chance.choice(files)
-    damage_done = _damaged(file, soak.chance)
+    damage_done = _damage(file, soak.chance)
     code = soak.run()
     if code:
         shutil.rmtree(soak.storage)
@@ -104,7 +104,7 @@ def _newest(storage: Path) -> Iterator[Path]:
             yield from sorted(files, key=lambda path: path.stat().st_mtime_ns)[-NEWEST:]
 
 
-def _damaged(file: Path, chance: Random) -> str:
+def _damage(file: Path, chance: Random) -> str:
     """Damage `file` as power cuts and hands do; returns how."""
     how = chance.choice(["removed", "emptied", "cut off", "overwritten"])
     content = file.read_bytes()

@@ -61,7 +61,7 @@ def write_events(landing: Path, number: int, rows: int, chance: random.Random) -
     draft.rename(landing / f"{number:04d}.json")
 
 
-def counted(root: Path, files: Collection[str] | None = None) -> Counter[tuple[str, str]]:
+def count_events(root: Path, files: Collection[str] | None = None) -> Counter[tuple[str, str]]:
     """The true result: events per action and hour, counted here in Python, over all files or the named ones."""
     counts: Counter[tuple[str, str]] = Counter()
     for path in sorted((root / "landing").glob("*.json")):
@@ -72,7 +72,7 @@ def counted(root: Path, files: Collection[str] | None = None) -> Counter[tuple[s
     return counts
 
 
-def stored(root: Path) -> Counter[tuple[str, str]]:
+def stored_counts(root: Path) -> Counter[tuple[str, str]]:
     """What the sink's table holds, by action and hour."""
     connection = sqlite3.connect(f"file:{root / 'result.db'}?mode=ro", uri=True)
     try:

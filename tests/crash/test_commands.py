@@ -41,7 +41,7 @@ hr.adopt(hr.load({root!r}), "totals", Path({checkpoint!r})).apply(reached=kill_a
 """
 
 
-def killed(script: str) -> int:
+def exit_code_of(script: str) -> int:
     """The exit code of a process of its own, whose JVM goes with it."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", script], env=environ, start_new_session=True)
@@ -62,7 +62,7 @@ def test_a_rename_whose_process_is_killed_behind_its_record_is_whole_at_the_next
     has_run(former, "old")
     before = errors(former, "old")
     project = called(root, "new", "old")
-    assert killed(RENAME.format(root=str(root))) == -signal.SIGKILL
+    assert exit_code_of(RENAME.format(root=str(root))) == -signal.SIGKILL
     assert errors(project, "new") == before
     renamed(project, "new")
     assert state(project, "new") == whole("new")
@@ -77,7 +77,7 @@ def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark:
     with unchanged(checkpoint):
         for step in ("copied", "entered"):
             script = ADOPT.format(root=str(root), checkpoint=str(checkpoint), step=step)
-            assert killed(script) == -signal.SIGKILL
+            assert exit_code_of(script) == -signal.SIGKILL
             assert errors(project, "totals") == ["HR581"], step
         assert hr.adopt(project, "totals", checkpoint, spark=spark).apply().plan.continues
     # What was adopted is a query like others: it is renamed, and rebuilt.

@@ -64,7 +64,9 @@ def tier(home: Path) -> list[pytest.MarkDecorator]:
     return [*shown, *([pytest.mark.services, *kafka] if needed else [pytest.mark.spark])]
 
 
-def opened(home: Path, place: Path, spark: SparkSession, request: Any, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def open_terminal(
+    home: Path, place: Path, spark: SparkSession, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
     """A terminal in a copy of the example, with the servers that it needs."""
     kafka = None
     for variable in sorted(variables(home) & set(SERVERS)):
@@ -97,7 +99,7 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
+    terminal = open_terminal(home, tmp_path / home.name, spark, request, monkeypatch)
     typed = commands(home / "README.md")
     looks = {command.text: (home / command.expected).read_text() for command in typed if command.expected}
     terminal.enough = lambda: {text: terminal.type(text) for text in looks} == looks

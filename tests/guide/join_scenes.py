@@ -153,7 +153,7 @@ def query(inputs: str, body: str, *, mode: str = "append", key: Sequence[str] = 
     )
 
 
-def refused(root: Path, spark: SparkSession, queries: Sequence[str], *, extra: str = "") -> dict[str, Finding]:
+def refusals_of(root: Path, spark: SparkSession, queries: Sequence[str], *, extra: str = "") -> dict[str, Finding]:
     """The one error of each of these declarations, all of one project, by the query's name."""
     scene_of(root, spark, queries, extra=extra)
     return refusals(root, spark)

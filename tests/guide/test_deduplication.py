@@ -9,7 +9,7 @@ import pytest
 
 from headrace.api import check, load, verify
 
-from .scenes import events, land, play, project, query, refused, source
+from .scenes import events, land, play, project, query, refusal_of, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +75,6 @@ def test_within_the_watermark_one_of_a_kind_is_kept_whatever_its_time(tmp_path: 
 def test_within_a_watermark_that_is_not_there_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path, clicks(), query('clicks.dropDuplicatesWithinWatermark(["guid"])', inputs="clicks"))
     land(root, "clicks", [])
-    error = refused(root, spark)
+    error = refusal_of(root, spark)
     assert (error.code, "dropDuplicatesWithinWatermark" in error.what) == ("HR221", True)
     assert "give the source a watermark" in error.fix

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import Finding
 from tests.rounds import only_usual, rounds
 
-from .join_scenes import query, refused, scene
+from .join_scenes import query, refusals_of, scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +153,7 @@ def test_an_outer_or_semi_join_without_a_bound_is_refused(tmp_path: Path, spark:
         for case in ("no watermark", "no time range")
         for kind in ("left", "right", "full", "leftsemi")
     }
-    errors = refused(tmp_path / "p", spark, [query(*of_it, name=name) for name, of_it in queries.items()])
+    errors = refusals_of(tmp_path / "p", spark, [query(*of_it, name=name) for name, of_it in queries.items()])
     assert {name: error.code for name, error in errors.items()} == dict.fromkeys(queries, "HR203")
     fix = "give both sources a watermark and bound the one time by the other in the join condition"
     assert {error.fix for error in errors.values()} == {fix}
@@ -234,7 +234,7 @@ def test_a_join_that_spark_cannot_do_is_refused_before_start(tmp_path: Path, spa
         query(ALL_THREE, body, mode=mode, key=["i_ad"] if mode == "update" else (), name=case.replace(" ", "_"))
         for case, (body, mode, _) in REFUSED_JOINS.items()
     ]
-    errors = refused(tmp_path / "p", spark, queries)
+    errors = refusals_of(tmp_path / "p", spark, queries)
     assert {name: error.code for name, error in errors.items()} == {
         case.replace(" ", "_"): code for case, (*_, code) in REFUSED_JOINS.items()
     }

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, str, str, Rows, bool]] = {
 }
 
 
-def joined(left: DataFrame, right: DataFrame, condition: str, kind: str) -> DataFrame:
+def join(left: DataFrame, right: DataFrame, condition: str, kind: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     # A column with a watermark that nothing uses would not come to the join.
@@ -110,7 +110,7 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
 ) -> None:
     left, right, condition, rows, is_right = CASES[case]
     streams = Streams(spark, tmp_path / "in", {"a": left, "b": right})
-    frame = joined(*streams.frames(True), condition, kind)
+    frame = join(*streams.frames(True), condition, kind)
     assert set(severities(spark, frame)) == (set() if is_right else {"error"})
     name = "joined_" + "".join(filter(str.isalnum, f"{case}{kind}"))
     writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "c"))
@@ -122,7 +122,7 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
     finally:
         query.stop()
     answer = {tuple(row) for row in spark.table(name).collect()}
-    expected = {tuple(row) for row in joined(*streams.frames(False), condition, kind).collect()}
+    expected = {tuple(row) for row in join(*streams.frames(False), condition, kind).collect()}
     if is_right:
         assert answer <= expected
     elif kind == "leftsemi":
@@ -138,7 +138,7 @@ def test_an_inner_join_that_misses_matches_is_a_warning_and_a_sound_one_is_not_m
     for number, (case, (left, right, condition, _, _)) in enumerate(CASES.items()):
         frames = Streams(spark, tmp_path / str(number), {"a": left, "b": right}).frames(True)
         for kind in ["inner", *(kind for of, kind in TABLE if of == case)]:
-            severities_of[case, kind] = severities(spark, joined(*frames, condition, kind))
+            severities_of[case, kind] = severities(spark, join(*frames, condition, kind))
     assert severities_of.keys() > set(TABLE)
     for (case, kind), severity in severities_of.items():
         assert severity == ([] if CASES[case][-1] else ["warning" if kind == "inner" else "error"]), (case, kind)

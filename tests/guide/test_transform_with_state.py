@@ -224,7 +224,7 @@ def test_what_spark_lets_pass_or_fails_of_later_is_refused(tmp_path: Path, spark
     text = text.replace('mode="update", trigger=hr.once', f'mode="{mode}", trigger=hr.{trigger}')
     root = write_project(tmp_path / "p", text, batches=[[{"name": "ann", "amount": 1}]])
     (root / "headrace.yml").write_text(f"name: p\n{more}\n")
-    _refused(root, spark, code)
+    _require_refusal(root, spark, code)
 
 
 @pytest.mark.spark
@@ -234,10 +234,10 @@ def test_an_initial_state_that_is_a_stream_is_refused(tmp_path: Path, spark: Spa
     source = 'known = hr.source.files("known", format="json", schema="user STRING, visits LONG")\n'
     root = write_project(tmp_path / "p", source + text, batches=[[visit("ann", "home", "12:00")]])
     (root / "known").mkdir()
-    _refused(root, spark, "HR284")
+    _require_refusal(root, spark, "HR284")
 
 
-def _refused(root: Path, spark: SparkSession, code: str) -> None:
+def _require_refusal(root: Path, spark: SparkSession, code: str) -> None:
     errors = [finding for finding in check(load(root), spark=spark).findings if finding.severity == "error"]
     assert [finding.code for finding in errors] == [code]
     (outcome,) = run(load(root), spark=spark).outcomes

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.spark.messages.refusals import INSTEAD
 
-from .join_scenes import query, refused, scene, scene_of
+from .join_scenes import query, refusals_of, scene, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +150,7 @@ def refusals(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> di
         for case, (body, modes, _, _) in REFUSED.items()
         for mode in modes
     ]
-    return refused(tmp_path_factory.mktemp("refused") / "p", sessions.with_connectors(()), queries, extra=TEXT)
+    return refusals_of(tmp_path_factory.mktemp("refused") / "p", sessions.with_connectors(()), queries, extra=TEXT)
 
 
 @pytest.mark.capability("UNSUP-01")
@@ -237,7 +237,7 @@ def asked(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> tuple
     root = tmp_path_factory.mktemp("asked") / "p"
     extra = "".join(f"def {name}(frame):\n    frame.{call}\n    return frame\n" for name, call in CALLS.items())
     queries = [query("impressions", f"{name}(impressions)", name=f"q_{name}") for name in CALLS]
-    findings = refused(root, sessions.with_connectors(()), queries, extra=extra)
+    findings = refusals_of(root, sessions.with_connectors(()), queries, extra=extra)
     return findings, (root / "pipeline.py").read_text().splitlines()
 
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.api import load, verify
 from headrace.frames.plan_builder import build
 
-from .scenes import events, land, play, project, query, refused, source
+from .scenes import events, land, play, project, query, refusal_of, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,7 +213,7 @@ def test_what_sessions_cannot_do_in_a_stream_is_refused(
     key = ["since", "user"] if mode == "update" else []
     root = project(tmp_path, VISITS, query(result, inputs="visits", mode=mode, key=key))
     land(root, "visits", events("user", ("12:00", "ann")))
-    error = refused(root, spark)
+    error = refusal_of(root, spark)
     assert error.code == "HR226"
     assert words in error.what
 

@@ -70,7 +70,7 @@ def _without_planned(root: Path) -> Project:
     return _project(root)
 
 
-def _rolled_up(root: Path) -> Project:
+def _roll_up(root: Path) -> Project:
     body = CHEAP.replace("hr.available_now", 'hr.available_now, mode="complete"')
     body = body.replace('where(F.col("amount") < 5)', 'rollup("name").count()')
     return hr.load(write_project(root, body.format(name="cheap", database="out.db")))
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], Project]]] = {
     "the database is gone": ("HR410", _without_sink),
     "an older copy of the database": ("HR410", _older_sink),
     "another name of the query": ("HR547", lambda root: _project(root, name="low")),
-    "rollup": ("HR277", _rolled_up),
+    "rollup": ("HR277", _roll_up),
     "another directory": ("HR525", _elsewhere),
     "the files of a planned batch are gone": ("HR303", _without_planned),
 }

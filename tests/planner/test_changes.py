@@ -92,7 +92,7 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
     for edits, text in _together([Change(base=base, what="nothing", old="", new="", verdict="same"), *tried]):
         if not judge(edits[0], text) and len(edits) > 1:
             wrong.pop(edits[0].what)
-            alone = [judge(edit, _edited(edit)) for edit in edits]
+            alone = [judge(edit, _edit(edit)) for edit in edits]
             assert not all(alone), [edit.what for edit in edits]
     assert not wrong, "\n".join(f"{title}: {wrong_verdict}" for title, wrong_verdict in wrong.items())
 
@@ -209,7 +209,7 @@ def _together(changes: list[Change]) -> Iterator[tuple[list[Change], str]]:
     for change in changes:
         places = _places(change)
         if change.verdict != "same" or not _are_apart(places):
-            yield [change], _edited(change)
+            yield [change], _edit(change)
             continue
         for edits, taken in groups:
             if _are_apart([*taken, *places]):
@@ -238,7 +238,7 @@ def _are_apart(places: list[Place]) -> bool:
     return all(before[1] < after[0] for before, after in pairwise(sorted(places)))
 
 
-def _edited(change: Change) -> str:
+def _edit(change: Change) -> str:
     text = BASES[change.base]
     for old, new in zip(change.old.split("|"), change.new.split("|"), strict=True):
         assert old in text, (change.what, old)

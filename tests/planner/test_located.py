@@ -153,7 +153,7 @@ FEEDS = {
 }
 
 
-def _fed(feed: str) -> QueryForm:
+def _fed_by(feed: str) -> QueryForm:
     return replace(
         STATE, operators=(OperatorForm(kind="join of streams"), OperatorForm(kind="aggregation", feeds=(feed,)))
     )
@@ -161,7 +161,7 @@ def _fed(feed: str) -> QueryForm:
 
 @pytest.mark.parametrize(("before", "now", "words"), FEEDS.values(), ids=FEEDS)
 def test_a_changed_filter_is_shown_as_people_write_it(before: str, now: str, words: str) -> None:
-    (difference,) = compare_forms(_fed(before), _fed(now))
+    (difference,) = compare_forms(_fed_by(before), _fed_by(now))
     assert words in difference.describe(300)
     assert "what feeds the aggregation 1" in difference.describe(300)
 
@@ -174,7 +174,7 @@ def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there
             fingerprint="f", from_batch=0, at="", headrace="0.1.0", spark="4.2.0", form=form.as_dict(), shape=form.feed
         )
 
-    before, now = (revision(_fed(feed)) for feed in FEEDS["a filter more"][:2])
+    before, now = (revision(_fed_by(feed)) for feed in FEEDS["a filter more"][:2])
     layout = layout_in(tmp_path / "storage", "q", 1)
     layout.home.mkdir(parents=True)
     note_version(project, project.queries["q"], layout, before)

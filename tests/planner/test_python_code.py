@@ -32,7 +32,7 @@ def _no_modules_left() -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def loaded(text: str) -> ModuleType:
+def load_module(text: str) -> ModuleType:
     """The module `pipeline` of a text, with the modules next to it."""
     for name in OWN:
         sys.modules.pop(name, None)
@@ -40,18 +40,18 @@ def loaded(text: str) -> ModuleType:
     for part in [*reversed(others), first]:
         name, _, source = part.partition("\n")
         module = sys.modules[name.strip()] = ModuleType(name.strip())
-        compiled(source, f"/project/{name.strip()}.py", vars(module))
+        compile_source(source, f"/project/{name.strip()}.py", vars(module))
     return sys.modules["pipeline"]
 
 
-def compiled(source: str, file: str, module: dict[str, Any]) -> None:
+def compile_source(source: str, file: str, module: dict[str, Any]) -> None:
     """Run the source of a file that is not there; who looks for it finds it, as that of a notebook's cell."""
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     exec(compile(source, file, "exec"), module)
 
 
 def of(text: str, salt: str = "salt", **more: Any) -> Meaning:
-    meaning = read_meaning(loaded(text).f, owned=lambda module: module.__name__ in OWN, salt=salt, **more)
+    meaning = read_meaning(load_module(text).f, owned=lambda module: module.__name__ in OWN, salt=salt, **more)
     written: Meaning = json.loads(json.dumps(meaning))
     assert written == meaning
     return written
@@ -79,7 +79,7 @@ def test_code_that_a_worker_would_get_is_the_same() -> None:
     for case, (before, _, _) in DANGEROUS.items():
         if case == "a function for one type":  # It holds weak references, which cannot be sent.
             continue
-        module = loaded(before)
+        module = load_module(before)
         own = [sys.modules[name] for name in OWN if name in sys.modules]
         for owned_module in own:
             register_pickle_by_value(owned_module)
@@ -250,7 +250,7 @@ def test_a_project_that_is_moved_is_the_same() -> None:
     for directory in ("/project", "/elsewhere/project"):
         module = sys.modules["pipeline"] = ModuleType("pipeline")
         module.__file__ = f"{directory}/pipeline.py"
-        compiled(text, f"{directory}/pipeline.py", vars(module))
+        compile_source(text, f"{directory}/pipeline.py", vars(module))
         meanings.append(read_meaning(module.f, owned=lambda module: module.__name__ in OWN, salt=""))
     assert compare_meanings(*meanings) == []
 
@@ -330,7 +330,7 @@ expressions = st.recursive(
 )
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
@@ -342,21 +342,19 @@ statements = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map("".join),
         st.tuples(expressions, inner, inner).map(
-            lambda parts: f"if {parts[0]}:\n{indented(parts[1])}else:\n{indented(parts[2])}"
+            lambda parts: f"if {parts[0]}:\n{indent(parts[1])}else:\n{indent(parts[2])}"
         ),
         st.tuples(expressions, inner).map(
-            lambda parts: f"for b in range(2):\n    if {parts[0]}:\n        break\n{indented(parts[1])}"
+            lambda parts: f"for b in range(2):\n    if {parts[0]}:\n        break\n{indent(parts[1])}"
         ),
-        st.tuples(inner, inner).map(
-            lambda parts: f"try:\n{indented(parts[0])}except ValueError:\n{indented(parts[1])}"
-        ),
+        st.tuples(inner, inner).map(lambda parts: f"try:\n{indent(parts[0])}except ValueError:\n{indent(parts[1])}"),
     ),
     max_leaves=6,
 )
 
 
-def written(body: str, names: tuple[str, ...] = VARIABLES) -> str:
-    text = f"def f(a):\n    b = c = 1\n{indented(body)}"
+def write_function(body: str, names: tuple[str, ...] = VARIABLES) -> str:
+    text = f"def f(a):\n    b = c = 1\n{indent(body)}"
     return re.sub(r"\b[abc]\b", lambda match: names[VARIABLES.index(match[0])], text)
 
 
@@ -369,7 +367,7 @@ def compiles(text: str) -> bool:
 
 
 def results(text: str) -> list[Any]:
-    function, results = loaded(text).f, []
+    function, results = load_module(text).f, []
     for value in (0, 1, 5):
         try:
             results.append(function(value))
@@ -382,15 +380,15 @@ def results(text: str) -> list[Any]:
 @given(statements, st.permutations(VARIABLES), st.booleans())
 @example("a = (lambda: (a if (1 if a else 1) else a))()\n", ["a", "b", "c"], True)
 def test_renamed_variables_and_other_lines_are_the_same(body: str, names: list[str], wide: bool) -> None:
-    text = written(body)
-    other = text.replace("(", "(\n") if wide else written(body, tuple(names))
+    text = write_function(body)
+    other = text.replace("(", "(\n") if wide else write_function(body, tuple(names))
     assert compare_meanings(of(text), of(other)) == []
 
 
 @settings(max_examples=150, deadline=None)
 @given(statements, st.sampled_from(TOKENS), st.sampled_from(TOKENS))
 def test_what_is_the_same_gives_the_same_results(body: str, token: str, other: str) -> None:
-    texts = written(body), written(body.replace(token, other, 1))
+    texts = write_function(body), write_function(body.replace(token, other, 1))
     assume(compiles(texts[1]))
     if of(texts[0])["digest"] == of(texts[1])["digest"]:
         assert results(texts[0]) == results(texts[1])

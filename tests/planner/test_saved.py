@@ -64,7 +64,7 @@ def test_it_holds_until_something_else_is_found(tmp_path: Path, later: Judgement
     assert [finding.code for finding in raised.value.findings] == ["HR660"]
 
 
-def _edited(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
+def _editing(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
     def edited(text: str) -> str:
         document = json.loads(text)
         edit(document)
@@ -76,9 +76,9 @@ def _edited(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
 UNREADABLE: dict[str, Callable[[str], str]] = {
     "no JSON": lambda text: text[: len(text) // 2],
     "another kind of value": lambda text: "[]",
-    "a part is missing": _edited(lambda document: document.pop("made")),
-    "of a newer version": _edited(lambda document: document.update(format=99)),
-    "a query without a verdict": _edited(lambda document: document["queries"]["cheap"].pop("verdict")),
+    "a part is missing": _editing(lambda document: document.pop("made")),
+    "of a newer version": _editing(lambda document: document.update(format=99)),
+    "a query without a verdict": _editing(lambda document: document["queries"]["cheap"].pop("verdict")),
 }
 
 

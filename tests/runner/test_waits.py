@@ -130,7 +130,7 @@ class Shown:
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[None]:
+def stop_process(pid: int) -> Iterator[None]:
     """Let a process do nothing, as on a machine that hangs."""
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -186,7 +186,7 @@ def test_a_broker_that_does_not_answer_is_what_the_query_waits_for_everywhere(
     with hr.start(load(root), spark=spark) as application:
         shown = Shown(load(root), application.board, capsys)
         eventually(lambda: shown.status["batch"] == 0)
-        with stopped(kafka_server.pid):
+        with stop_process(kafka_server.pid):
             shown.waits("waiting for source", "source")
             assert topic in shown.status["waits"]["what"]
         kafka.send(topic, '{"n": 2}')

@@ -136,7 +136,9 @@ class Scene:
             if dies_at is None:
                 raise
         if query == "q":
-            self.counted |= {progress["batchId"] for progress in running.handle.recentProgress if dropped(progress)}
+            self.counted |= {
+                progress["batchId"] for progress in running.handle.recentProgress if dropped_rows(progress)
+            }
         if query == "q" and dies_at is None:
             self.running = running
             return
@@ -234,7 +236,7 @@ class Scene:
         }
 
 
-def dropped(progress: Any) -> int:
+def dropped_rows(progress: Any) -> int:
     """How many rows Spark says that a batch dropped: too few perhaps, and 0 only where it dropped none."""
     return sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"])
 
@@ -242,7 +244,7 @@ def dropped(progress: Any) -> int:
 Result = list[dict[str, Any]]
 
 
-def collected(scene: Scene, result: Result) -> Iterator[int]:
+def collected_ids(scene: Scene, result: Result) -> Iterator[int]:
     yield from (id_ for row in result for id_ in row["ids"])
 
 
@@ -258,7 +260,7 @@ def sessions(events: DataFrame) -> DataFrame:
     return good(events).groupBy(F.session_window("time", "5 minutes"), "who").agg(F.collect_list("id").alias("ids"))
 
 
-def chained(events: DataFrame) -> DataFrame:
+def chain(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     small = good(events).groupBy(F.window("time", "5 minutes"), "who").agg(F.collect_list("id").alias("ids"))
@@ -274,7 +276,7 @@ def distinct_within(events: DataFrame) -> DataFrame:
     return good(events).dropDuplicatesWithinWatermark(["who", "value"])
 
 
-def joined(events: DataFrame, others: DataFrame, how: str = "inner") -> DataFrame:
+def join(events: DataFrame, others: DataFrame, how: str = "inner") -> DataFrame:
     from pyspark.sql import functions as F
 
     left, right = good(events).alias("l"), good(others).alias("r")
@@ -283,11 +285,11 @@ def joined(events: DataFrame, others: DataFrame, how: str = "inner") -> DataFram
 
 
 def inner(events: DataFrame, others: DataFrame) -> DataFrame:
-    return joined(events, others)
+    return join(events, others)
 
 
 def outer(events: DataFrame, others: DataFrame) -> DataFrame:
-    return joined(events, others, "full_outer")
+    return join(events, others, "full_outer")
 
 
 def by_function(events: DataFrame) -> DataFrame:
@@ -343,7 +345,7 @@ def kept_or_duplicates(*by: str) -> Callable[[Scene, Result], Iterator[int]]:
     return found
 
 
-def paired(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int]:
+def paired_ids(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int]:
     left, right = scene.passed["events"], scene.passed["others"]
     pairs = {
         (one.id, other.id)
@@ -359,19 +361,19 @@ def paired(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int
 
 
 def paired_or_alone(scene: Scene, result: Result) -> Iterator[int]:
-    return paired(scene, result, outer=True)
+    return paired_ids(scene, result, outer=True)
 
 
 OPERATORS: Mapping[str, tuple[Callable[..., DataFrame], Callable[[Scene, Result], Iterator[int]]]] = {
-    "windows": (windows, collected),
-    "sessions": (sessions, collected),
-    "chained aggregations": (chained, collected),
+    "windows": (windows, collected_ids),
+    "sessions": (sessions, collected_ids),
+    "chained aggregations": (chain, collected_ids),
     "dropDuplicates": (distinct, kept_or_duplicates("who", "minute")),
     "dropDuplicatesWithinWatermark": (distinct_within, kept_or_duplicates("who", "value")),
-    "inner join": (inner, paired),
+    "inner join": (inner, paired_ids),
     "outer join": (outer, paired_or_alone),
-    "applyInPandasWithState": (by_function, collected),
-    "transformWithState": (by_processor, collected),
+    "applyInPandasWithState": (by_function, collected_ids),
+    "transformWithState": (by_processor, collected_ids),
 }
 
 

@@ -60,7 +60,7 @@ def sliding(events: DataFrame) -> DataFrame:
     return counted.select("who", F.col("window.start").alias("start"), "n")
 
 
-def _joined(events: DataFrame, others: DataFrame, how: str) -> DataFrame:
+def _join(events: DataFrame, others: DataFrame, how: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     left = events.select("time", "who", F.col("value").alias("n"))
@@ -70,15 +70,15 @@ def _joined(events: DataFrame, others: DataFrame, how: str) -> DataFrame:
 
 
 def inner(events: DataFrame, others: DataFrame) -> DataFrame:
-    return _joined(events, others, "inner").select("who", "time", "n", "m")
+    return _join(events, others, "inner").select("who", "time", "n", "m")
 
 
 def outer(events: DataFrame, others: DataFrame) -> DataFrame:
-    return _joined(events, others, "left").select("who", "time", "n", "m")
+    return _join(events, others, "left").select("who", "time", "n", "m")
 
 
 def counted_join(events: DataFrame, others: DataFrame) -> DataFrame:
-    return windows(_joined(events, others, "inner").select("who", "time"))
+    return windows(_join(events, others, "inner").select("who", "time"))
 
 
 def distinct(events: DataFrame) -> DataFrame:
@@ -98,7 +98,7 @@ def sessions(events: DataFrame) -> DataFrame:
     return counted.select("who", F.col("session_window.start").alias("start"), "n")
 
 
-def chained(events: DataFrame) -> DataFrame:
+def chain(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     first = events.groupBy("who", F.window("time", "5 minutes")).agg(F.count("*").alias("m"))
@@ -106,7 +106,7 @@ def chained(events: DataFrame) -> DataFrame:
     return second.select(F.col("window.start").alias("start"), "n")
 
 
-def collected(events: DataFrame) -> DataFrame:
+def collect_numbers(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.groupBy("who").agg(
@@ -301,8 +301,8 @@ CASES = (
     Case(function=distinct, feeds=of_row, right="late", damages=(double, delete, change), few=3),
     Case(function=top, feeds=of_who, mode="complete", key=("who",), damages=(add, delete, change)),
     Case(function=sessions, feeds=of_session, right="late", pending=1, damages=(change, delete, double), few=3),
-    Case(function=chained, feeds=of_window(10), right="late", pending=1, damages=(delete, change), few=2),
-    Case(function=collected, feeds=of_who, mode="update", key=("who",), damages=(change, delete), few=2),
+    Case(function=chain, feeds=of_window(10), right="late", pending=1, damages=(delete, change), few=2),
+    Case(function=collect_numbers, feeds=of_who, mode="update", key=("who",), damages=(change, delete), few=2),
     Case(function=largest, feeds=of_who, mode="update", key=("who",), damages=(delete, change), few=2),
     Case(
         function=counting, feeds=of_who, mode="update", key=("who",), right="late", damages=(change, delete, add), few=2
@@ -321,7 +321,7 @@ CASES = (
 
 # Others take the same ways through verify.
 OTHERS_LONG = (
-    *(sliding, inner, largest, top, chained, collected, processing, counting, counted_join, sessions),
+    *(sliding, inner, largest, top, chain, collect_numbers, processing, counting, counted_join, sessions),
     distinct,  # tests/verifier/test_proof.py loses a row of one.
 )
 

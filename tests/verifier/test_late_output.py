@@ -74,7 +74,7 @@ def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(ran: Path) -> Path:
     """The project as it was after its run."""
-    assert held(restore(ran)) == FIRST
+    assert late_times(restore(ran)) == FIRST
     return ran
 
 
@@ -94,7 +94,7 @@ def run(root: Path, spark: SparkSession, **more: Any) -> tuple[Project, list[str
     return project, states, [finding.code for finding in notes.findings if finding.severity != "note"]
 
 
-def held(root: Path) -> list[tuple[str, int]]:
+def late_times(root: Path) -> list[tuple[str, int]]:
     """The times of the late rows in the table, each with its batch."""
     return rows(root / "out.db", "SELECT substr(time, 12, 5), late_batch FROM late_rows ORDER BY late_batch, time")
 
@@ -102,7 +102,7 @@ def held(root: Path) -> list[tuple[str, int]]:
 def held_so_far(root: Path) -> list[tuple[str, int]]:
     """The same while the query that makes the table may not have started."""
     try:
-        return held(root)
+        return late_times(root)
     except OperationalError:
         return []
 
@@ -116,7 +116,7 @@ def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, root: Path) -
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root) == [*FIRST, ("12:10", 7)]
+    assert late_times(root) == [*FIRST, ("12:10", 7)]
     assert hr.verify(hr.load(root), "counted_late", spark=spark).state == "equal"
     with pytest.raises(CheckFailed) as refused:
         hr.start_query(project := hr.load(root), project.query("counted"), spark)
@@ -141,7 +141,7 @@ def test_a_project_with_late_rows_is_checked_and_run_without_an_end_from_its_fir
         finally:
             stop.ask()
     assert running.result()[1] == ["stopped", "stopped"]
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
 
 
 def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
@@ -172,7 +172,7 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
         assert [state[:8] for state in states] == ["finished", "failed H" if boundary else "finished"]
         assert ("HR683" in codes) == (fault is not write_once)
     assert run(root, spark)[1:] == (["finished", "finished"], [])
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
 
 
 def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, root: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, ro
     for _ in range(2):
         project, states, codes = run(root, spark)
         assert (states, codes) == (["finished", "finished"], [])
-        assert held(root) == [*FIRST, ("12:10", 7)]
+        assert late_times(root) == [*FIRST, ("12:10", 7)]
         # Then the option may go.
         (root / "pipeline.py").write_text(text)
     assert hr.verify(project, "tallied_late", spark=spark).state == "equal"
@@ -226,10 +226,10 @@ def test_a_query_that_is_reset_begins_its_late_rows_again(spark: SparkSession, r
     # Rows of both generations would lie in one table.
     _, states, _ = run(root, spark)
     assert (states[0], states[1][:6]) == ("finished", "failed")
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
     hr.reset(project, "counted_late", result="drop", spark=spark).apply()
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
     assert layout_in(project.storage, "counted", 2).late.is_dir()
 
 
@@ -243,7 +243,7 @@ def test_a_query_that_is_rebuilt_begins_its_late_rows_again(spark: SparkSession,
     assert (states[0], states[1][:6]) == ("finished", "failed")
     hr.reset(project, "counted_late", result="drop", spark=spark).apply()
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
 
 
 def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession, root: Path) -> None:
@@ -256,5 +256,5 @@ def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession
     assert newest_late_batch(layout_in(project.storage, "counted")) == 3
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root)[:2] == FIRST
-    assert [time for time, _ in held(root)] == ["12:05", "12:45", "12:10"]
+    assert late_times(root)[:2] == FIRST
+    assert [time for time, _ in late_times(root)] == ["12:05", "12:45", "12:10"]

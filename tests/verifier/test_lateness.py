@@ -136,7 +136,7 @@ def test_a_query_that_can_drop_nothing_says_why(spark: SparkSession, tmp_path: P
         assert finding.what.endswith(why)
 
 
-def seen_of(key: tuple[str], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+def count_visits(key: tuple[str], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
     import pandas as pd
 
     yield pd.DataFrame({"who": [key[0]], "seen": [sum(map(len, frames))]})
@@ -148,7 +148,7 @@ def test_a_function_over_groups_drops_late_rows_only_with_a_timeout_by_event_tim
 ) -> None:
     def seen(events: DataFrame) -> DataFrame:
         groups = events.groupBy("who")
-        return groups.applyInPandasWithState(seen_of, "who STRING, seen LONG", "seen LONG", "update", timeout)
+        return groups.applyInPandasWithState(count_visits, "who STRING, seen LONG", "seen LONG", "update", timeout)
 
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     made = scene(spark, tmp_path, LATE_LAST, seen, mode="update", key=("who",))

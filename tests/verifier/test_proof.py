@@ -49,7 +49,7 @@ def random(events: DataFrame) -> DataFrame:
     return events.select("who", F.rand().alias("chance"))
 
 
-def clocked(events: DataFrame) -> DataFrame:
+def add_clock(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.select("who", F.current_timestamp().alias("now"))
@@ -186,7 +186,7 @@ def test_a_batch_in_the_sink_that_spark_has_not_marked_is_verified_too(spark: Sp
     ("function", "code"),
     [
         pytest.param(random, "HR241", id="a random number"),
-        pytest.param(clocked, "HR241", id="the time of the batch", marks=pytest.mark.long),
+        pytest.param(add_clock, "HR241", id="the time of the batch", marks=pytest.mark.long),
     ],
 )
 def test_what_answers_otherwise_when_asked_again_is_undecided(

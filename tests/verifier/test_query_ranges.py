@@ -26,7 +26,7 @@ def form(fingerprint: str, from_batch: int, *, spark: str = "4.2.0", shape: str 
     )
 
 
-def known(column: str, from_batch: int) -> QueryRevision:
+def revision_of(column: str, from_batch: int) -> QueryRevision:
     """A line of today, which holds what the query is."""
     return replace(form(column, from_batch), form=QueryForm(columns=(("a", column),)).as_dict())
 
@@ -38,7 +38,7 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
     "begun later": ([form("a", 3)], "+batches 0 to 9"),
     "two": ([form("a", 0), form("b", 4)], "batches 0 to 3, +batches 4 to 9"),
     "there and back": ([form("a", 0), form("b", 4), form("a", 5)], "+batches 0 to 3, batch 4, +batches 5 to 9"),
-    "known": ([known("a", 0), known("b", 4), known("b", 6)], "batches 0 to 3, +batches 4 to 9"),
+    "known": ([revision_of("a", 0), revision_of("b", 4), revision_of("b", 6)], "batches 0 to 3, +batches 4 to 9"),
     "never ran": ([form("a", 0), form("b", 4), form("c", 4)], "batches 0 to 3, +batches 4 to 9"),
     "to come": ([form("a", 0), form("b", 10)], "+batches 0 to 9"),
     "another Spark": ([form("a", 0), form("b", 4, spark="4.3.0")], "+batches 0 to 9"),
@@ -82,7 +82,7 @@ def sums(events: DataFrame) -> DataFrame:
     return events.groupBy("who").agg(F.sum("value").alias("value"))
 
 
-def named(events: DataFrame) -> DataFrame:
+def with_name(events: DataFrame) -> DataFrame:
     return large(events).where("who IS NOT NULL")
 
 
@@ -137,7 +137,7 @@ def test_a_change_that_gives_the_same_rows_is_proved_and_one_with_state_is_left_
     tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "same").mkdir()
-    same = changed(spark, tmp_path / "same", large, named, mode="append")
+    same = changed(spark, tmp_path / "same", large, with_name, mode="append")
     assert same.verify().state == "equal"
     (tmp_path / "state").mkdir()
     # The sum 3 goes on as the largest value so far.

@@ -37,7 +37,7 @@ def drawn(seed: int, count: int) -> list[Timeline]:
     return [[[random.randint(0, 120) for _ in range(random.randrange(5))] for _ in range(4)] for _ in range(count)]
 
 
-def dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) -> int:
+def count_dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) -> int:
     """How many rows come to no window any more: its end is not after the watermark of the batch before theirs."""
     minutes = [[minute for timeline in timelines for minute in timeline[batch]] for batch in range(len(timelines[0]))]
     late = watermark = newest = None
@@ -84,7 +84,7 @@ def test_late_rows_are_counted_as_a_simulation_counts_them(
             spark, Path(home), batches, function, mode="update", key=("who", "start"), delay=f"{delay} minutes"
         )
         verdict = made.verify()
-    expected = dropped(timelines, size, slide, delay)
+    expected = count_dropped(timelines, size, slide, delay)
     assert (verdict.state, verdict.rows_late) == ("late" if expected else "equal", expected)
 
 

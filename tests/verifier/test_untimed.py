@@ -40,7 +40,7 @@ def once(events: DataFrame) -> DataFrame:
     return events.dropDuplicatesWithinWatermark(["who"])
 
 
-def joined(kind: str) -> Callable[..., DataFrame]:
+def join_of(kind: str) -> Callable[..., DataFrame]:
     def join(events: DataFrame, others: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
@@ -85,7 +85,7 @@ def pairs(left: list[Row], right: list[Row], kind: str) -> int:
 def test_a_join_of_streams_counts_what_it_never_gives(
     kind: str, missing: int, open_: int, shown_by: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    verdict = scene(spark, tmp_path, EVENTS, joined(kind), mode="append", others=OTHERS).verify()
+    verdict = scene(spark, tmp_path, EVENTS, join_of(kind), mode="append", others=OTHERS).verify()
     assert (verdict.missing, verdict.rows_open, verdict.shown_by) == (missing, open_, shown_by)
     independent = pairs(flat(EVENTS), flat(OTHERS), kind)
     assert verdict.rows_actual + verdict.missing + verdict.rows_open == independent

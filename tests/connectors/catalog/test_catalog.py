@@ -289,13 +289,13 @@ def test_a_table_that_does_not_fit_is_refused_before_start(
 ) -> None:
     if made:
         spark.sql(made.format(table))
-    finding = refused(project(tmp_path / "p", table, options), spark, "keep")
+    finding = refusal_of(project(tmp_path / "p", table, options), spark, "keep")
     assert finding.code == code
     assert says in finding.what
     assert finding.fix
 
 
-def refused(root: Path, spark: SparkSession, query: str) -> Finding:
+def refusal_of(root: Path, spark: SparkSession, query: str) -> Finding:
     (end,) = run(load(root), [query], spark=spark).outcomes
     assert (end.state, end.batches) == ("failed", 0)
     assert end.finding is not None
@@ -321,7 +321,7 @@ def test_an_old_checkpoint_is_refused(tmp_path: Path, spark: SparkSession, table
     loaded = load(root)
     assert run(loaded, ["keep"], spark=spark).exit_code == 0
     shutil.rmtree(layout_in(loaded.storage, "keep").home)
-    assert refused(root, spark, "keep").code == "HR410"
+    assert refusal_of(root, spark, "keep").code == "HR410"
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_name_outside_the_catalog_is_refused(
         ]
         assert {"HR113"} == {finding.code for finding in check(load(root), spark=False).errors}
     else:
-        finding = refused(root, spark, "keep")
+        finding = refusal_of(root, spark, "keep")
         assert (finding.code, says in finding.what) == (code, True)
 
 
@@ -357,7 +357,7 @@ def test_what_cannot_be_read_as_a_stream_is_refused(
 ) -> None:
     if made:
         spark.sql(made.format(table))
-    finding = refused(project(tmp_path / "p", table), spark, "sums")
+    finding = refusal_of(project(tmp_path / "p", table), spark, "sums")
     assert finding.code == "HR332"
     assert says in finding.what.lower()
 

@@ -132,15 +132,15 @@ def enter(place: Path, version: int, *actions: dict[str, Any]) -> Path:
     return file
 
 
-def added(name: str, at: int, *, moved: bool = False) -> dict[str, Any]:
+def add_action(name: str, at: int, *, moved: bool = False) -> dict[str, Any]:
     return {"add": {"path": name, "size": 10, "modificationTime": at, "dataChange": not moved, "partitionValues": {}}}
 
 
-def removed(name: str, *, moved: bool = False) -> dict[str, Any]:
+def remove_action(name: str, *, moved: bool = False) -> dict[str, Any]:
     return {"remove": {"path": name, "dataChange": not moved}}
 
 
-def reached(version: int, index: int = -1, *, initial: bool = False) -> str:
+def offset_at(version: int, index: int = -1, *, initial: bool = False) -> str:
     offset = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": version, "index": index}
     return json.dumps({**offset, "isStartingVersion": initial})
 
@@ -148,10 +148,10 @@ def reached(version: int, index: int = -1, *, initial: bool = False) -> str:
 @pytest.mark.plain
 def test_what_is_left_and_what_is_gone_is_shown_without_a_jvm(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    enter(table, 0, added("b", 2), added("a%20x", 1))
-    first = enter(table, 1, added("c", 3), added("d", 3))
-    enter(table, 2, removed("c"), added("e", 4))
-    enter(table, 3, removed("d", moved=True), removed("e", moved=True), added("f", 5, moved=True))
+    enter(table, 0, add_action("b", 2), add_action("a%20x", 1))
+    first = enter(table, 1, add_action("c", 3), add_action("d", 3))
+    enter(table, 2, remove_action("c"), add_action("e", 4))
+    enter(table, 3, remove_action("d", moved=True), remove_action("e", moved=True), add_action("f", 5, moved=True))
     for name in ("a x", "b", "d", "e", "f"):
         (table / name).touch()
 
@@ -162,26 +162,26 @@ def test_what_is_left_and_what_is_gone_is_shown_without_a_jvm(tmp_path: Path) ->
     assert left(None) == 3
     assert left(None, starting_version=1) == 3
     assert left(None, starting_timestamp="2024-01-01") is None
-    assert left(reached(0, 0, initial=True)) == 4
-    assert left(reached(1, 0)) == 2
-    assert left(reached(1, 0), skip_change_commits=True) == 1
-    assert left(reached(2), exclude_regex="e$") == 0
-    assert left(reached(4)) == 0
+    assert left(offset_at(0, 0, initial=True)) == 4
+    assert left(offset_at(1, 0)) == 2
+    assert left(offset_at(1, 0), skip_change_commits=True) == 1
+    assert left(offset_at(2), exclude_regex="e$") == 0
+    assert left(offset_at(4)) == 0
 
     def require(start: str | None, end: str) -> None:
         Delta(path=str(table)).ensure_available(SourcePrefix(batches=(SourceBatch(batch=3, start=start, end=end),)))
 
-    require(None, reached(0, 1, initial=True))
-    require(reached(1, 0), reached(4))
+    require(None, offset_at(0, 1, initial=True))
+    require(offset_at(1, 0), offset_at(4))
     with pytest.raises(SourceError, match=r"1 of 2 files of the Delta table .* no longer there: '.*/c'"):
-        require(reached(1), reached(2))
+        require(offset_at(1), offset_at(2))
     (table / "a x").unlink()
-    require(reached(0, 0, initial=True), reached(1))
+    require(offset_at(0, 0, initial=True), offset_at(1))
     with pytest.raises(SourceError, match=r"no longer there: '.*/a x'"):
-        require(None, reached(1))
+        require(None, offset_at(1))
     first.unlink()
     with pytest.raises(SourceError, match=r"HR343: the log of .* no longer has version 1"):
-        require(reached(1, 0), reached(4))
+        require(offset_at(1, 0), offset_at(4))
 
 
 PROJECT = """

@@ -108,7 +108,7 @@ def cut(share: float) -> Make:
     return make
 
 
-def damaged(project: Project) -> bytes:
+def damaged_file(project: Project) -> bytes:
     """A file whose footer is whole and whose rows are not."""
     whole = bytearray(project.made("SELECT uuid() AS name, 1 AS amount FROM range(1000)"))
     whole[len(whole) // 3 : len(whole) // 3 + 200] = bytes(200)
@@ -136,7 +136,7 @@ SHAPED = {
     "none of the columns": (sql("SELECT 1 AS other"), "HR308", "has none of the columns of the schema but other"),
     "cut in the middle": (cut(0.5), "HR304", "not a whole one"),
     "without a byte": (cut(0), "HR304", "not a whole one"),
-    "damaged rows": (damaged, "HR304", "a file cannot be read in"),
+    "damaged rows": (damaged_file, "HR304", "a file cannot be read in"),
     "another format": (text("a,1\n"), "HR304", "not a whole one"),
 }  # fmt: skip
 LINES = {

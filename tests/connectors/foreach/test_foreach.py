@@ -68,7 +68,7 @@ def project(root: Path, query: str = QUERY, batches: Any = FRUIT) -> Path:
     return write_project(root, (AUDIT + query).replace("LOG", str(root / "log")), batches=batches)
 
 
-def failed(root: Path, spark: SparkSession) -> Finding:
+def failure_of(root: Path, spark: SparkSession) -> Finding:
     (end,) = run(load(root), spark=spark).outcomes
     assert end.state == "failed"
     assert end.finding is not None
@@ -102,7 +102,7 @@ def test_rows_are_processed_only_if_open_returns_true_and_close_is_called_in_any
 ) -> None:
     root = project(tmp_path / "p", QUERY.replace('"LOG"', '"LOG", skips=[0]'))
     land(root, 2, [{"name": "fig", "amount": 4}, {"name": "nut", "amount": 13}, {"name": "plum", "amount": 5}])
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert calls(root)[:5] == [
         ["open", 0, 0],
         ["close", 0, 0, None],
@@ -168,7 +168,7 @@ def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row
     root = project(tmp_path / "p")
     file = root / "pipeline.py"
     file.write_text(file.read_text().replace("return epoch_id not in self.skips", "pass"))
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert finding.code == "HR417"
     assert "return True from open" in finding.fix
 
@@ -176,7 +176,7 @@ def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row
 def test_what_cannot_travel_to_the_workers_is_refused_before_start(tmp_path: Path, spark: SparkSession) -> None:
     opened = "import sqlite3\naudit = Audit('LOG')\naudit.connection = sqlite3.connect(':memory:')\n"
     root = project(tmp_path / "p", opened + QUERY.replace('Audit("LOG")', "audit"))
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert finding.code == "HR416"
     assert "Audit, which query 'q' gives its rows to, cannot be sent to the workers" in finding.what
     assert "sqlite3.Connection" in finding.what

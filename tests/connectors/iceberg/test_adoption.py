@@ -46,7 +46,7 @@ def rows(home: Path, table: str) -> list[tuple[str, int]]:
     return sorted((row["name"], row["amount"]) for row in iceberg_tables.content(home, f"db.{table}"))
 
 
-def written(root: Path, home: Path, **parts: str) -> hr.Project:
+def write_copies(root: Path, home: Path, **parts: str) -> hr.Project:
     named = {"table": "copies", "query": "copies", "more": "", "former": "", **parts}
     text = PIPELINE.format(catalog=repr(iceberg_tables.properties(home)), **named)
     (root / "pipeline.py").write_text(text)
@@ -56,7 +56,7 @@ def written(root: Path, home: Path, **parts: str) -> hr.Project:
 def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
     root, home = tmp_path / "p", tmp_path / "lake"
     begin(root)
-    project = written(root, home)
+    project = write_copies(root, home)
     iceberg_tables.table(home, "db.copies", COLUMNS)
     iceberg_tables.add(home, "db.other", [{"name": "a"}], pa.schema([("name", pa.string())]))
     checkpoint = root / "former/copies"
@@ -84,7 +84,7 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
         done = hr.adopt(project, "copies", checkpoint, spark=spark).apply()
         assert (done.next_batch, done.plan.planned, [held.count for held in done.plan.result]) == (2, 1, [4])
     assert hr.verify(project, "copies", spark=spark).state == "equal"
-    project = written(
+    project = write_copies(
         root, home, query="kept", table="kept", more=', renamed_from="db.copies"', former=', renamed_from="copies"'
     )
     land_more(root)

@@ -158,14 +158,14 @@ def test_all_columns_of_a_message_are_there(kafka: Topics, spark: SparkSession) 
         bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="earliest", include_headers=True
     ).stream(spark, "events")
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
-    [messages] = collected(frame.selectExpr("*", "unix_millis(timestamp) ms")).values()
+    [messages] = rows_by_batch(frame.selectExpr("*", "unix_millis(timestamp) ms")).values()
     first, second = messages
     assert first[:5] == (b"k", b"v", topic, 0, 0)
     assert (first[6], first[7], first[8]) == (0, [("h", b"1")], NOW + 123)
     assert second[:5] == (None, None, topic, 0, 1)
 
 
-def collected(frame: Any) -> dict[int, list[tuple[Any, ...]]]:
+def rows_by_batch(frame: Any) -> dict[int, list[tuple[Any, ...]]]:
     """The rows of each batch that has any, by a checkpoint of its own."""
     import tempfile
 
@@ -194,7 +194,7 @@ def test_topics_are_named_in_three_ways_and_offsets_in_four(kafka: Topics, spark
     def values(**options: Any) -> list[str]:
         options = {"starting_offsets": "earliest", "value": "text", **options}
         frame = Kafka(bootstrap_servers=kafka.url, **options).stream(spark, "events")
-        return sorted(row[0] for batch in collected(frame).values() for row in batch)
+        return sorted(row[0] for batch in rows_by_batch(frame).values() for row in batch)
 
     assert values(subscribe=one) == ["1-0", "1-1", "1-2", "1-p"]
     assert values(subscribe=(one, two)) == ["1-0", "1-1", "1-2", "1-p", "2-0"]
@@ -275,7 +275,7 @@ def ran(root: Path, spark: SparkSession) -> RunResult:
     return hr.run(hr.load(root), spark=spark)
 
 
-def refused(root: Path, spark: SparkSession) -> str:
+def refusal_of(root: Path, spark: SparkSession) -> str:
     """The finding with which the query ends, or is not started."""
     [outcome] = ran(root, spark).outcomes
     assert outcome.state == "failed"
@@ -288,7 +288,7 @@ def refused_soon(root: Path, spark: SparkSession) -> str:
     """The same where no broker answers, which is given up sooner."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "AWAY_MS", 2_000)
-        return refused(root, spark)
+        return refusal_of(root, spark)
 
 
 @pytest.mark.services
@@ -336,7 +336,7 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
     topic = kafka.make()
     kafka.send(topic, sale("a", 1), sale("a", 2), "no json", sale("a", 3))
     root = write(tmp_path / "p", kafka.url, topic)
-    sentence = refused(root, spark)
+    sentence = refusal_of(root, spark)
     assert (
         sentence
         == f"HR302: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
@@ -354,7 +354,7 @@ def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_reported_before
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = kafka.make()
-    assert refused(write(tmp_path / "a", kafka.url, f"{topic}x"), spark) == (
+    assert refusal_of(write(tmp_path / "a", kafka.url, f"{topic}x"), spark) == (
         f"HR332: query 'totals', source 'sales': there is no topic '{topic}x' at {kafka.url}"
     )
     kafka.send(kafka.server.create_topic(f"{topic}x"), sale("a", 1))
@@ -441,7 +441,9 @@ def test_messages_that_retention_took_are_reported_and_never_missed_in_silence(
     verdict = verify(hr.load(root), "totals", spark=spark)
     assert (verdict.state, verdict.findings[0].code) == ("undecided", "HR343")
     assert "were read from offset 0 on, and the first one there is 6" in verdict.findings[0].what
-    assert refused(root, spark) == ("HR343: query 'totals': messages of its topic were deleted before they were read")
+    assert refusal_of(root, spark) == (
+        "HR343: query 'totals': messages of its topic were deleted before they were read"
+    )
     assert rows(root / "out.db", "SELECT total FROM totals") == [(4,)]
     write(root, kafka.url, topic, ", fail_on_data_loss=False")
     assert ran(root, spark).exit_code == 0

@@ -59,7 +59,7 @@ def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
     return KafkaSink(bootstrap_servers=kafka.url, topic=topic, delivery_guarantee="exactly-once", **options)
 
 
-def committed(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
+def committed_messages(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
     """Key and value of what a consumer finds that reads committed messages alone, or by another isolation level."""
     return sorted(
         ((key.decode() if key else None, (value or b"").decode()) for key, value in messages(kafka.url, topic, level)),
@@ -94,7 +94,7 @@ class Life:
         writer(writer.serialize(self.frame(*names)), batch)
 
     def names(self) -> list[str]:
-        return [json.loads(value)["name"] for _, value in committed(self.kafka, self.topic)]
+        return [json.loads(value)["name"] for _, value in committed_messages(self.kafka, self.topic)]
 
 
 @pytest.fixture

@@ -231,7 +231,7 @@ def as_arrow(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_pylist(values, to_arrow_schema(flat, timezone="UTC"))
 
 
-def replaced(*batches: Sequence[Row]) -> list[Row]:
+def fold_by_name(*batches: Sequence[Row]) -> list[Row]:
     """What is there when each row has replaced the one of its name; a row without a name is not a row."""
     rows = {row["name"]: row for batch in batches for row in batch if row["name"] is not None}
     return sorted(rows.values(), key=lambda row: str(row["name"]))
@@ -265,7 +265,7 @@ def _plain(value: Any, type_: T.DataType) -> Any:
     return value
 
 
-def quarantined(database: Database) -> list[Any]:
+def quarantined_rows(database: Database) -> list[Any]:
     """The rows quarantined, as a plain client reads them."""
     return [json.loads(values) for (values,) in database.query("SELECT row_values FROM _headrace_quarantine")]
 

@@ -79,7 +79,7 @@ def reader(database: Database, *grants: str) -> str:
     return parts._replace(netloc=f"{name}:reads-only@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
-def asked_of(database: Database, *grants: str) -> DatabaseSink:
+def sink_with_reader(database: Database, *grants: str) -> DatabaseSink:
     """A sink whose database is asked by a user that may only read."""
     url = reader(database, *grants)
     return database.sink(**({"ask_url": url} if url else {}))
@@ -97,7 +97,7 @@ def test_a_database_answers_what_reads_and_nothing_else(database: Database) -> N
     fill(database, 300)
     if database.kind in WRITING_FUNCTION:
         database.query(WRITING_FUNCTION[database.kind])
-    sink = asked_of(database)
+    sink = sink_with_reader(database)
     few = sink.answers.ask("  SELECT n, hour, NULL AS \tnone FROM result ORDER BY n;", limit=2, seconds=5)
     assert (few.columns, few.more) == (("n", "hour", "none"), True)
     assert few.rows == ((0, "2026-01-01 00:00", None), (1, "2026-01-01 00:01", None))
@@ -151,7 +151,7 @@ LARGE = {
 @pytest.mark.parametrize("database", EVERY, indirect=True)
 def test_rows_of_any_size_are_cut_as_they_come_and_fill_no_memory(database: Database) -> None:
     fill(database, 100)
-    sink = asked_of(database)
+    sink = sink_with_reader(database)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     answer = sink.answers.ask(LARGE[database.kind], limit=200, seconds=30)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
@@ -165,7 +165,7 @@ def test_rows_of_any_size_are_cut_as_they_come_and_fill_no_memory(database: Data
 
 @pytest.mark.parametrize("database", [EVERY[1]], indirect=True)
 def test_a_row_that_does_not_fit_into_memory_is_a_sentence(database: Database) -> None:
-    finding = refusal(asked_of(database), "SELECT repeat('x', 500000000)", seconds=120)
+    finding = refusal(sink_with_reader(database), "SELECT repeat('x', 500000000)", seconds=120)
     assert (finding.code, "MB of memory" in finding.what) == ("HR888", True), finding
 
 
@@ -197,7 +197,7 @@ MORE_RIGHTS = {
 def test_a_user_with_more_rights_than_reading_is_not_asked(database: Database) -> None:
     fill(database, 1)
     for grant, words in MORE_RIGHTS[database.kind].items():
-        finding = refusal(asked_of(database, grant), "SELECT 1")
+        finding = refusal(sink_with_reader(database, grant), "SELECT 1")
         assert (finding.code, words in finding.what, "ask_url" in finding.fix) == ("HR895", True, True)
     own = refusal(database.sink(), "SELECT 1").what
     assert "has the rights of the superuser" in own or "has the right ALL PRIVILEGES on all databases" in own
@@ -225,7 +225,7 @@ def test_an_ask_url_is_looked_at_like_the_url(kind: str, url: str) -> None:
     assert [(finding.code, finding.what.partition(":")[0]) for finding in problems] == [("HR113", "ask_url")]
 
 
-def named(sink: DatabaseSink) -> list[OptionError]:
+def ask_url_problems(sink: DatabaseSink) -> list[OptionError]:
     return [problem for problem in sink.problems("append") if problem.what.startswith("ask_url names")]
 
 
@@ -243,7 +243,7 @@ def named(sink: DatabaseSink) -> list[OptionError]:
 def test_an_ask_url_names_the_database_of_the_result(kind: str, url: str) -> None:
     scheme = url.partition("://")[0]
     sink = Database(kind, f"{scheme}://w@localhost/d").sink(ask_url=url)
-    (problem,) = named(sink)
+    (problem,) = ask_url_problems(sink)
     assert (problem.code, "the url 'd'" in problem.what) == ("HR113", True)
     for right in (f"{scheme}://r@replica/d", *([f"{scheme}://r@localhost?dbname=d"] if kind == "postgres" else [])):
-        assert named(replace(sink, ask_url=right)) == []
+        assert ask_url_problems(replace(sink, ask_url=right)) == []

@@ -31,7 +31,7 @@ from tests.servers import home_of, unavailable
 
 from .changed import apply_feed
 from .databases import Database
-from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced, sqlite_file
+from .fed import BAD, LATER, ROWS, Fed, fold_by_name, quarantined_rows, sqlite_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,21 +47,21 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     fed.write(writer, 0, [*ROWS, BAD], staged=False)
     fed.write(writer, 1, [*LATER, BAD], staged=True)
     writer.store.disconnect()
-    assert fed.held() == replaced(ROWS, LATER)
-    assert [row["note"] for row in quarantined(database)] == [BAD["note"]] * 2
+    assert fed.held() == fold_by_name(ROWS, LATER)
+    assert [row["note"] for row in quarantined_rows(database)] == [BAD["note"]] * 2
     if spark is not None:
         rows = fed.sink.read_back(spark, fed.context).rows.collect()
         assert sorted((row.asDict(recursive=True) for row in rows), key=lambda row: row["name"]) == [
-            {**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in replaced(ROWS, LATER)
+            {**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in fold_by_name(ROWS, LATER)
         ]
     fed.sink.rewind.go_back(fed.context, 0, _no_session)
-    assert fed.held() == replaced(ROWS)
+    assert fed.held() == fold_by_name(ROWS)
     whole = replace(fed, mode="complete", query="whole", options={**fed.options, "table": "whole"})
     writer = whole.open()
     whole.write(writer, 0, [*ROWS, BAD], staged=True)
     whole.write(writer, 1, LATER, staged=False)
     writer.store.disconnect()
-    assert whole.held() == replaced(LATER)
+    assert whole.held() == fold_by_name(LATER)
     apply_feed(database, home)
     for life in (fed, whole):
         life.sink.reset.archive(life.context, _no_session)
@@ -73,7 +73,9 @@ def _no_session() -> Any:
     raise AssertionError("no Spark is needed")
 
 
-def refused(database: Database, home: Path, code: str, words: str, *, checked: bool = True, **more: Any) -> None:
+def require_refusal(
+    database: Database, home: Path, code: str, words: str, *, checked: bool = True, **more: Any
+) -> None:
     """The start ends with one finding, before anything is made in the database, and so does the check."""
     fed = Fed(database, home, **more)
     with pytest.raises(SinkError, match=words) as refusal:
@@ -249,7 +251,7 @@ def test_what_no_transaction_can_set_is_refused_before_anything_is_made(
     if made:
         prepared.server.drop_database(prepared.name)
         prepared.server.execute(f"CREATE DATABASE \"{prepared.name}\" ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
-    refused(prepared.writer(*settings), tmp_path, code, words)
+    require_refusal(prepared.writer(*settings), tmp_path, code, words)
 
 
 @pytest.mark.services
@@ -408,7 +410,7 @@ def test_a_pooler_that_allows_no_transaction_is_refused(
     prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path
 ) -> None:
     writer = Writer("postgres", pooler.url(database=prepared.name), prepared.admin)
-    refused(writer, tmp_path, "HR420", "allows no transaction", checked=False)
+    require_refusal(writer, tmp_path, "HR420", "allows no transaction", checked=False)
 
 
 @pytest.mark.services
@@ -416,7 +418,7 @@ def test_a_pooler_that_reports_another_encoding_of_its_sessions_is_refused(prepa
     with Lying(prepared.server.port) as port:
         place = urlsplit(prepared.admin.place)
         url = place._replace(netloc=f"{place.netloc.rpartition(':')[0]}:{port}", query="sslmode=disable").geturl()
-        refused(
+        require_refusal(
             Writer("postgres", url, prepared.admin),
             tmp_path,
             "HR420",
@@ -538,7 +540,7 @@ def test_mariadb_that_forces_keys_refuses_a_result_without_one_by_name(
     mariadb_globals.set("innodb_force_primary_key = ON")
     database = Database("mariadb", mariadb_url)
     words = r"no table without a primary key \(innodb_force_primary_key\), and 'result'"
-    refused(database, tmp_path, "HR422", words, mode="append", key=())
+    require_refusal(database, tmp_path, "HR422", words, mode="append", key=())
 
 
 @pytest.mark.services
@@ -550,7 +552,7 @@ def test_a_server_that_may_only_be_read_is_refused_before_anything_is_made(
     plain.query(f"GRANT ALL ON `{urlsplit(mariadb_url).path[1:]}`.* TO writes")
     mariadb_globals.set("read_only = ON")
     place = urlsplit(mariadb_url)._replace(netloc=f"writes:writes@{urlsplit(mariadb_url).netloc.rpartition('@')[2]}")
-    refused(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read", checked=False)
+    require_refusal(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read", checked=False)
 
 
 # ------------------------------------------------------------------------------------------------------------ SQLite

@@ -167,7 +167,7 @@ class Copies:
         made = f"INSERT INTO t (id, must, word) VALUES (-1, 0, '{last}')"
         self.feed.execute("DELETE FROM t WHERE id = -1", made)
         connect, name = self.feed.connect, self.topic.partition(".")[0]
-        until("connector", lambda: recovered(connect, name))
+        until("connector", lambda: restart_if_failed(connect, name))
         await_messages(connect.kafka, self.topic, lambda value: says(value, last))
         self.run()
         return self.original()
@@ -272,7 +272,7 @@ def prove(copies: Copies, *, lives: Callable[[], Iterator[None]], changes: int) 
         copies.verify(name)
 
 
-def recovered(connect: ConnectServer, name: str) -> bool:
+def restart_if_failed(connect: ConnectServer, name: str) -> bool:
     """Whether the connector's task runs, which is started again where it has failed."""
     tasks = connect.tasks(name)
     if any(task["state"] == "FAILED" for task in tasks):
@@ -326,7 +326,7 @@ def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Cop
                 ends.wait(chance.uniform(1, 8))
                 kill_and_start(chance.choice(copies.servers))
                 with contextlib.suppress(OSError):
-                    recovered(connect, copies.topic.partition(".")[0])
+                    restart_if_failed(connect, copies.topic.partition(".")[0])
             driver.kill_after(chance.uniform(5, 25))
             yield
 

@@ -27,7 +27,7 @@ RECORDED = Path(__file__).parent / "recorded"
 WAYS = [("postgres", way) for way in POSTGRES_WAYS] + [("mariadb", way) for way in MARIADB_WAYS]
 
 
-def recorded(engine: str, way: str) -> list[Message]:
+def recorded_messages(engine: str, way: str) -> list[Message]:
     lines = gzip.decompress((RECORDED / f"{engine}-{way}.jsonl.gz").read_bytes()).splitlines()
     pairs = [json.loads(line) for line in lines]
     return [(key and key.encode(), value and value.encode()) for key, value in pairs]
@@ -50,7 +50,7 @@ class ZONES:
 @pytest.mark.parametrize(("engine", "way"), WAYS, ids=["-".join(pair) for pair in WAYS])
 def test_the_changes_of_each_way_of_writing_make_the_table(spark: SparkSession, engine: str, way: str) -> None:
     settings = (POSTGRES_WAYS if engine == "postgres" else MARIADB_WAYS)[way][1]
-    frame = changes(judge(spark, recorded(engine, way), settings=settings))
+    frame = changes(judge(spark, recorded_messages(engine, way), settings=settings))
     expected = rows(engine)
     if way == "connect-double":
         # The connector has cut them to milliseconds.
@@ -73,7 +73,7 @@ def test_the_changes_of_each_way_of_writing_make_the_table(spark: SparkSession, 
 def test_a_delete_holds_its_key_alone_where_the_database_sent_no_more(spark: SparkSession) -> None:
     deleted = [
         row
-        for row in changes(judge(spark, recorded("postgres", "envelope")))
+        for row in changes(judge(spark, recorded_messages("postgres", "envelope")))
         if row["__change"]["operation"] == "delete"
     ]
     assert [{name: row[name] for name in row if row[name] is not None and name != "__change"} for row in deleted] == [
