@@ -35,7 +35,7 @@ def copies(soak: Soak) -> str:
     first = Driver(soak.root, kill=kill).wait(LONGEST_RUN_SECONDS)
     soak.land()
     soak.land()
-    with soak.configured(storage=copy.name, files=3):
+    with soak.configure(storage=copy.name, files=3):
         second = soak.run()
     again = soak.run()
     assert 0 in (second, again), f"neither storage continues: {soak.end_of_log()}"
@@ -70,7 +70,7 @@ def network(soak: Soak) -> str:
         timer.cancel()
         timer.join(LONGEST_RUN_SECONDS)
         proxy.serve()
-    return f"network ({name}): {code}{soak.said()}"
+    return f"network ({name}): {code}{soak.last_finding()}"
 
 
 def damage(soak: Soak) -> str:
@@ -93,7 +93,7 @@ def damage(soak: Soak) -> str:
         assert again == 0, f"with the file back: {again}; {soak.end_of_log()}"
     else:
         shutil.rmtree(backup)
-    return f"{file.relative_to(soak.storage)} {damage_done}: {code}{soak.said() if code else ''}"
+    return f"{file.relative_to(soak.storage)} {damage_done}: {code}{soak.last_finding() if code else ''}"
 
 
 def _newest(storage: Path) -> Iterator[Path]:

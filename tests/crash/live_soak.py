@@ -203,7 +203,7 @@ class LiveSoak:
         self.land()
         wanted = {"every_order": len(self.times), "order_counts": len(self.times), "paid_orders": self.paid}
         ends = time.monotonic() + LONGEST_SECONDS
-        while (stored := self.stored()) != wanted:
+        while (stored := self.stored_counts()) != wanted:
             assert time.monotonic() < ends, f"{stored}, not {wanted}; {self.end_of_log()}"
             time.sleep(2)
         self.stop()
@@ -215,7 +215,7 @@ class LiveSoak:
         self.hold_still()
         return f"{self.files} files, {wanted}, verdicts {verdicts}"
 
-    def stored(self) -> dict[str, int]:
+    def stored_counts(self) -> dict[str, int]:
         counts = self.orders.query(
             "SELECT count(*), (SELECT coalesce(sum(orders), 0) FROM order_counts) FROM every_order"
         )

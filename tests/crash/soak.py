@@ -103,7 +103,7 @@ class Soak:
         return self.root / ".headrace"
 
     @contextmanager
-    def configured(self, *, storage: str, files: int) -> Iterator[None]:
+    def configure(self, *, storage: str, files: int) -> Iterator[None]:
         """Let the drivers of this time have another storage, and another number of files a batch."""
         os.environ.update(SOAK_STORAGE=storage, SOAK_FILES=str(files))
         try:
@@ -188,9 +188,9 @@ class Soak:
         self.server.kill()
         time.sleep(self.chance.uniform(0.0, 1.5))
         self.server.start()
-        return f"server killed: {driver.wait()}{self.said()}"
+        return f"server killed: {driver.wait()}{self.last_finding()}"
 
-    def said(self) -> str:
+    def last_finding(self) -> str:
         """The last finding that a driver ended with, for a reader of the log."""
         lines = [line for line in self.log_of_round().splitlines() if " failed " in line]
         return f" (last: {lines[-1][:200]})" if lines else ""

@@ -182,14 +182,16 @@ class Scene(ClusterScene):
 
         def is_in() -> bool:
             assert driver.poll() is None, self.tail()
-            return all(self.committed(query) == self.files for query in QUERIES)
+            return all(self.count_committed(query) == self.files for query in QUERIES)
 
         try:
             until("result", is_in, pause=0.3)
         except AssertionError as error:
-            raise AssertionError(f"{[(query, self.committed(query)) for query in QUERIES]} {self.tail()}") from error
+            raise AssertionError(
+                f"{[(query, self.count_committed(query)) for query in QUERIES]} {self.tail()}"
+            ) from error
 
-    def committed(self, query: str) -> int:
+    def count_committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
         last = max(numbered_files(layout_in(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
         with suppress(Exception):

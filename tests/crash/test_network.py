@@ -156,7 +156,7 @@ class Scene(ClusterScene):
         tasks = (path.name.split("-")[2:] for path in self.root.glob(f"at-{amount}-*"))
         return {Task(query, int(executor), int(attempt)) for query, executor, attempt in tasks}
 
-    def held(self, amount: int) -> set[Task]:
+    def await_tasks(self, amount: int) -> set[Task]:
         """Wait until each query is inside the batch."""
         until("tasks at work", lambda: {task.query for task in self.tasks(amount)} == set(QUERIES))
         # Those that began a little later: on a busy machine a worker of Python takes seconds.
@@ -169,7 +169,7 @@ class Scene(ClusterScene):
         for executor in executors:
             (self.root / f"go-{amount}-{executor}").touch()
 
-    def written(self, query: str) -> int:
+    def written_amount(self, query: str) -> int:
         """How much tasks of a query have written by now, whatever became of it: partitions or bytes."""
         if query == "totals":
             [[rows]] = self.database.query(_INSERTED)
@@ -182,14 +182,16 @@ class Scene(ClusterScene):
 
         def is_in() -> bool:
             assert driver.poll() is None, self.tail()
-            return all(self.committed(query) == self.files for query in QUERIES)
+            return all(self.count_committed(query) == self.files for query in QUERIES)
 
         try:
             until("result", is_in)
         except AssertionError as error:
-            raise AssertionError(f"{[(query, self.committed(query)) for query in QUERIES]} {self.tail()}") from error
+            raise AssertionError(
+                f"{[(query, self.count_committed(query)) for query in QUERIES]} {self.tail()}"
+            ) from error
 
-    def committed(self, query: str) -> int:
+    def count_committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
         last = max(numbered_files(layout_in(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
         with suppress(Exception):
@@ -243,7 +245,7 @@ def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
 def all_connections_are_reset(scene: Scene, link: DriverLink) -> None:
     """Each executor loses its driver, and ends; others come at once and do the batch."""
     scene.land(RESET)
-    held, executors = scene.held(RESET), set(scene.executors())
+    held, executors = scene.await_tasks(RESET), set(scene.executors())
     assert {task.executor for task in held} <= executors
     assert link.cut() >= 2
     until("other executors", lambda: len(scene.executors()) == 2 and not executors & set(scene.executors()))
@@ -258,7 +260,7 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
     # Spark decides who does what, and a state stays where it is: another batch, until one executor has tasks of both.
     for amount in LOST:
         scene.land(amount)
-        held = scene.held(amount)
+        held = scene.await_tasks(amount)
         lost = max(scene.executors(), key=lambda pid: len({task.query for task in held if task.executor == pid} & both))
         (other,) = set(scene.executors()) - {lost}
         late = [task for task in held if task.executor == lost]
@@ -280,9 +282,9 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
         assert {task.executor for task in again} == {other}
         assert "Executor heartbeat timed out" in scene.log.read_text()
         # What the tasks do now is no longer needed.
-        before = {task.query: scene.written(task.query) for task in late}
+        before = {task.query: scene.written_amount(task.query) for task in late}
         scene.go(amount, [lost])
-        until("late rows", lambda: all(scene.written(query) > before[query] for query in before))
+        until("late rows", lambda: all(scene.written_amount(query) > before[query] for query in before))
         # No driver drops it: none of its batches ends now.
         until("end of what was staged late", lambda: scene.database.left_over() == [], seconds=60)
         link.let_go()
@@ -295,7 +297,7 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
 def cut_the_network_for_a_while(scene: Scene, link: DriverLink) -> None:
     """All is half-open for less than the time after which an executor is given up: the batch resumes."""
     scene.land(SHORT)
-    held, executors = scene.held(SHORT), scene.executors()
+    held, executors = scene.await_tasks(SHORT), scene.executors()
     before = link.held_bytes
     assert len(executors) == 2
     assert link.hold() >= 2
@@ -303,7 +305,7 @@ def cut_the_network_for_a_while(scene: Scene, link: DriverLink) -> None:
     until("word that is held", lambda: link.held_bytes > before)
     # Longer than what is not held takes.
     time.sleep(3)
-    assert all(scene.committed(query) < scene.files for query in QUERIES)
+    assert all(scene.count_committed(query) < scene.files for query in QUERIES)
     link.let_go()
     scene.wait()
     assert scene.executors() == executors

@@ -110,21 +110,21 @@ def test_a_plan_of_another_project_or_of_a_query_that_is_gone_is_refused(tmp_pat
 def test_a_stricter_filter_is_accepted_as_planned_and_no_other_one(tmp_path: Path, spark: SparkSession) -> None:
     root, plan = tmp_path / "p", tmp_path / "a.plan"
 
-    def written(amount: int) -> Project:
+    def write(amount: int) -> Project:
         return hr.load(write_project(root, QUERY.format(amount=amount)))
 
-    project = written(9)
+    project = write(9)
     land(root, 0, [{"name": "a", "amount": 8}])
     assert hr.run(project, spark=spark).exit_code == 0
-    project = written(5)
+    project = write(5)
     result = hr.plan(project, spark=spark, save=plan)
     assert [entry.verdict for entry in result] == ["forward"]
     land(root, 1, [{"name": "b", "amount": 8}, {"name": "c", "amount": 4}])
     with pytest.raises(CheckpointError, match=r"HR660.*written otherwise"):
-        hr.apply(written(6), plan, spark=spark)
+        hr.apply(write(6), plan, spark=spark)
     assert rows(root / "out.db", "SELECT name FROM cheap") == [("a",)]
-    assert hr.apply(written(5), plan, spark=spark).exit_code == 0
+    assert hr.apply(write(5), plan, spark=spark).exit_code == 0
     assert rows(root / "out.db", "SELECT name FROM cheap ORDER BY name") == [("a",), ("c",)]
     # What the plan was made of has run by now: it is spent.
     with pytest.raises(CheckpointError, match=r"HR660.*another form of it has run"):
-        hr.apply(written(5), plan, spark=spark)
+        hr.apply(write(5), plan, spark=spark)

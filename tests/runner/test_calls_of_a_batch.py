@@ -42,7 +42,7 @@ class Calls:
     def __init__(self) -> None:
         self.by_thread: dict[int, list[str]] = {}
 
-    def counted(self, send: Callable[..., str]) -> Callable[..., str]:
+    def count(self, send: Callable[..., str]) -> Callable[..., str]:
         def sent(client: Any, command: str, *args: Any, **options: Any) -> str:
             if not command.startswith("m\n"):
                 self.mine.append(command)
@@ -74,7 +74,7 @@ def test_a_tiny_batch_asks_the_jvm_no_more_often_than_it_did(
     batches: list[list[str]] = []
     progress: list[list[str]] = []
     root = write_project(tmp_path / "p", COUNTS, batches=[[{"name": "apple", "amount": 1}]] * BATCHES)
-    monkeypatch.setattr(GatewayClient, "send_command", calls.counted(GatewayClient.send_command))
+    monkeypatch.setattr(GatewayClient, "send_command", calls.count(GatewayClient.send_command))
     monkeypatch.setattr(ForeachBatchFunction, "call", calls.within(ForeachBatchFunction.call, batches))
     monkeypatch.setattr(_JavaListener, "onQueryProgress", calls.within(_JavaListener.onQueryProgress, progress))
     assert run(load(root), spark=spark).exit_code == 0

@@ -68,7 +68,7 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
     spark.conf.set(IDLE, "100")
     spark.streams.addListener(heard)
 
-    def said(*command: str, code: int = 0) -> str:
+    def call(*command: str, code: int = 0) -> str:
         assert main([*command, "-C", str(root)]) == code
         printed = capsys.readouterr()
         return printed.out + printed.err
@@ -91,17 +91,17 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
 
             first = totals.runId
             eventually(lambda: first in heard.idle)
-            assert "is paused" in said("pause", "totals")
-            assert "is already paused, since" in said("pause", "totals")
+            assert "is paused" in call("pause", "totals")
+            assert "is already paused, since" in call("pause", "totals")
             (paused,) = [entry for entry in status(project) if entry.query == "totals"]
             assert (paused.state, totals.state, bool(paused.now.by)) == ("paused", "paused", True)
-            assert "totals: paused since" in said("status")
+            assert "totals: paused since" in call("status")
             land(root, 2, FRUIT[1])
-            assert "runs again, from batch 2 on" in said("resume", "totals")
-            assert "is running" in said("resume", "totals")
+            assert "runs again, from batch 2 on" in call("resume", "totals")
+            assert "is running" in call("resume", "totals")
             eventually(lambda: ("totals", 2) in heard.progress)
             again = totals.runId
-            assert "runs again, from batch 3 on" in said("restart", "totals")
+            assert "runs again, from batch 3 on" in call("restart", "totals")
             assert len({first, again, totals.runId}) == 3
 
             others.stop()
@@ -109,11 +109,11 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
             assert application.awaitAnyTermination(5) is True
             application.resetTerminated()
             assert application.awaitAnyTermination(0.1) is False
-            refused = said("pause", "others", code=1)
+            refused = call("pause", "others", code=1)
             assert "HR850" in refused
             assert "cannot be paused: it has stopped" in refused
-            assert "runs again" in said("restart", "others")
-            assert "the application has stopped" in said("stop")
+            assert "runs again" in call("restart", "others")
+            assert "the application has stopped" in call("stop")
             result = application.wait()
     finally:
         spark.streams.removeListener(heard)

@@ -78,14 +78,14 @@ class Scene:
         self.wait(f"{count} of {code}", lambda: len(self.findings(code)) >= count)
         return self.findings(code)
 
-    def computed(self) -> int:
+    def computations(self) -> int:
         log = self.root / "computed.log"
         return len(log.read_text()) if log.exists() else 0
 
     def wait_for_two_refreshes(self) -> None:
         """One of the two began after this was asked for."""
-        before = self.computed()
-        self.wait("two more refreshes", lambda: self.computed() >= before + 2)
+        before = self.computations()
+        self.wait("two more refreshes", lambda: self.computations() >= before + 2)
 
     def findings(self, code: str) -> list[Finding]:
         return [finding for finding in self.recorder.all(Finding) if finding.code == code]

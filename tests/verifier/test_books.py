@@ -128,7 +128,7 @@ class Scene:
         if running is None or dies_at is not None:
             self.stop()
             declared = replace(self.project.queries[query], trigger=Default())
-            reached = None if dies_at is None else self.killed_at(dies_at)
+            reached = None if dies_at is None else self.kill_at(dies_at)
             running = start_query(Request(project=self.project, query=declared, spark=self.spark, reached=reached))
         try:
             running.handle.processAllAvailable()
@@ -146,7 +146,7 @@ class Scene:
         running.clean_up()
 
     @staticmethod
-    def killed_at(boundary: Boundary) -> Callable[[Boundary, int], None]:
+    def kill_at(boundary: Boundary) -> Callable[[Boundary, int], None]:
         def reached(at: Boundary, batch: int) -> None:
             if at == boundary:
                 raise Died
@@ -214,7 +214,7 @@ class Scene:
         assert kept.place.schema is not None
         return [dict(zip(kept.place.schema.names, row, strict=True)) for row in kept.rows()]
 
-    def quarantined(self) -> list[int]:
+    def quarantined_ids(self) -> list[int]:
         sources = tuple(self.project.sources_of(self.query))
         names = SourceNames.same(*(source.name for source in sources))
         quarantine = QuarantineFiles(layout=self.layout, sources=sources, names=names, spark=self.spark)
@@ -332,7 +332,7 @@ def good(rows: DataFrame) -> DataFrame:
 
 
 def kept_or_duplicates(*by: str) -> Callable[[Scene, Result], Iterator[int]]:
-    def found(scene: Scene, result: Result) -> Iterator[int]:
+    def ids(scene: Scene, result: Result) -> Iterator[int]:
         rows = scene.rows["events"]
         assert all(count == 1 for count in Counter(row["id"] for row in result).values())
         there = {row["id"] for row in result if row["id"] >= 0}
@@ -342,7 +342,7 @@ def kept_or_duplicates(*by: str) -> Callable[[Scene, Result], Iterator[int]]:
             if id_ not in there and tuple(getattr(row, name) for name in by) in keys:
                 yield id_
 
-    return found
+    return ids
 
 
 def paired_ids(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int]:
@@ -402,7 +402,7 @@ def test_each_row_is_in_the_result_late_quarantined_or_filtered(
     given = {id_: row for rows in scene.rows.values() for id_, row in rows.items()}
     filtered = [id_ for id_, row in given.items() if row.value < 0]
     result = [id_ for id_ in in_result(scene, scene.sink("q")) if id_ >= 0]
-    places = Counter([*result, *late, *scene.quarantined(), *filtered])
+    places = Counter([*result, *late, *scene.quarantined_ids(), *filtered])
     assert places == Counter([*given, *scene.malformed])
     assert min(map(len, (result, late, filtered, scene.malformed))) > 0
     assert {row["late_batch"] for row in scene.sink("q_late")} == scene.counted

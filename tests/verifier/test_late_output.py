@@ -159,7 +159,7 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
         write_once(file, lines)
         raise OSError(4, "Interrupted", str(file))
 
-    def killed_at(where: str) -> Callable[[str, int], None]:
+    def kill_at(where: str) -> Callable[[str, int], None]:
         def reached(boundary: str, batch: int) -> None:
             if boundary == where:
                 raise RuntimeError("killed")
@@ -168,7 +168,7 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
 
     for fault, boundary in ((full, ""), (odd, ""), (killed, "inside-transaction"), (write_once, "after-transaction")):
         monkeypatch.setattr(late_rows, "_write_once", fault)
-        _, states, codes = run(root, spark, reached=killed_at(boundary))
+        _, states, codes = run(root, spark, reached=kill_at(boundary))
         assert [state[:8] for state in states] == ["finished", "failed H" if boundary else "finished"]
         assert ("HR683" in codes) == (fault is not write_once)
     assert run(root, spark)[1:] == (["finished", "finished"], [])

@@ -219,7 +219,7 @@ def test_a_value_that_would_be_changed_stops_the_query_by_column_value_and_file(
         assert (finding.code, bad.name in finding.what, words in finding.what) == (code, True, True), finding
         bad.write_bytes(json.dumps({"name": "a", "amount": 1.5}).encode())
     assert project.run()[0] is None
-    assert project.verified() == "equal"
+    assert project.verdict_state() == "equal"
 
 
 # The format, the type, the lines, the options, and the texts of the rows that are taken; the others are bad.
@@ -300,4 +300,4 @@ def test_such_a_row_stops_a_query_with_a_fix_that_helps(spark: SparkSession, tmp
         assert "options: {" in finding.fix
         bad.write_text("a,1\n")
     assert project.run()[0] is None
-    assert project.verified() == "equal"
+    assert project.verdict_state() == "equal"

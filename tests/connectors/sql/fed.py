@@ -132,16 +132,16 @@ class Fed:
         store = cast(Any, writer.store)
 
         def compute(frame: object, batch: int) -> Content:
-            return self._staged(store, batch, rows) if staged else self._driven(store, rows)
+            return self._stage(store, batch, rows) if staged else self._sift(store, rows)
 
         store.compute, store._has_staged = compute, staged
         writer(cast(Any, None), batch)
 
-    def _driven(self, store: Any, rows: Sequence[Row]) -> Content:
+    def _sift(self, store: Any, rows: Sequence[Row]) -> Content:
         table, bad = store.stage.sift(as_arrow(rows))
         return Content(table=table, bad=tuple(bad))
 
-    def _staged(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
+    def _stage(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
         turn = Turn.of(self.context, store.table.name, store.epoch, batch)
         stage = replace(store.stage, turn=turn, driver_rows=0)
         table = as_arrow(sorted(rows, key=lambda row: row["name"] or ""))
@@ -151,7 +151,7 @@ class Fed:
         assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
         return content
 
-    def held(self) -> list[Row]:
+    def read_rows(self) -> list[Row]:
         """The rows as a plain client of the database reads them, with its default settings."""
         return sorted(read_plainly(self.database, self.sink.table), key=lambda row: str(row["name"]))
 

@@ -515,7 +515,7 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
     """End the process behind a statement that changes something."""
     left = [behind]
 
-    def counted(made: Any) -> Any:
+    def count(made: Any) -> Any:
         def run(*given: Any) -> None:
             made(*given)
             left[0] -= 1
@@ -524,7 +524,7 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
 
         return run
 
-    patch.setattr(Ledger, "run", counted(Ledger.run))
+    patch.setattr(Ledger, "run", count(Ledger.run))
 
 
 def _no_session() -> Any:

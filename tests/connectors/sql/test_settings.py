@@ -47,7 +47,7 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
     fed.write(writer, 0, [*ROWS, BAD], staged=False)
     fed.write(writer, 1, [*LATER, BAD], staged=True)
     writer.store.disconnect()
-    assert fed.held() == fold_by_name(ROWS, LATER)
+    assert fed.read_rows() == fold_by_name(ROWS, LATER)
     assert [row["note"] for row in quarantined_rows(database)] == [BAD["note"]] * 2
     if spark is not None:
         rows = fed.sink.read_back(spark, fed.context).rows.collect()
@@ -55,13 +55,13 @@ def live(database: Database, home: Path, spark: SparkSession | None = None, **op
             {**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in fold_by_name(ROWS, LATER)
         ]
     fed.sink.rewind.go_back(fed.context, 0, _no_session)
-    assert fed.held() == fold_by_name(ROWS)
+    assert fed.read_rows() == fold_by_name(ROWS)
     whole = replace(fed, mode="complete", query="whole", options={**fed.options, "table": "whole"})
     writer = whole.open()
     whole.write(writer, 0, [*ROWS, BAD], staged=True)
     whole.write(writer, 1, LATER, staged=False)
     writer.store.disconnect()
-    assert whole.held() == fold_by_name(LATER)
+    assert whole.read_rows() == fold_by_name(LATER)
     apply_feed(database, home)
     for life in (fed, whole):
         life.sink.reset.archive(life.context, _no_session)

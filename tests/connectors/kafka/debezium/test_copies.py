@@ -152,7 +152,7 @@ class Copies:
         """A copy by its database's own client, in values that compare."""
         return [tuple(map(alike, COLUMNS, row)) for row in self._read(name, NAMES, "copy")]
 
-    def quarantined(self, name: str) -> set[int]:
+    def quarantined_keys(self, name: str) -> set[int]:
         """The keys of the rows that a copy's database keeps apart."""
         return {json.loads(values)["id"] for (values,) in self._read(name, "row_values", "_headrace_quarantine")}
 
@@ -254,7 +254,7 @@ def prove(copies: Copies, *, lives: Callable[[], Iterator[None]], changes: int) 
     assert not thread.is_alive()
     original = copies.catch_up("the end")
     lacking = {row[0] for row in original} - {row[0] for row in copies.rows("sqlite")}
-    assert lacking <= copies.quarantined("sqlite")
+    assert lacking <= copies.quarantined_keys("sqlite")
     for name in (*ENGINES, "sqlite"):
         assert copies.rows(name) == [row for row in original if row[0] not in lacking], name
     copies.verify("sqlite")
