@@ -65,7 +65,7 @@ class TestNamedDeltaSink(UsualSinkConformance):
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "mode", "code", "said"),
+    ("options", "mode", "code", "words"),
     [
         ({}, "append", "HR113", "neither path nor table is given"),
         ({"path": "p", "table": "t"}, "append", "HR113", "path and table are both given"),
@@ -76,11 +76,11 @@ class TestNamedDeltaSink(UsualSinkConformance):
     ],
 )
 def test_a_wrong_option_is_reported_without_spark(
-    options: dict[str, Any], mode: OutputMode, code: str, said: str
+    options: dict[str, Any], mode: OutputMode, code: str, words: str
 ) -> None:
     [problem] = DeltaSink(**options).problems(mode)
     assert problem.code == code
-    assert said in problem.what
+    assert words in problem.what
     assert problem.fix
 
 

@@ -98,7 +98,7 @@ class TestDeltaByName(TestDelta):
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({}, "neither path nor table is given"),
         ({"path": "p", "table": "t"}, "path and table are both given"),
@@ -112,9 +112,9 @@ class TestDeltaByName(TestDelta):
         ({"path": "p", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
-def test_a_wrong_option_is_reported_without_spark(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_spark(options: dict[str, Any], words: str) -> None:
     [problem] = Delta(**options).problems()
-    assert said in problem.what
+    assert words in problem.what
     assert problem.fix
 
 

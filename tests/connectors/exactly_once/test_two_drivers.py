@@ -217,9 +217,9 @@ class Lossy:
         if self.late.ident is not None:
             raise self.error
         if statement != "COMMIT":
-            self.found = self.real.cursor()
-            self.found.execute(statement, values)
-            return self.found
+            self.newest = self.real.cursor()
+            self.newest.execute(statement, values)
+            return self.newest
 
         def commit() -> None:
             time.sleep(self.seconds)
@@ -232,15 +232,15 @@ class Lossy:
         raise self.error
 
     def executemany(self, *arguments: Any) -> None:
-        self.found = self.real.cursor()
-        self.found.executemany(*arguments)
+        self.newest = self.real.cursor()
+        self.newest.executemany(*arguments)
 
     @property
     def rowcount(self) -> int:
-        return int(self.found.rowcount)
+        return int(self.newest.rowcount)
 
     def fetchall(self) -> Any:
-        return self.found.fetchall()
+        return self.newest.fetchall()
 
     def close(self) -> None:
         """The server does not know yet that the client is gone."""

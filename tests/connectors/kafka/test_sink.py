@@ -29,7 +29,7 @@ real = [pytest.mark.services, pytest.mark.connectors]
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({}, "no topic is named"),
         ({"topic": "t", "value": "raw", "key": ("a",)}, "key has no meaning with value raw"),
@@ -37,9 +37,9 @@ real = [pytest.mark.services, pytest.mark.connectors]
         ({"topic": "t", "options": {"kafka.key.serializer": "x"}}, "which Spark refuses"),
     ],
 )
-def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], words: str) -> None:
     [problem] = KafkaSink(bootstrap_servers="nowhere:1", **options).problems("append")
-    assert said in problem.what
+    assert words in problem.what
 
 
 class TestKafkaSink(UpdateSinkConformance):

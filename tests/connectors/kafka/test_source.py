@@ -84,7 +84,7 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({}, "no topic is named"),
         ({"subscribe": "a", "assign": {"a": [0]}}, "subscribe and assign are both given"),
@@ -103,9 +103,9 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
-def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], words: str) -> None:
     [problem] = Kafka(bootstrap_servers="nowhere:1", **options).problems()
-    assert said in problem.what
+    assert words in problem.what
     assert problem.fix
 
 
@@ -258,10 +258,10 @@ def totals(sales):
 
 @dataclass
 class Batches(Observer):
-    found: list[BatchRecord] = field(default_factory=list)
+    records: list[BatchRecord] = field(default_factory=list)
 
     def progressed(self, record: BatchRecord) -> None:
-        self.found.append(record)
+        self.records.append(record)
 
 
 def write(root: Path, url: str, topic: str, more: str = "") -> Path:
@@ -300,9 +300,9 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
         kafka.send(topic, sale("a", number), sale("b", 10), partition=number % 2)
     batches = Batches()
     assert hr.run(hr.load(root), spark=spark, reporter=batches).exit_code == 0
-    left = [6 - taken for taken in accumulate(batch.rows for batch in batches.found)]
+    left = [6 - taken for taken in accumulate(batch.rows for batch in batches.records)]
     assert (len(left) > 2, left[-1]) == (True, 0)
-    waiting = [[source.lag for source in batch.sources] for batch in batches.found]
+    waiting = [[source.lag for source in batch.sources] for batch in batches.records]
     assert waiting == [[Lag(count=count, unit="messages")] for count in left]
     [standing] = hr.status(hr.load(root))
     assert standing.backlog == Lag(count=0, unit="messages")

@@ -42,13 +42,13 @@ def context(spark: SparkSession, tmp_path: Path, database: Database, proxy: Prox
     return Life(spark, tmp_path, through, options={"retry_seconds": 20, "silence_seconds": 1.0})
 
 
-def once(what: Any) -> Any:
+def once(action: Any) -> Any:
     done: list[bool] = []
 
     def act() -> None:
         if not done:
             done.append(True)
-            what()
+            action()
 
     return act
 
