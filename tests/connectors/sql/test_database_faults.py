@@ -49,7 +49,7 @@ def server(database: Database, request: pytest.FixtureRequest) -> Server:
 
 
 def at(context: Life, wanted: str, act: Any) -> Any:
-    """A hook that does `what` once at a boundary."""
+    """A hook that calls `act` once at a boundary."""
     done: list[bool] = []
 
     def reached(boundary: str, batch: int) -> None:
