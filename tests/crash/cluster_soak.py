@@ -73,7 +73,7 @@ class ClusterSoak(Soak):
         only: str = "",
     ) -> None:
         self.scene, self.hdfs, self.link, self.only = scene, hdfs, link, only
-        self.known: dict[int, Counter[tuple[str, str]]] = {}
+        self.counts_by_file: dict[int, Counter[tuple[str, str]]] = {}
         self.driver: subprocess.Popen[bytes] | None = None
         super().__init__(scene.root, Database("postgres", postgres.create_database("soak")), postgres, seed)
         self.chance = random.Random(seed)
@@ -242,9 +242,9 @@ class ClusterSoak(Soak):
 
     def counts_of(self, file: int) -> Counter[tuple[str, str]]:
         """What one file adds to the counts."""
-        if file not in self.known:
-            self.known[file] = Counter((action, time[:13]) for _, time, action in self.events(file))
-        return self.known[file]
+        if file not in self.counts_by_file:
+            self.counts_by_file[file] = Counter((action, time[:13]) for _, time, action in self.events(file))
+        return self.counts_by_file[file]
 
     def stored_files(self) -> dict[int, int]:
         if not self.batches("every_event"):

@@ -370,7 +370,7 @@ def _key_places(statement: str) -> tuple[str, tuple[int | None, ...]]:
 # What is known of a table, by its name and the statement that made it.
 _tables: dict[tuple[str, Any], Any] = {}
 # By the path that the sink names.
-known: dict[str, Database] = {}
+databases: dict[str, Database] = {}
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class ModelDialect(SqliteDialect):
     lock_own_tables: ClassVar[tuple[str, ...]] = ("BEGIN", OWN_TABLES)
 
     def connect(self) -> Connection:
-        database = known[self.path]
+        database = databases[self.path]
         database.scheduler.step("sql connect")
         if database.away_until > database.scheduler.now:
             raise sqlite3.OperationalError(AWAY)

@@ -50,7 +50,7 @@ from headrace.storage.numbered import file_of
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copy_store
-from .database import Database, Faults, ModelSink, Written, known
+from .database import Database, Faults, ModelSink, Written, databases
 from .query import SOURCE, AnotherDriver, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
 from .topics import RESULT, Broker, ModelTopic
@@ -1263,7 +1263,7 @@ class World:
         scheduler = self.scheduler
         clock, threads = Clock(scheduler), Threading(scheduler)
         ids = random.Random(self.seed)
-        known[self.path], topics.known[self.path] = self.database, self.broker
+        databases[self.path], topics.brokers[self.path] = self.database, self.broker
         before: list[tuple[Any, str, Any]] = []
 
         def let(owner: Any, name: str, value: Any) -> None:
@@ -1321,7 +1321,7 @@ class World:
         finally:
             for owner, name, value in reversed(before):
                 setattr(owner, name, value)
-            del known[self.path], topics.known[self.path]
+            del databases[self.path], topics.brokers[self.path]
             self.database.close()
 
     def _lease_time(self, lease: driver_lock.Lease | None, begun: float) -> float:
