@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 def take(row: Any) -> None:
-    """Let a row go."""
+    """Ignore a row."""
 
 
 def take_batch(frame: DataFrame, batch: int) -> None:
-    """Let a batch go."""
+    """Ignore a batch."""
 
 
 class WithoutBroker(UpdateSinkConformance):
@@ -124,7 +124,7 @@ class TestSqlite(UpdateSinkConformance):
 @further_but("comes_again")
 @only("several_batches", "comes_again")
 class TestSqliteWithoutKey(UsualSinkConformance):
-    """A table without a key differs in what a batch writes alone."""
+    """A table without a key differs only in what a batch writes."""
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table="result", key=["name"] if mode == "update" else [])

@@ -71,7 +71,7 @@ class TestFilesThatSetAside(TestFiles):
 
 @only("protocol", "comes_again", "prefix")
 class TestFilesThatAreDeleted(TestFiles):
-    """Files that are gone differ in what can be read again alone."""
+    """Deleted files differ only in what can be read again."""
 
     def make(self, home: Path) -> Files:
         return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, clean_source="delete")
@@ -80,7 +80,7 @@ class TestFilesThatAreDeleted(TestFiles):
 @further_but("prefix_reads")
 @only("protocol", "comes_again", "prefix")
 class TestFilesThatAreArchived(TestFiles):
-    """Files that were moved differ in where they are read again alone."""
+    """Archived files differ only in where they are read again."""
 
     def make(self, home: Path) -> Files:
         archive = home.parent / "archive"

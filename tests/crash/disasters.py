@@ -105,7 +105,7 @@ def _newest(storage: Path) -> Iterator[Path]:
 
 
 def _damage(file: Path, chance: Random) -> str:
-    """Damage `file` as power cuts and hands do; returns how."""
+    """Damage `file` as power cuts and people do; returns how."""
     how = chance.choice(["removed", "emptied", "cut off", "overwritten"])
     content = file.read_bytes()
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

@@ -60,7 +60,7 @@ class DriverLink:
         return sum(proxy.hold(executor) for proxy in self.proxies)
 
     def let_go(self) -> None:
-        """The network is there again."""
+        """Let the network work again."""
         for proxy in self.proxies:
             proxy.let_go()
 

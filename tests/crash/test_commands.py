@@ -1,4 +1,4 @@
-"""Processes that die while a command changes what a query has: the next one ends it."""
+"""Processes that die while a command changes what a query has: the next one completes the change."""
 
 from __future__ import annotations
 

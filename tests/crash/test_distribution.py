@@ -240,7 +240,7 @@ def what_is_shuffled_is_lost(scene: Scene) -> None:
 
 
 def a_machine_is_cut_off(scene: Scene) -> None:
-    """It is given up, and there again: its workers of Python live on, and write what is not asked for any more."""
+    """It is given up and comes back: its Python workers live on, and write what is no longer needed."""
     scene.land(LOST)
     scene.happens(QUERIES, LOST)
     before = scene.executors()

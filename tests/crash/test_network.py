@@ -142,7 +142,7 @@ class Scene(ClusterScene):
         (self.root / f"hold-{amount}").touch()
         for number in (self.files, self.files + 1):
             rows = [{"id": number * ROWS + at, "name": f"n{number % 2}-{at}", "amount": at % 97} for at in range(ROWS)]
-            # A partition of the sums without one of them would be a wonder.
+            # A partition of the sums without one of them is very improbable.
             for row in rows[:: ROWS // 12]:
                 row["amount"] = amount
             land(self.root / "next", number, rows)
@@ -213,7 +213,7 @@ def scene(tmp_path: Path, sessions: Sessions, postgres_url: str, link: DriverLin
         cluster.start_cluster("--workers", "2", "--cores", "3", "--memory", "1g")
         yield cluster
     finally:
-        # What is held would keep executors from hearing that they are to end.
+        # Held connections would keep executors from getting the request to end.
         link.let_go()
         cluster.stop_cluster()
         del os.environ["NETWORK_DATABASE"]

@@ -63,7 +63,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", "--target", str(place), str(DISTRIBUTION)], check=True)
-    # The processes live as short as the tests' own sessions do.
+    # The processes are as short-lived as the tests' own sessions.
     shutil.copy(ROOT / "tests" / "worker_daemon.py", place)
     options = " ".join(WITHOUT_CODE_GENERATION).replace("tests.worker_daemon", "worker_daemon")
     return {**os.environ, "PYTHONPATH": str(place), "PYSPARK_SUBMIT_ARGS": options}

@@ -1,4 +1,4 @@
-"""The state store of the guide: its two providers, every option, and what a checkpoint holds fast."""
+"""The state store of the guide: its two providers, every option, and what a checkpoint fixes."""
 
 from __future__ import annotations
 

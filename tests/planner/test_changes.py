@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Streams = dict[tuple[str, str, model.Trigger], DataFrame]
 
 pytestmark = pytest.mark.spark
-# From where to where of a base, and the text that comes there.
+# The start and the end of a place in a base, and the text that replaces it.
 Place = tuple[int, int, str]
 BASES = {**catalogue.BASES, **SQL_BASES, **PYTHON_BASES}
 CHANGES = [*catalogue.CHANGES, *SQL_CHANGES, *PYTHON_CHANGES]
@@ -88,7 +88,7 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
         wrong[change.what] = (worst(differences), change.verdict, lines)
         return False
 
-    # Several that make no difference make none together; if they do, it is shown which one it is.
+    # Changes that make no difference make none together; if they do, each is judged alone.
     for edits, text in _together([Change(base=base, what="nothing", old="", new="", verdict="same"), *tried]):
         if not judge(edits[0], text) and len(edits) > 1:
             wrong.pop(edits[0].what)

@@ -37,7 +37,7 @@ def counts(events):
 
 
 class Calls:
-    """The calls of each thread into the JVM, but for the word that Python has dropped an object."""
+    """The calls of each thread into the JVM, except the message that Python has dropped an object."""
 
     def __init__(self) -> None:
         self.by_thread: dict[int, list[str]] = {}
@@ -51,7 +51,7 @@ class Calls:
         return sent
 
     def within(self, function: Callable[..., Any], turns: list[list[str]]) -> Callable[..., Any]:
-        """`function`; each time that it ends, `turns` gets its calls: of its own thread, as py4j has several."""
+        """Wrap `function`: each time that it ends, `turns` gets the calls of its own thread; py4j has several."""
 
         def called(*args: Any) -> Any:
             start = len(self.mine)

@@ -70,7 +70,7 @@ def rows_total(root: Path, query: str = "kept") -> int:
 
 
 def forget(root: Path, batch: int) -> None:
-    """What a driver leaves that dies before it can report a batch."""
+    """Undo what was recorded of a batch, as if the driver had died before its report."""
     with sqlite3.connect(history_file(load(root).storage)) as db:
         db.execute("UPDATE totals SET rows = rows - (SELECT rows FROM batches WHERE batch = ?)", (batch,))
         of_it = "FROM batches, json_each(record, '$.sources') WHERE batch = ?"
@@ -81,7 +81,7 @@ def forget(root: Path, batch: int) -> None:
 
 
 def uncommit(root: Path, batch: int) -> None:
-    """What a driver leaves that dies between the sink's transaction and Spark's commit."""
+    """Remove Spark's commit of a batch, as if the driver had died between the sink's transaction and it."""
     (layout_in(load(root).storage, "kept").checkpoint / "commits" / str(batch)).unlink()
 
 

@@ -96,7 +96,7 @@ def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path
 
 
 def not_in_time(root: Path, spark: SparkSession, seconds: int) -> list[str]:
-    """Let a query make three batches, the second longer than the interval; what was not in time."""
+    """Let a query make three batches, the second longer than the interval; return what was not in time."""
     every = f"hr.every('{seconds} seconds')"
     write_project(root, TOTALS.replace("hr.available_now", every), batches=FRUIT[:1])
     stop, made = StopRequest(), []

@@ -1,4 +1,4 @@
-"""A query that failed of something that passes is started again, less and less often, and at last no more."""
+"""A query that failed by a fault that passes is restarted, at growing intervals, and in the end no more."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_passes_by_itself_differs_from_what_somebody_has_to_correct(code: s
 
 
 class Failing:
-    """A query of a run that fails and fails, without Spark."""
+    """A query that fails again and again, without Spark."""
 
     def __init__(self, project: Project, *, ends: bool = False) -> None:
         self.query, self.ends, self.board = project.queries["totals"], ends, Board()

@@ -173,7 +173,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
 
 @pytest.mark.long
 def test_the_first_start_on_a_machine_has_the_jar_that_it_compiles(s3_server: S3Server, tmp_path: Path) -> None:
-    """With an empty cache. In the place of Maven stands what copies the jars that Maven has brought for the tests."""
+    """With an empty cache. In place of Maven, a program copies the jars that Maven has brought for the tests."""
     connectors.use()
     jars = find(known_connectors()["s3"])
     if jars is None:
@@ -209,7 +209,7 @@ def test_the_first_start_on_a_machine_has_the_jar_that_it_compiles(s3_server: S3
 def test_of_two_drivers_that_write_one_batch_one_is_the_first(
     s3_server: S3Server, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """By Spark's own writer of a checkpoint's files, without a lease: what both have begun, one alone can end."""
+    """By Spark's own writer of checkpoint files, without a lease: both begin a file, and only one can complete it."""
     from py4j.protocol import Py4JJavaError
 
     from headrace.spark.jvm.settings import FILE_MANAGERS

@@ -101,7 +101,7 @@ class Scene:
         return layout_in(self.project.storage, "q")
 
     def let_in(self, batch: int, minute: int) -> None:
-        """A file for each source, with rows up to an hour old; some are malformed, and some are to be filtered."""
+        """Land a file for each source, with rows up to an hour old; some are malformed, and some are to be filtered."""
         for place, (name, rows) in enumerate(self.rows.items()):
             lines = []
             for number in range(self.random.randint(6, 10)):

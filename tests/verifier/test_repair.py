@@ -1,4 +1,4 @@
-"""Wrong rows of a result are put right by their key alone, in one transaction, and come back when that is undone."""
+"""Wrong rows of a result are corrected by their key alone, in one transaction; an undo brings them back."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ REPLAYS = "SELECT batch, late_rows, rows_written, rows_deleted FROM _headrace_re
 
 
 class Stop(BaseException):
-    """Nothing that any handler of faults takes for one."""
+    """No error that a handler of faults handles."""
 
 
 @pytest.fixture(scope="module")

@@ -153,7 +153,7 @@ def test_a_table_that_the_catalog_has_forgotten_is_found_again_with_its_rows(
 def test_check_and_verify_know_a_table_by_the_query_that_writes_it(
     tmp_path: Path, spark: SparkSession, table: str, partition_by: list[str]
 ) -> None:
-    """Before there is one, and after the catalog has forgotten it; neither leaves anything behind."""
+    """Before the table exists, and after the catalog has forgotten it; neither leaves anything behind."""
     loaded = load(project(tmp_path / "p", table, f"partition_by={partition_by}"))
     before = check(loaded, ["sums"], spark=spark)
     assert [str(finding) for finding in before.errors] == []

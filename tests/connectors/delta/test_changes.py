@@ -146,7 +146,7 @@ def test_a_batch_says_what_it_did_and_a_delete_is_remembered(spark: Any, tmp_pat
     # MERGE does not report it.
     expected["a delete that is older than the row"] = ChangeCounts()
     assert dict(zip(COUNTED, counted.counts, strict=True)) == expected
-    # A batch that is in changes nothing.
+    # A batch that is in the table already changes nothing.
     before = deltalake.DeltaTable(counted.path).version()
     writer = counted.resume(batch)
     writer(counted.frame(changes), batch)

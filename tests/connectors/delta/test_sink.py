@@ -34,7 +34,7 @@ real = [pytest.mark.services, pytest.mark.connectors]
 @further_but("several", "comes_again", "begins_again", "rebuilt", "goes_back", "older")
 class TestDeltaSink(UpdateSinkConformance):
     pytestmark = real
-    # A version is brought back by its files, whatever mode wrote it; TestNamedDeltaSink and test_changes have MERGE.
+    # A version is restored by its files, whatever mode wrote it; TestNamedDeltaSink and test_changes have MERGE.
     rewound: ClassVar[tuple[OutputMode, ...]] = ("append",)
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
@@ -49,7 +49,7 @@ class TestDeltaSink(UpdateSinkConformance):
 @pytest.mark.long
 @only("begins_again", "rebuilt", "goes_back")
 class TestNamedDeltaSink(UsualSinkConformance):
-    """A table of Spark's catalog differs from a path in how it is renamed alone."""
+    """A table of Spark's catalog differs from a path only in how it is renamed."""
 
     pytestmark = real
 

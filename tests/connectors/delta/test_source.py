@@ -64,7 +64,7 @@ class TestDelta(SourceConformance):
 @pytest.mark.long
 @only("protocol", "comes_again", "prefix")
 class TestDeltaFromAVersion(TestDelta):
-    """A table that is read from a version on differs in its prefix alone."""
+    """A table that is read from a version on differs only in its prefix."""
 
     options: ClassVar[dict[str, Any]] = {"starting_version": 1}
 
@@ -78,7 +78,7 @@ class TestDeltaFromAVersion(TestDelta):
 @pytest.mark.long
 @only("protocol", "comes_again", "prefix")
 class TestDeltaByName(TestDelta):
-    """A table of Spark's catalog differs in how it is found alone."""
+    """A table of Spark's catalog differs only in how it is found."""
 
     @pytest.fixture(autouse=True)
     def name(self, session: None) -> Iterator[None]:

@@ -78,7 +78,7 @@ class Driver:
         )
 
     def plan(self, batch: int, files: Sequence[str]) -> None:
-        """What Spark writes before a batch: the source's log, then the offsets."""
+        """Write what Spark writes before a batch: the source's log, then the offsets."""
         place = self.storage / "checkpoint"
         for folder in ("offsets", "commits", "sources/in"):
             (place / folder).mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class Driver:
         (place / "offsets" / str(batch)).write_text(f'v2\n{{"batchWatermarkMs":0}}\nin:{{"logOffset":{batch}}}')
 
     def commit(self, batch: int) -> None:
-        """What Spark writes after a batch."""
+        """Write what Spark writes after a batch."""
         (self.storage / "checkpoint" / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     def start(self) -> Driver:

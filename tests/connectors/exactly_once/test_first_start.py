@@ -1,4 +1,4 @@
-"""The first start makes the ledger's tables next to the result: whenever it dies, and whatever is there."""
+"""The first start makes the ledger's tables next to the result, at whichever statement it dies."""
 
 from __future__ import annotations
 

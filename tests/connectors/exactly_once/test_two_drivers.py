@@ -133,7 +133,7 @@ def pairs(database: Database, home: Path, count: int, second: dict[str, Any]) ->
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
-    """What each call returned or raised; they begin at once. One that hangs is given up, so that no test hangs."""
+    """Start all calls at once; return what each returned or raised. One that hangs is given up."""
     barrier = threading.Barrier(len(calls))
     outcomes: dict[int, object] = {}
 
@@ -161,7 +161,7 @@ ROUNDS = pytest.mark.parametrize("count", rounds([1, int(os.environ.get("HEADRAC
 
 @ROUNDS
 def test_simultaneous_first_starts_of_two_projects_just_work(database: Database, tmp_path: Path, count: int) -> None:
-    """One query's name, one database, two tables: neither shares an epoch, a line or a row with the other."""
+    """One query name, one database, two tables: neither shares an epoch, a line or a row with the other."""
     for one, two in pairs(database, tmp_path, count, {"table": "two{}"}):
         one.plan(0, ["a"])
         two.plan(0, ["b"])

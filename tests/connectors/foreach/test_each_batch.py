@@ -1,4 +1,4 @@
-"""How the call for a batch ends, so that a stop differs from a fault for Spark, and a fault keeps its cause."""
+"""How the call for a batch ends, so that Spark can distinguish a stop from a fault, and a fault keeps its cause."""
 
 from __future__ import annotations
 

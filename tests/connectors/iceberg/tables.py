@@ -35,7 +35,7 @@ def catalog(home: Path) -> Catalog:
 
 
 def table(home: Path, name: str, schema: pa.Schema | None = None) -> Table:
-    """The table, made where it is not there."""
+    """The table; it is created where it does not exist."""
     warehouse = catalog(home)
     warehouse.create_namespace_if_not_exists(name.rpartition(".")[0])
     return warehouse.create_table_if_not_exists(name, schema=EVENTS if schema is None else schema)

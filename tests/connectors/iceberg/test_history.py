@@ -1,4 +1,4 @@
-"""What of an Iceberg table's history a stream is given, by its real reader and without a JVM."""
+"""Which part of an Iceberg table's history a stream gets, by its real reader and without a JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An Iceberg table goes back by its own snapshots, and not behind those of others or those that have expired."""
+"""An Iceberg table is rewound by its own snapshots, and not past those of others or expired ones."""
 
 from __future__ import annotations
 

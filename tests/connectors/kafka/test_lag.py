@@ -1,4 +1,4 @@
-"""What a topic holds behind an offset is asked of the broker without a JVM: of librdkafka's own, in this process."""
+"""What a topic holds behind an offset, asked of a broker without a JVM; the broker is librdkafka's mock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.plain
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[tuple[str, int]]:
-    """Where a broker is with two messages in partition 0 of `sales`, one in 1, and when the first one came."""
+    """The address of a broker with two messages in partition 0 of `sales` and one in 1; when the first one came."""
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none:1", "log_level": 0})
     (address,) = producer.list_topics(timeout=20).brokers.values()
     hour_ago = int(1000 * (time.time() - 3600))

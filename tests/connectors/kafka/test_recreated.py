@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again is another one, whatever it holds: each look at it says so by name."""
+"""A topic that was deleted and created again is another one, whatever it holds: each check of it says so by name."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class TestKafka(SourceConformance):
 @further_but("prefix_reads")
 @only("protocol", "comes_again", "prefix")
 class TestKafkaAsItIs(TestKafka):
-    """What is not decoded differs in its columns alone."""
+    """A source that decodes nothing differs only in its columns."""
 
     value: ClassVar[dict[str, Any]] = {"value": "raw", "include_headers": True}
 

@@ -147,7 +147,7 @@ def test_a_commit_whose_answer_never_comes_is_not_reported_as_not_written(life: 
 
 
 class Unanswered:
-    """A producer whose commit comes to a time-out, `after` it came through or without it."""
+    """A producer whose commit times out, `after` it came through or without it."""
 
     def __init__(self, producer: Producer, after: bool) -> None:
         self.producer, self.after = producer, after

@@ -104,7 +104,7 @@ def test_a_text_that_would_come_back_as_null_ends_the_batch_until_the_query_give
 def test_a_result_that_holds_null_in_place_of_a_text_is_not_to_be_reset_before_the_query_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    """What versions wrote that refused nothing."""
+    """Former versions, which refused nothing, wrote it."""
     root = project(tmp_path / "p", which, ["", "b"])
     with monkeypatch.context() as patch:
         patch.setattr(file_form, "refuse_values", lambda frame, _: frame)

@@ -1,4 +1,4 @@
-"""One database for a test, by whatever name, and a query's life that writes into it."""
+"""One database of any kind for a test, and a query's life that writes into it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Database:
         )
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a statement gives, of a connection of its own."""
+        """What a statement returns on a connection of its own."""
         if self.kind == "mariadb":
             statement = statement.replace('"', "`")
         with closing(self.connect()) as connection:

@@ -128,7 +128,7 @@ class Fed:
         return self.sink.open(self.frame, self.context)
 
     def write(self, writer: BatchWriter[Any], batch: int, rows: Sequence[Row], *, staged: bool) -> None:
-        """Let a batch come in by the driver, or as a task stages it."""
+        """Write a batch by the driver, or as a task stages it."""
         store = cast(Any, writer.store)
 
         def compute(frame: object, batch: int) -> Content:
@@ -232,7 +232,7 @@ def as_arrow(rows: Sequence[Row]) -> pa.Table:
 
 
 def fold_by_name(*batches: Sequence[Row]) -> list[Row]:
-    """What is there when each row has replaced the one of its name; a row without a name is not a row."""
+    """The rows after each one has replaced the one of its name; a row without a name is left out."""
     rows = {row["name"]: row for batch in batches for row in batch if row["name"] is not None}
     return sorted(rows.values(), key=lambda row: str(row["name"]))
 

@@ -1,4 +1,4 @@
-"""What a database answers while the query runs: it reads, in its time, a few rows, and nothing else."""
+"""What a database answers while the query runs: a few rows, within its time, and it only reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REFUSED = {
     "a name that is not there": ("SELECT * FROM resalt", "HR889"),
     "nothing": (" ; ", "HR889"),
 }
-# What reads by its words and writes by what it calls is stopped by the transaction alone.
+# Statements that read by their words and write by what they call: only the transaction stops them.
 WRITING_FUNCTION = {
     "postgres": "CREATE FUNCTION emptied() RETURNS BIGINT LANGUAGE SQL AS 'DELETE FROM result; SELECT 1::BIGINT'",
     "mariadb": "CREATE FUNCTION emptied() RETURNS BIGINT BEGIN DELETE FROM result; RETURN 1; END",

@@ -1,4 +1,4 @@
-"""A table equals the fold of its changes by their order, in whatever order, batches and crashes they come."""
+"""A table equals the fold of its changes, in whatever order, batches and crashes they come."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"
 
 @pytest.fixture
 def context(tmp_path: Path, database: Database) -> Life:
-    """A life without Spark, in which a server that fails is the same."""
+    """A life without Spark: a server fails in the same way."""
     return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database, options={"retry_seconds": 20})
 
 
@@ -158,7 +158,7 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
         wants: list[threading.Thread] = []
 
         def cross() -> None:
-            """Want a row that the batch holds, while the batch will want ours."""
+            """Ask for a row that the batch has locked, while the batch will ask for ours."""
 
             def ask() -> None:
                 # Whichever of the two the database ends, the other continues.

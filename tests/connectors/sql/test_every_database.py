@@ -31,7 +31,7 @@ PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"
 
 @pytest.fixture
 def context(tmp_path: Path, database: Database) -> Life:
-    """A life without Spark, in which what the database does is the same."""
+    """A life without Spark: the database does the same."""
     return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database)
 
 

@@ -36,7 +36,7 @@ Row = tuple[Any, ...]
 
 @pytest.fixture
 def context(tmp_path: Path, database: Database) -> Life:
-    """A life without Spark, in which what the database refuses is the same."""
+    """A life without Spark: the database refuses the same."""
     return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database)
 
 

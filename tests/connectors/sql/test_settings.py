@@ -41,7 +41,7 @@ _numbers = count()
 
 
 def live(database: Database, home: Path, spark: SparkSession | None = None, **options: Any) -> None:
-    """Let a result be written by each way, replaced, gone back and discarded; at each step it is what was written."""
+    """Write a result by each way, replace, rewind and discard it; at each step it is what was written."""
     fed = Fed(database, home, options={"rewindable": "7 days", **options})
     writer = fed.open()
     fed.write(writer, 0, [*ROWS, BAD], staged=False)
@@ -76,7 +76,7 @@ def _no_session() -> Any:
 def require_refusal(
     database: Database, home: Path, code: str, words: str, *, checked: bool = True, **more: Any
 ) -> None:
-    """The start ends with one finding, before anything is made in the database, and so does the check."""
+    """Require that the start, before it creates anything in the database, and the check end with one finding."""
     fed = Fed(database, home, **more)
     with pytest.raises(SinkError, match=words) as refusal:
         fed.open()

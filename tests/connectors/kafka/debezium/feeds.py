@@ -85,7 +85,7 @@ SAMPLE = (
 
 
 def statements(engine: str) -> list[str]:
-    """A load: first what a snapshot finds, then, behind an empty text, what the log has."""
+    """A load: what a snapshot finds, an empty text, and what the log has."""
     is_postgres = engine == "postgres"
     words = {"bytes": "'\\x00ff10'" if is_postgres else "x'00ff10'", "zone": "+00" if is_postgres else ""}
 

@@ -210,7 +210,7 @@ def alike(column: str, value: Any) -> Any:
 def copies(request: pytest.FixtureRequest, connect: ConnectServer, tmp_path: Path, engine: str) -> Iterator[Copies]:
     """A followed table with some rows in its snapshot."""
     servers: Servers = request.getfixturevalue("servers")
-    # That which is followed is a server of this file's own, as it is killed.
+    # The server that is followed is one of this file's own, for it is killed.
     server: PostgresServer | MariaDbServer = request.getfixturevalue(
         "logged_mariadb" if engine == "mariadb" else "followed_postgres"
     )
