@@ -107,7 +107,7 @@ class Options:
     events: int | None
 
     @classmethod
-    def given(cls) -> Options:
+    def from_environment(cls) -> Options:
         """By JOB, PAIRS and EVENTS in the environment."""
         jobs = tuple(filter(None, os.environ.get("JOB", "").split(",")))
         if unknown := set(jobs) - set(NAMES):
@@ -128,12 +128,12 @@ def _number(name: str) -> int | None:
 
 def is_trial() -> bool:
     """Whether the options leave something out."""
-    return Options.given().trial
+    return Options.from_environment().trial
 
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
-    options = Options.given()
-    flink = Flink.installed()
+    options = Options.from_environment()
+    flink = Flink.install()
     # The programs come into the disk cache before a pair counts.
     for side in _sides("headline", flink, headline.FEW_EVENTS).values():
         _run(side)

@@ -32,7 +32,7 @@ _CONNECTORS = (
 
 def measure(*, runs: int, quick: bool) -> list[Figure]:
     count, keys = (40_000, 10_000) if quick else (CHANGES, KEYS)
-    flink, took = Flink.installed(_CONNECTORS), dict[str, list[float]](ours=[], theirs=[])
+    flink, took = Flink.install(_CONNECTORS), dict[str, list[float]](ours=[], theirs=[])
     stand_ins.install()
     with ExitStack() as stack:
         kafka = stack.enter_context(broker())

@@ -27,7 +27,7 @@ class Flink:
     home: Path
 
     @classmethod
-    def installed(cls, connectors: Sequence[str] = ()) -> Flink:
+    def install(cls, connectors: Sequence[str] = ()) -> Flink:
         """Install it, and jars by their coordinates, unless they are there. Raises Skipped where that cannot be."""
         flink = cls(home=cds.cache().parent / "benchmarks" / f"flink-{FLINK}")
         names = ["{1}-{2}.jar".format(*jar.split(":")) for jar in connectors]

@@ -86,7 +86,7 @@ class Broker:
 
     # ------------------------------------------------------------------------------ in place of the product's own
 
-    def connected(self, settings: Mapping[str, Any], identity: str) -> Producer:
+    def connect(self, settings: Mapping[str, Any], identity: str) -> Producer:
         """A producer that has fenced older ones off."""
         self.step(f"a producer of {identity} begins", changes=True)
         self.epochs[identity] = self.epochs.get(identity, 0) + 1

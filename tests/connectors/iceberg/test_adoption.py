@@ -13,7 +13,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.changes.former_jobs import PLAIN, begin, land, land_more, stream, unchanged
+from tests.changes.former_jobs import PLAIN, begin, land, land_more, require_unchanged, stream
 from tests.connectors.iceberg import tables as iceberg_tables
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
 
     job()
     forget_commit(checkpoint)
-    with unchanged(checkpoint):
+    with require_unchanged(checkpoint):
         with pytest.raises(HeadraceError, match=r"HR596.*is not there"):
             hr.adopt(project, "nothing", checkpoint, spark=spark).apply()
         with pytest.raises(HeadraceError, match="HR406"):
