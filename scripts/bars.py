@@ -30,7 +30,7 @@ from scripts.walks import walks
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "headrace"
 # What a newcomer reads next to the source.
-AROUND = ("tests", "benchmarks", "scripts")
+AROUND = ("tests", "benchmarks", "scripts", "services", "examples")
 # An object's own attributes, as `self._json`, are not Spark's.
 PRIVATE = re.compile(r"(?<!\bself)\._(?:j[a-z]\w*|sc|gateway|to_java\w*|ssql_ctx)\b")
 # Locals that do not say what they hold.

@@ -101,13 +101,13 @@ def install() -> int:
                 _quiet([*prefix, "service", service, "stop"])
     for command in locales.making(prefix):
         _quiet(command)
-    sentences = [_brought(INSTALLED[name]) for name in wanted] + connectors.install()
+    sentences = [_bring(INSTALLED[name]) for name in wanted] + connectors.install()
     for sentence in filter(None, sentences):
         print(sentence, file=sys.stderr)
     return 0
 
 
-def _brought(kind: type[Server]) -> str | None:
+def _bring(kind: type[Server]) -> str | None:
     """Fetch or build what is not a package; returns what is still missing, and why."""
     try:
         if bring := getattr(kind, "bring", None):

@@ -118,7 +118,7 @@ class HdfsServer(JarServer):
         facts = self._bean("FSNamesystemState")
         if facts.get("FSState") != "Operational" or facts.get("NumLiveDataNodes") != 1:
             return False
-        # A DataNode is live some moments before it has told which blocks it has.
+        # A DataNode is live some moments before it has reported its blocks.
         return b" is HEALTHY" in self._ask(f"fsck?path=/&ugi={self.user.name}")
 
     def stop(self) -> None:
@@ -167,7 +167,7 @@ class _DataNode(Server):
         """With the whole."""
 
     def command(self) -> list[str]:
-        # The directory in the command line tells `running` whose process it is.
+        # By the directory in the command line `running` knows whose process it is.
         first, *rest = self._whole.hadoop("datanode.DataNode")
         return [first, f"-Dheadrace.home={self.home}/", *rest]
 

@@ -49,7 +49,7 @@ class JarServer(Server):
 
     @classmethod
     def complete(cls) -> None:
-        """Make what the server needs beside its jars."""
+        """Make what the server needs next to its jars."""
 
     @staticmethod
     def java(*options: str) -> list[str]:

@@ -119,7 +119,7 @@ class MariaDbServer(DatabaseServer):
         self.execute(f"DROP DATABASE IF EXISTS `{name}`")
 
     def _program(self, name: str) -> str:
-        found = process.program(name)
-        if found is None:
+        path = process.program(name)
+        if path is None:
             raise process.ServerFault(MISSING)
-        return found
+        return path

@@ -49,10 +49,10 @@ class PgBouncerServer(Server):
         (self.home / "installed").touch()
 
     def command(self) -> list[str]:
-        found = process.program("pgbouncer")
-        if found is None:
+        path = process.program("pgbouncer")
+        if path is None:
             raise process.ServerFault(MISSING)
-        return [found, str(self.home / "pgbouncer.ini")]
+        return [path, str(self.home / "pgbouncer.ini")]
 
     def answers(self) -> bool:
         try:

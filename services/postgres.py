@@ -92,7 +92,7 @@ class PostgresServer(DatabaseServer):
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def _program(self, name: str) -> str:
-        found = process.program(name, *PLACES)
-        if found is None:
+        path = process.program(name, *PLACES)
+        if path is None:
             raise process.ServerFault(MISSING)
-        return found
+        return path

@@ -63,7 +63,7 @@ class User:
 
 
 def ordinary_user(*preferred: str) -> User:
-    """This user, or for root the first of the `preferred` accounts that there is, else `nobody`."""
+    """This user, or for root the first of the `preferred` accounts that there is, else the unprivileged one."""
     if os.getuid() != 0:
         return own_user()
     for name in (*preferred, "nobody"):
@@ -82,7 +82,7 @@ def _user(entry: pwd.struct_passwd) -> User:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses; this process does not give it a second time.
+    """A port of loopback that no process uses; this process does not give it a second time.
 
     Another process can still take it before its server does: `Server.create` then asks for other ones.
     """
@@ -123,8 +123,8 @@ def write_private(path: Path, text: str) -> Path:
 
 def program(name: str, *directories: str) -> str | None:
     """The path of a program on the search path, or in the newest of `directories` (patterns below /) that has it."""
-    if found := shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])):
-        return found
+    if path := shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])):
+        return path
     places = [
         place
         for pattern in directories
@@ -192,9 +192,9 @@ def size(log: Path) -> int:
 
 def fault(log: Path, begin: int) -> ServerFault:
     """Why a server did not start, by what its log says from byte `begin` on."""
-    told = log.read_bytes()[begin:].decode(errors="replace")
-    tail = "\n".join(told.splitlines()[-20:])
-    kind = PortTaken if _TAKEN.search(told) else ServerFault
+    text = log.read_bytes()[begin:].decode(errors="replace")
+    tail = "\n".join(text.splitlines()[-20:])
+    kind = PortTaken if _TAKEN.search(text) else ServerFault
     return kind(f"the server did not start; its log ends with:\n{tail}")
 
 
@@ -213,7 +213,7 @@ def running(home: Path) -> int | None:
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that has ended and was our child is taken leave of."""
     try:
-        # The first thread of a JVM may be a zombie while others still hold its ports; its parent is told at the end.
+        # The first thread of a JVM may be a zombie while others still hold its ports; its parent hears at the end.
         return os.waitpid(pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
         pass
@@ -256,12 +256,12 @@ def kill(pid: int) -> None:
 def _children(pid: int) -> list[int]:
     if not (PROC / "self").exists():
         return [int(line) for line in _output("pgrep", "-P", str(pid)).split()]
-    found = []
+    children = []
     for place in PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
             if (place / "stat").read_text().rpartition(")")[2].split()[1] == str(pid):
-                found.append(int(place.name))
-    return found
+                children.append(int(place.name))
+    return children
 
 
 def _ps(column: str, pid: int) -> str:

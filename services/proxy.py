@@ -89,10 +89,10 @@ class Proxy:
         """Keep back what is said on every connection, and on new ones, until `let_go`; returns how many there are."""
         with self._lock:
             self._holds.add(process)
-            found = self._links_of(process)
-            for link in found:
+            links = self._links_of(process)
+            for link in links:
                 link.passing.clear()
-            return len(found)
+            return len(links)
 
     def let_go(self) -> None:
         """Pass on what was held, in its order, as a network does that is there again."""
@@ -110,11 +110,11 @@ class Proxy:
     def cut(self, process: int | None = None, *, reset: bool = False) -> int:
         """Close every connection, or let both ends see a reset; returns how many there were."""
         with self._lock:
-            found = self._links_of(process)
-            self._links = [link for link in self._links if link not in found]
-        for link in found:
+            links = self._links_of(process)
+            self._links = [link for link in self._links if link not in links]
+        for link in links:
             link.cut(reset=reset)
-        return len(found)
+        return len(links)
 
     def delay(self, seconds: float) -> None:
         """Hold back each part of an answer for so long."""
@@ -238,7 +238,7 @@ class _Link:
                 end.sendall(chunk)
 
     def half_closed(self, end: socket.socket) -> None:
-        """The other end has nothing more to say; of a stalled link nobody hears that either."""
+        """The other end has nothing more to say; of a stalled link no peer hears that either."""
         self.passing.wait()
         # A cut comes from the proxy: a regular end on the way would be seen in place of its reset.
         if not self.stalled and not self._cut:
@@ -262,9 +262,9 @@ def client_ports(process: int, port: int) -> set[int]:
     """From which ports a process is connected to `port` now; from none if it is dead."""
     sockets = set()
     with contextlib.suppress(OSError):
-        for each in (PROC / str(process) / "fd").iterdir():
+        for descriptor in (PROC / str(process) / "fd").iterdir():
             with contextlib.suppress(OSError):
-                sockets.add(os.readlink(each))
+                sockets.add(os.readlink(descriptor))
     rows = [line.split() for table in ("tcp", "tcp6") for line in (PROC / "net" / table).read_text().splitlines()[1:]]
     return {_port(row[1]) for row in rows if f"socket:[{row[9]}]" in sockets and _port(row[2]) == port}
 

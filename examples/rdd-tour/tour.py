@@ -81,7 +81,7 @@ def pairs(spark: SparkSession) -> DataFrame:
         "leftOuterJoin": sold.leftOuterJoin(price, 1),
         "rightOuterJoin": sold.rightOuterJoin(price, 1),
         "fullOuterJoin": sold.fullOuterJoin(price, 1),
-        "cogroup": sold.cogroup(price, 1).mapValues(lambda sides: tuple(sorted(each) for each in sides)),
+        "cogroup": sold.cogroup(price, 1).mapValues(lambda sides: tuple(sorted(side) for side in sides)),
         "mapPartitions, sorted after the shuffle": by_number.partitionBy(2, odd).mapPartitions(sorted).glom(),
         "repartitionAndSortWithinPartitions": by_number.repartitionAndSortWithinPartitions(2, odd).glom(),
     }
@@ -96,24 +96,24 @@ def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
-def labelled(name: str, each: Any) -> tuple[str, Any]:
-    return name, each
+def label(name: str, item: Any) -> tuple[str, Any]:
+    return name, item
 
 
-def counted(counter: Accumulator[int], each: int) -> int:
+def count(counter: Accumulator[int], number: int) -> int:
     counter.add(1)
-    return each
+    return number
 
 
 def in_order(results: Mapping[str, RDD[Any]]) -> dict[str, list[Any]]:
     """What RDDs hold, computed in one job; a shuffle leaves it in no order, but what was put into lists on purpose."""
-    named = [rdd.map(partial(labelled, name)) for name, rdd in results.items()]
+    named = [rdd.map(partial(label, name)) for name, rdd in results.items()]
     together = named[0].context.union(named).collect()
 
-    def order(each: Any) -> str:
-        return "" if isinstance(each, list) else str(each)
+    def order(item: Any) -> str:
+        return "" if isinstance(item, list) else str(item)
 
-    return {name: sorted((each for at, each in together if at == name), key=order) for name in results}
+    return {name: sorted((item for at, item in together if at == name), key=order) for name in results}
 
 
 @hr.table
@@ -177,7 +177,7 @@ def storage_levels(spark: SparkSession) -> DataFrame:
     computed = {name: sc.accumulator(0) for name in LEVELS}
     kept = []
     for name, counter in computed.items():
-        rdd = sc.parallelize([1, 2, 3], 1).map(partial(counted, counter))
+        rdd = sc.parallelize([1, 2, 3], 1).map(partial(count, counter))
         kept.append(rdd.persist(getattr(StorageLevel, name)))
     rows = [sc.union(kept).count() for _ in range(2)]
     assert rows == [3 * len(LEVELS)] * 2

@@ -13,13 +13,13 @@ from headrace.errors import Finding, PlatformError
 PATIENCE_SECONDS = 20.0
 
 
-def quoted(name: str) -> str:
+def quote(name: str) -> str:
     """A name as SQL takes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @contextmanager
-def opened(path: str, *, read_only: bool = False) -> Iterator[Any]:
+def open_file(path: str, *, read_only: bool = False) -> Iterator[Any]:
     """One transaction on the file; another process that has it open is waited for."""
     ends, connection = time.monotonic() + PATIENCE_SECONDS, None
     while connection is None:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.connectors.exactly_once import BatchWriter, TextLedger, TextStore
 from headrace.contract import OUTPUT_MODES, ProjectPath, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import SinkError
-from headrace_duckdb import opened, quoted
+from headrace_duckdb import open_file, quote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,12 @@ class DuckDb(Sink):
         if context.mode == "update" and not self.key:
             raise SinkError(code="DUCKDB-2", what="update mode needs a key", fix="give the groups' columns")
         store, columns = DuckDbStore(self, context), frame.sparkSession.createDataFrame([], frame.schema).toArrow()
-        with opened(self.path) as connection:
+        with open_file(self.path) as connection:
             connection.register("batch", columns)
             connection.execute("CREATE TABLE IF NOT EXISTS headrace_ledgers (name VARCHAR PRIMARY KEY, ledger VARCHAR)")
             connection.execute("INSERT OR IGNORE INTO headrace_ledgers VALUES (?, NULL)", [self.table])
             if (text := store.ledger(connection)) is None:  # A table that somebody else has made makes it fail.
-                connection.execute(f"CREATE TABLE {quoted(self.table)} AS FROM batch")
+                connection.execute(f"CREATE TABLE {quote(self.table)} AS FROM batch")
             ledger = TextLedger.start(text, context, self.table, frame.schema.json())
             context.before_entering()
             store.enter(connection, ledger.dumps())
@@ -43,9 +43,9 @@ class DuckDb(Sink):
         return BatchWriter(store=store)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        with opened(self.path, read_only=True) as connection:
+        with open_file(self.path, read_only=True) as connection:
             ledger = TextLedger.of(DuckDbStore(self, context).ledger(connection), context, self.table)
-            rows = connection.sql(f"FROM {quoted(self.table)}").to_arrow_table()
+            rows = connection.sql(f"FROM {quote(self.table)}").to_arrow_table()
         return Snapshot(rows=spark.createDataFrame(rows, ledger.schema), batch=ledger.last, key=tuple(self.key))
 
     @property
@@ -60,11 +60,11 @@ class DuckDbStore(TextStore[Any, Any]):
         self.sink, self.context, self.name = sink, context, sink.table
 
     def transaction(self) -> Any:
-        return opened(self.sink.path)
+        return open_file(self.sink.path)
 
     def ledger(self, connection: Any) -> str | None:
-        found = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
-        return found[0][0] if found else None
+        lines = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
+        return lines[0][0] if lines else None
 
     def enter(self, connection: Any, text: str) -> None:
         """Of two transactions that change one line, DuckDB lets the second fail."""
@@ -76,11 +76,11 @@ class DuckDbStore(TextStore[Any, Any]):
 
     def write(self, connection: Any, rows: Any) -> None:
         connection.register("batch", rows)
-        table = quoted(self.name)
+        table = quote(self.name)
         if self.context.mode == "complete":
             connection.execute(f"DELETE FROM {table}")
         elif self.context.mode == "update":
-            same = [f"{table}.{quoted(each)} IS NOT DISTINCT FROM batch.{quoted(each)}" for each in self.sink.key]
+            same = [f"{table}.{quote(column)} IS NOT DISTINCT FROM batch.{quote(column)}" for column in self.sink.key]
             connection.execute(f"DELETE FROM {table} USING batch WHERE {' AND '.join(same)}")
         connection.execute(f"INSERT INTO {table} FROM batch")
 
@@ -88,6 +88,6 @@ class DuckDbStore(TextStore[Any, Any]):
         return isinstance(error, duckdb.TransactionException) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        what = f"batch {batch} was not written into {self.sink.path}: {error}"
-        known = SinkError(code="DUCKDB-3", what=what, fix="correct the cause, and start again")
-        return known if isinstance(error, duckdb.Error) else error
+        sentence = f"batch {batch} was not written into {self.sink.path}: {error}"
+        fault = SinkError(code="DUCKDB-3", what=sentence, fix="correct the cause, and start again")
+        return fault if isinstance(error, duckdb.Error) else error

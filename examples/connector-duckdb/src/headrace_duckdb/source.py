@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from headrace.connectors.python_source.source import Python
 from headrace.contract import ProjectPath, Source, SourceFacts, SourcePrefix
-from headrace_duckdb import opened, quoted
+from headrace_duckdb import open_file, quote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +58,12 @@ class NewRows(DataSource, DataSourceStreamReader):
         yield from self._select("WHERE {n} <= $2 AND ($1 IS NULL OR {n} > $1)", partition.value).to_batches()
 
     def _select(self, rest: str, values: Any = None) -> Any:
-        statement = f"FROM {quoted(self.options['table'])} " + rest.format(n=quoted(self.options["order_by"]))
-        with opened(self.options["path"], read_only=True) as connection:
+        statement = f"FROM {quote(self.options['table'])} " + rest.format(n=quote(self.options["order_by"]))
+        with open_file(self.options["path"], read_only=True) as connection:
             return connection.sql(statement, params=values).to_arrow_table()
 
 
 def table(spark: SparkSession, path: str, name: str) -> DataFrame:
     """All rows that the table has now: a bounded input, to be returned by a function under `@headrace.table`."""
-    with opened(path, read_only=True) as connection:
-        return spark.createDataFrame(connection.sql(f"FROM {quoted(name)}").to_arrow_table())
+    with open_file(path, read_only=True) as connection:
+        return spark.createDataFrame(connection.sql(f"FROM {quote(name)}").to_arrow_table())
