@@ -84,7 +84,7 @@ BARS = (
     Bar("lines of code", 59_640, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("locals that say nothing, around the source", 0, 0),
-    Bar("unplain words in prose", 1, 0),
+    Bar("unplain words in prose", 0, 0),
     Bar("unplain words in prose, around the source", 0, 0),
     Bar("functions named by a participle", 9, 0),
     Bar("public functions that raise without saying so", 0, 0),
