@@ -236,8 +236,7 @@ def spark(sessions: Sessions, request: pytest.FixtureRequest) -> SparkSession:
     return sessions.with_connectors(())
 
 
-# By default Spark begins checkpoints in the first format. In `make test`, test_power_cut and test_state_attempts have
-# the second one.
+# By default Spark begins checkpoints in the first format. In `make test`, test_power_cut has the second one.
 @pytest.fixture(params=["1", pytest.param("2", marks=pytest.mark.long)], ids=["format-1", "format-2"])
 def checkpoint_format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     """The format in which Spark begins checkpoints in the test."""

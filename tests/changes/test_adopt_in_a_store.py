@@ -22,7 +22,6 @@ from tests.changes.former_jobs import JOBS, begin, land_more, require_unchanged,
 from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.changes.test_adopt_run import EXPECTED
 from tests.registered import latest_generation, layout_in
-from tests.rounds import rounds
 from tests.runner.test_s3 import reach_bucket
 from tests.storage.stores import MemoryBucket, memory_bucket, memory_store, new_bucket
 
@@ -69,9 +68,10 @@ def ended(project: Project, former: Path, spark: SparkSession, whole: dict[str, 
     assert (errors(project, "totals"), content(project, "totals")) == ([], whole)
 
 
+# On a disk test_adopt_run kills it, and in a bucket the worlds of tests/protocol do.
+@pytest.mark.long
 @pytest.mark.spark
-# In a bucket nothing is renamed: it has the steps of the other store and more.
-@pytest.mark.parametrize("made", rounds([memory_bucket, memory_store]), ids=["s3a", "hdfs"])
+@pytest.mark.parametrize("made", [memory_bucket, memory_store], ids=["s3a", "hdfs"])
 def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
     root: Path, spark: SparkSession, made: Callable[[str], AbstractContextManager[tuple[Store, RemotePath]]]
 ) -> None:

@@ -30,6 +30,7 @@ from tests.changes.former_jobs import (
     unpack,
 )
 from tests.registered import latest_generation, layout_in
+from tests.rounds import as_long
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,10 +127,10 @@ def root(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("query", "job", "code", "words"),
     [
         ("other_aggregate", "totals", "HR594", "'sum long' in the checkpoint and 'max integer' in the query"),
-        ("further_aggregate", "totals", "HR594", "column 2 is 'count long' in the query"),
-        ("other_key", "totals", "HR594", "the key of state operator 0 (stateStoreSave) differs"),
-        ("without_state", "totals", "HR594", "the checkpoint has state operator 0 (stateStoreSave)"),
-        ("other_aggregate", "copies", "HR594", "the query has state operator 0 (stateStoreSave)"),
+        as_long(("further_aggregate", "totals", "HR594", "column 2 is 'count long' in the query")),
+        as_long(("other_key", "totals", "HR594", "the key of state operator 0 (stateStoreSave) differs")),
+        as_long(("without_state", "totals", "HR594", "the checkpoint has state operator 0 (stateStoreSave)")),
+        as_long(("other_aggregate", "copies", "HR594", "the query has state operator 0 (stateStoreSave)")),
         ("other_variable", "visits", "HR594", "'n integer' in the checkpoint and 'n long' in the query"),
         ("two_sources", "joined", "HR594", "is symmetricHashJoin in the checkpoint and stateStoreSave in the query"),
         ("other_delay", "hours", "HR594", "waits 3600 seconds in the checkpoint and 7200 seconds in the query"),

@@ -41,6 +41,8 @@ def result(project: Path) -> list[tuple[Any, ...]]:
         return database.execute("SELECT action, hour, count FROM action_counts ORDER BY hour, action").fetchall()
 
 
+# tests/docs/test_tutorial.py types these commands for both forms.
+@pytest.mark.long
 def test_both_forms_run_to_the_same_result_and_it_is_proved(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,9 +108,11 @@ def slow(numbers):
 """
 
 
+# tests/crash/test_stop.py asks a run twice that hangs.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "sink",
-    rounds(['hr.sink.sqlite("result.db", table="slow")', "hr.sink.foreach_batch(lambda f, b: f.count())"]),
+    ['hr.sink.sqlite("result.db", table="slow")', "hr.sink.foreach_batch(lambda f, b: f.count())"],
     ids=["sqlite", "foreach_batch"],
 )
 def test_a_run_that_is_asked_twice_breaks_its_batch_off_and_says_nothing_of_it(tmp_path: Path, sink: str) -> None:

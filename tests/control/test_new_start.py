@@ -171,6 +171,40 @@ def test_a_stop_ends_for_good_what_was_to_begin_again() -> None:
         assert request.new_start is None
 
 
+EXECUTED_AGAIN = """
+import os, socket, subprocess, sys, time
+from headrace.cli.command_line import CommandLine
+from headrace.control.new_start import NewStart
+
+def has_children():
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    except ChildProcessError:
+        return False
+
+if "again" in sys.argv:
+    CommandLine.of_process()
+    deadline = time.monotonic() + 120
+    while has_children() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print("a child is left" if has_children() else "no child is left")
+else:
+    ours, _ = socket.socketpair()
+    ours.set_inheritable(True)
+    subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # It ends with the pipe, which this program alone has.
+    environ = NewStart(connection=ours.fileno()).environ(os.environ)
+    os.execve(sys.executable, [sys.executable, sys.argv[0], "again"], environ)
+"""
+
+
+def test_a_new_start_waits_for_the_processes_that_the_former_one_has_left(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(EXECUTED_AGAIN)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert done.stdout == "no child is left\n", done.stderr
+
+
 def plan_by(code: str, **more: Any) -> DeployResult:
     child = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -75,7 +75,8 @@ def test_kills_at_random_moments_leave_a_prefix_each_time(tmp_path: Path, spark:
     assert (verdict.state, verdict.rows_actual) == ("equal", len(monitoring.count_events(root)))
 
 
-@pytest.mark.parametrize("kills", rounds([3, 4]))
+@pytest.mark.capability("REC-01")
+@pytest.mark.parametrize("kills", rounds([2, 4]))
 def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, spark: SparkSession, kills: int) -> None:
     """Of the first batch, and of those that follow others: one project dies at each in turn."""
     root = monitoring.write_project(tmp_path / "p", files=6, rows=50)
@@ -103,6 +104,8 @@ def test_in_complete_mode_a_kill_inside_the_transaction_leaves_the_last_whole_ta
     assert monitoring.stored_counts(root) == monitoring.count_events(root)
 
 
+# tests/connectors/exactly_once/test_two_drivers.py and the conformance suite fence drivers of one process off.
+@pytest.mark.long
 def test_a_second_driver_fences_off_the_first_and_nothing_is_written_twice(tmp_path: Path) -> None:
     """The first has more to do than the second needs for its start."""
     root = monitoring.write_project(tmp_path / "p", files=30, rows=20)

@@ -33,6 +33,8 @@ def content(home: Path, kind: str, spark: SparkSession) -> list[tuple[str, int]]
     return sorted((row["name"], row["amount"]) for row in spark.read.format("delta").load(str(home / "kept")).collect())
 
 
+# tests/upgrade lets a batch of each table come again after such a kill.
+@pytest.mark.long
 @pytest.mark.capability("SINK-LAKE-01")
 def test_a_kill_on_either_side_of_the_transaction_loses_and_repeats_nothing(
     tmp_path: Path, spark: SparkSession

@@ -18,7 +18,6 @@ from headrace.cli import main
 from headrace.control.client import find_running
 from headrace.spark.jvm.gateway import PROC, descendants, kill_all
 from tests.crash.test_deploy import Load
-from tests.rounds import rounds
 from tests.runner.projects import land, ledger, rows, write_project
 from tests.waiting import PATIENCE_SECONDS, until
 
@@ -190,7 +189,9 @@ def slow(events):
 """
 
 
-@pytest.mark.parametrize("now", rounds([False, True]), ids=["after its batch", "now"])
+# Of one that does not begin again, tests/control/test_new_start.py shows what the deploy says.
+@pytest.mark.long
+@pytest.mark.parametrize("now", [False, True], ids=["after its batch", "now"])
 def test_a_stop_ends_an_application_that_waits_for_its_batch_before_it_begins_again(tmp_path: Path, now: bool) -> None:
     root = write_project(tmp_path / "p", HELD, batches=[[{"name": "a", "amount": 0}]])
     applications, already = running(load(root)), list[str]()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 
+# In one process, tests/runner/test_refresh.py lets a batch come again over the version that it was begun with.
+@pytest.mark.long
 @pytest.mark.capability("JOIN-ST-03")
 def test_a_kill_inside_the_first_batch_over_a_new_version_changes_nothing(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", PRICES, batches=[sale(1)])

@@ -1,4 +1,7 @@
-"""Each kind of fault of the soak once, where the database matters with each; `make soak` runs hundreds of rounds."""
+"""Each kind of fault of the soak once, where the database matters with each; `make soak` runs hundreds of rounds.
+
+In `make test`, test_kill kills drivers, test_distribution those who compute, and tests/connectors/sql the servers.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services import KINDS
-from tests.rounds import only_usual
 
 from .soak import Soak, soaking
 
@@ -29,7 +31,8 @@ FAULTS = {
 
 @pytest.mark.capability("SINK-SQL-01")
 @pytest.mark.capability("REC-01")
-@pytest.mark.parametrize("kind", only_usual(FAULTS, "postgres"))
+@pytest.mark.long
+@pytest.mark.parametrize("kind", FAULTS)
 def test_whatever_dies_both_tables_are_exact(kind: str, tmp_path: Path, spark: SparkSession) -> None:
     if kind in KINDS and (sentence := KINDS[kind].missing()):
         if os.environ.get("CI") == "true":

@@ -24,10 +24,12 @@ NAMES = [home.name for home in HOMES]
 SERVERS = {"KAFKA": "kafka", "POSTGRES_URL": "postgres_url", "MYSQL_URL": "mariadb_url"}
 SHOWN = {"rdd-tour": ("RDD-01", "RDD-02", "RDD-03", "RDD-04", "RDD-05", "RDD-06", "RDD-11")}
 RESULTS = shutil.ignore_patterns(".headrace", "result.db*", "out", "__pycache__")
-# Another run of each kind of source, sink and state; of the others in `make test-long`.
-RUN_AGAIN = (
-    *("database-copy", "foreach-batch", "kafka-json", "mobile-monitoring", "outer-join", "own-source"),
-    *("partitioned-files", "streaming-tables", "transform-with-state", "windowed-counts", "word-count"),
+# Another run of each kind of sink; of the others in `make test-long`.
+RUN_AGAIN = ("foreach-batch", "kafka-json", "partitioned-files", "streaming-tables", "word-count")
+# In `make test-long`: their sources and sinks are those of others, and tests/guide has the operators of their queries.
+FURTHER = (
+    *("ad-clicks", "chained-windows", "deduplication", "exactly-once-database", "late-data", "mobile-monitoring"),
+    *("outer-join", "rate-load-test", "session-windows", "transform-with-state", "user-sessions", "windowed-counts"),
 )
 FORMS = {(True, False): "YAML and SQL.", (False, True): "Python.", (True, True): "YAML, SQL and Python."}
 
@@ -61,7 +63,8 @@ def tier(home: Path) -> list[pytest.MarkDecorator]:
     needed = variables(home) & set(SERVERS)
     kafka = [pytest.mark.connectors] if "KAFKA" in needed else []
     shown = [pytest.mark.capability(*SHOWN[home.name])] if home.name in SHOWN else []
-    return [*shown, *([pytest.mark.services, *kafka] if needed else [pytest.mark.spark])]
+    further = [pytest.mark.long] if home.name in FURTHER else []
+    return [*shown, *further, *([pytest.mark.services, *kafka] if needed else [pytest.mark.spark])]
 
 
 def open_terminal(

@@ -19,6 +19,7 @@ from headrace.export.hooks import Hooks
 from headrace.model.operations import Hook
 from headrace.redaction import remember
 from headrace.units import Duration
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.plain
 
@@ -133,7 +134,7 @@ def test_a_hook_that_cannot_be_reached_is_one_warning_and_keeps_no_query_waiting
     assert "secret" not in finding.what
 
 
-@pytest.mark.parametrize("status", [404, 302])
+@pytest.mark.parametrize("status", rounds([404, 302]))
 def test_a_webhook_that_refuses_is_reported(receiver: Receiver, status: int) -> None:
     receiver.statuses = [status] * 3
     (finding,) = undelivered_of([Hook(webhook=receiver.url)], {})

@@ -41,11 +41,20 @@ BASES = {**catalogue.BASES, **SQL_BASES, **PYTHON_BASES}
 CHANGES = [*catalogue.CHANGES, *SQL_CHANGES, *PYTHON_CHANGES]
 
 
-# Changes that differ from others of their base by the name of a function or by a literal alone.
+# Changes that are compared as others of their base: they differ by a function, a literal or a place alone.
 FURTHER = {
     "counts": (
         *("sum becomes avg", "max becomes min under its name", "a window's start", "a filter removed"),
-        *("a filter added", "AND becomes OR"),
+        *("a filter added", "AND becomes OR", "max and min swapped", "the aggregated column", "an aggregate removed"),
+        *("a sliding window", "a long list of values", "an expression under an aggregate", "a constant column"),
+        *("the source's name", "another group key", "no aggregation"),
+    ),
+    "rows": ("a filter removed", "a function", "a column removed", "LIMIT", "the format", "a union"),
+    "joined": ("another key", "a column of the other side", "a filter above", "an expression above", "the time range"),
+    "enriched": ("a row more", "another key"),
+    "functions": (
+        *("a default of a keyword", "a global", "a method", "an attribute", "a partial's argument"),
+        *("another function", "the type that a function returns"),
     ),
     "expressions": (
         *("a branch's text", "coalesce in another order", "try_cast", "texts in another order", "a separator"),
@@ -57,8 +66,16 @@ FURTHER = {
         *("a NULL is not a first", "a set in place of a list", "how exact a number is", "min_by", "no FILTER"),
         *("stddev_pop", "bool_or"),
     ),
-    "csv": ("a row more", "texts over several lines", "a pattern of times", "what counts as NULL"),
+    "csv": (
+        *("a row more", "texts over several lines", "a pattern of times", "what counts as NULL"),
+        *("a column in front", "a header", "directories below", "some files by a pattern", "values that are rounded"),
+    ),
     "chain": ("a condition in between", "a filter behind an expression"),
+    "outer": ("RIGHT", "a filter behind the join"),
+    "frames": ("a loop's constant", "a side less", "max in place of sum"),
+    "pandas": ("a pandas function's type", "rows one by one", "columns of frames swapped", "a type of frames"),
+    "called_by_name": ("an attribute by its name", "what a table function takes", "a rule"),
+    "processed": ("the name of a variable", "a variable gone", "the key"),
 }
 
 

@@ -42,6 +42,8 @@ BATCHES: list[list[Change]] = [
 ]
 
 
+# tests/connectors/kafka/debezium/test_copies.py follows a topic into PostgreSQL, and test_change_data goes back.
+@pytest.mark.long
 def test_a_topic_of_changes_becomes_a_table_that_can_go_back(
     tmp_path: Path, spark: SparkSession, kafka: Topics, postgres_url: str
 ) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+# Both sessions that it costs are the tests' own.
+@pytest.mark.long
 def test_a_session_whose_scratch_files_a_test_has_removed_is_made_again(
     spark: SparkSession, sessions: Sessions
 ) -> None:

@@ -83,7 +83,7 @@ def run(root: Path, spark: SparkSession) -> hr.Project:
     "kind",
     [
         pytest.param(rate_micro_batch, marks=pytest.mark.spark),
-        pytest.param(kafka, marks=services),
+        pytest.param(kafka, marks=[*services, pytest.mark.long]),
         pytest.param(python, marks=[pytest.mark.spark, pytest.mark.long]),
         pytest.param(delta, marks=[*services, pytest.mark.long]),
         pytest.param(iceberg_table, marks=[*services, pytest.mark.long]),

@@ -131,8 +131,8 @@ def mistake(events: DataFrame) -> DataFrame:
 }
 # Those that are made small too, which takes more runs than to find them; the command's test makes one small as well.
 SHRUNK = ("first", "a join that sees one batch alone")
-# A row that is random, a state that goes by order and a sink that writes twice.
-USUAL_MISTAKES = ("rand", "a timer that fires twice", "a function that writes a batch twice")
+# A row that is random, and a sink that writes twice.
+USUAL_MISTAKES = ("rand", "a function that writes a batch twice")
 
 
 def of(place: Path, text: str) -> hr.Project:
@@ -175,7 +175,7 @@ SOUND = {
 }
 
 
-USUAL = [("outer-join", "shown")]
+USUAL = [("windowed-counts", "counts")]
 
 
 @pytest.mark.spark
@@ -250,6 +250,8 @@ tests:
 """
 
 
+# tests/docs/test_test_a_query.py types this command as well.
+@pytest.mark.long
 @pytest.mark.spark
 def test_the_command_prints_a_case_to_be_pasted(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -379,6 +379,7 @@ OPERATORS: Mapping[str, tuple[Callable[..., DataFrame], Callable[[Scene, Result]
 
 ALSO = (
     "inner join",
+    "outer join",
     "dropDuplicates",
     "chained aggregations",
     "sessions",
@@ -389,8 +390,8 @@ ALSO = (
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-# An outer join gives what an inner one gives. The late rows of a function are in tests/verifier/test_lateness.py too,
-# and the duplicates that are dropped in tests/verifier/test_late.py.
+# The late rows of a join are in tests/verifier/test_corruptions.py too, those of a function in test_lateness.py, and
+# the duplicates that are dropped in test_export.py.
 @pytest.mark.parametrize("operator", [as_long(name) if name in ALSO else name for name in OPERATORS])
 def test_each_row_is_in_the_result_late_quarantined_or_filtered(
     spark: SparkSession, tmp_path: Path, operator: str, seed: int

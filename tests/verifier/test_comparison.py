@@ -51,9 +51,12 @@ NAN, INFINITY = float("nan"), float("inf")
             (),
             (0, 0, 0),
             id="in a struct",
+            marks=pytest.mark.long,
         ),
         pytest.param("m MAP<STRING, INT>", [({"a": 1, "b": 2},)], [({"b": 2, "a": 1},)], (), (0, 0, 0), id="a map"),
-        pytest.param("m MAP<STRING, INT>", [({"a": 1},)], [({"a": 2},)], (), (0, 0, 1), id="another map"),
+        pytest.param(
+            "m MAP<STRING, INT>", [({"a": 1},)], [({"a": 2},)], (), (0, 0, 1), id="another map", marks=pytest.mark.long
+        ),
         pytest.param(
             "a INT, m ARRAY<MAP<STRING, INT>>",
             [(1, [{"a": 1}])],
@@ -128,14 +131,28 @@ def test_schemas_differ_by_names_and_types(spark: SparkSession) -> None:
     ("ddl", "expected", "actual"),
     [
         pytest.param("a INT, b INT", [(None, 1)], [(1, None)], id="a NULL in another column"),
-        pytest.param("a STRING, b STRING", [("ab", "c")], [("a", "bc")], id="text cut elsewhere"),
+        pytest.param(
+            "a STRING, b STRING", [("ab", "c")], [("a", "bc")], id="text cut elsewhere", marks=pytest.mark.long
+        ),
         pytest.param("a STRING, b STRING", [("", None)], [(None, "")], id="NULL is not empty"),
-        pytest.param("a STRUCT<x: INT, y: INT>", [((None, 1),)], [((1, None),)], id="a NULL in another field"),
+        pytest.param(
+            "a STRUCT<x: INT, y: INT>",
+            [((None, 1),)],
+            [((1, None),)],
+            id="a NULL in another field",
+            marks=pytest.mark.long,
+        ),
         pytest.param("a STRUCT<x: INT>", [((None,),)], [(None,)], id="a struct of NULL is not NULL"),
         pytest.param("a INT", [(1,), (2,), (2,)], [(1,), (1,), (2,)], id="another of two rows twice"),
-        pytest.param("a INT", [], [(1,)], id="nothing expected"),
-        pytest.param("a INT", [(1,)], [], id="nothing there"),
-        pytest.param("a BIGINT, b BIGINT", [(1, 2), (3, 4)], [(1, 4), (3, 2)], id="values of two rows exchanged"),
+        pytest.param("a INT", [], [(1,)], id="nothing expected", marks=pytest.mark.long),
+        pytest.param("a INT", [(1,)], [], id="nothing there", marks=pytest.mark.long),
+        pytest.param(
+            "a BIGINT, b BIGINT",
+            [(1, 2), (3, 4)],
+            [(1, 4), (3, 2)],
+            id="values of two rows exchanged",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_hashes_of_other_rows_differ(ddl: str, expected: list[Any], actual: list[Any], spark: SparkSession) -> None:

@@ -127,12 +127,8 @@ CASES: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], str, int, int]]
 
 
 # The late rows of tumbling windows are listed below in update mode, and left out in append mode in test_corruptions.py;
-# those of a deduplication by their time are exported in test_export.py.
-USUAL = (
-    *("tumbling, complete drops nothing", "sessions, append"),
-    *("duplicates within the watermark", "the function's own watermark"),
-    *("exploded rows count each", "two aggregations"),
-)
+# those of a deduplication are exported in test_export.py; that complete mode drops none is in test_lateness.py.
+USUAL = ("sessions, append", "the function's own watermark", "exploded rows count each", "two aggregations")
 
 
 @pytest.mark.parametrize("name", only_usual(CASES, *USUAL))
@@ -148,6 +144,7 @@ def test_what_spark_dropped_is_left_out_and_counted(name: str, spark: SparkSessi
     assert len(verdict.late) == late
 
 
+@pytest.mark.long
 def test_the_guides_example_drops_the_donkey(spark: SparkSession, tmp_path: Path) -> None:
     # Structured Streaming guide, "Handling Late Data and Watermarking", up to the trigger at 12:20.
     batches = [

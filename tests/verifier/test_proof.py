@@ -70,11 +70,11 @@ def first_of(events: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("function", "mode", "key"),
     [
-        # The other tests' sums are in this mode.
+        # The other tests' sums are in this mode, and those of test_corruptions.py in complete mode as well.
         pytest.param(
             *(sums, "update", ("who",)), id="update, a NULL among the keys, sums of doubles", marks=pytest.mark.long
         ),
-        pytest.param(sums, "complete", ("who",), id="complete"),
+        pytest.param(sums, "complete", ("who",), id="complete", marks=pytest.mark.long),
         pytest.param(sums, "complete", (), id="complete, without a key", marks=pytest.mark.long),
         pytest.param(passing, "append", (), id="append"),
         pytest.param(passing, "update", ("who",), id="the last row of each key"),
@@ -199,6 +199,8 @@ def test_what_answers_otherwise_when_asked_again_is_undecided(
     assert code in [finding.code for finding in verdict.findings]
 
 
+# test_caveats.py has such differences too.
+@pytest.mark.long
 def test_which_duplicate_came_first_within_a_batch_is_undecided(spark: SparkSession, tmp_path: Path) -> None:
     batches = [[("12:00", "a", float(value)) for value in range(8)], [("12:01", "a", 9.0)]]
     made = scene(spark, tmp_path, batches, first_of, mode="append", delay=None)
@@ -270,6 +272,8 @@ def test_a_misspelt_query_gets_the_nearest_name(made: Scene) -> None:
         verify(made.project, "qq", spark=made.spark)
 
 
+# test_refreshed_tables.py has a query in SQL over a table.
+@pytest.mark.long
 def test_sql_with_a_clause_and_a_bounded_table_is_verified(spark: SparkSession, tmp_path: Path) -> None:
     def names(spark: SparkSession) -> DataFrame:
         return (

@@ -52,6 +52,8 @@ def count_dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: i
     return count
 
 
+# In `make test`, test_books.py has random rows too.
+@pytest.mark.long
 @given(
     timelines=st.lists(EMPTY_OR_FULL, min_size=4, max_size=4),
     window=st.sampled_from([(10, 10), (20, 10), (15, 5), (60, 60), (7, 3)]),

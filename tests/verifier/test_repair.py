@@ -82,6 +82,8 @@ def test_the_wrong_keys_alone_are_written_and_what_was_there_comes_back(spoilt: 
         hr.repair(project, "updated", spark=spark).undo()
 
 
+# The sink writes late rows that are brought back in the same way: test_replay.py kills it at each of these moments.
+@pytest.mark.long
 def test_a_kill_at_any_moment_leaves_the_rows_as_they_were_or_right(
     spoilt: Spoilt, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

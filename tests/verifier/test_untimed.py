@@ -104,7 +104,9 @@ def test_a_join_of_streams_counts_what_it_never_gives(
     [
         # Spark's windows leave NULL out of a batch too; a group of NULL by the time itself is in the batch alone.
         pytest.param(
-            windows, len({(row[0][:4], row[1]) for row in flat(EVENTS) if row[0]}), 0, 2, 0, "batch", id="windows"
+            *(windows, len({(row[0][:4], row[1]) for row in flat(EVENTS) if row[0]}), 0, 2, 0, "batch"),
+            id="windows",
+            marks=pytest.mark.long,
         ),
         pytest.param(by_time, len({row[0] for row in flat(EVENTS)}), 1, 2, 0, "batch", id="groups by the time itself"),
         pytest.param(once, len({row[1] for row in flat(EVENTS)}), 0, 0, 1, "rerun", id="one id within the watermark"),

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -103,11 +102,11 @@ def _not_executed(program: str, error: OSError) -> HeadraceError:
 
 def _reap_children() -> None:
     """Wait in threads for the processes that the start before has left: a dead one would stay until this one ends."""
+    from headrace.spark.jvm.gateway import descendants
 
     def reap(pid: int) -> None:
         with suppress(OSError):
             os.waitpid(pid, 0)
 
-    with suppress(OSError):
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
-            threading.Thread(target=reap, args=(int(pid),), daemon=True).start()
+    for pid in descendants(os.getpid()):
+        threading.Thread(target=reap, args=(pid,), daemon=True).start()

@@ -245,6 +245,8 @@ def test_a_rebuild_with_its_storage_on_hdfs(hdfs_server: HdfsServer, spark: Spar
     )
 
 
+# Each step of it is tried in a bucket of this process above; tests/runner/test_s3.py changes a query in a real one.
+@pytest.mark.long
 @pytest.mark.services
 def test_a_rebuild_with_its_storage_in_a_bucket(s3_server: S3Server, spark: SparkSession, tmp_path: Path) -> None:
     bucket = new_bucket(s3_server)

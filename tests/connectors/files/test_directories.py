@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace.errors import Finding
 from headrace.verifier.proof import verify
+from tests.rounds import as_long
 from tests.runner.projects import rows
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ def ran(root: Path, spark: SparkSession) -> Finding | None:
 @pytest.mark.parametrize(
     ("schema", "first", "second", "words"),
     [
-        ("v INT, dt DATE", "dt=2024-01-01/a", "hour=5/b", "not all of the same columns and depth: dt and hour"),
+        as_long(
+            ("v INT, dt DATE", "dt=2024-01-01/a", "hour=5/b", "not all of the same columns and depth: dt and hour")
+        ),
         ("v INT, dt DATE", "dt=2024-01-01/a", "dt=2024-01-01/hour=5/b", "the same columns and depth: dt and dt, hour"),
-        ("v INT, dt DATE, hour INT", "dt=2024-01-01/hour=5/a", "dt=2024-01-01/b", "depth: dt and dt, hour"),
+        as_long(("v INT, dt DATE, hour INT", "dt=2024-01-01/hour=5/a", "dt=2024-01-01/b", "depth: dt and dt, hour")),
         (
             "v INT, dt DATE",
             "dt=2024-01-01/a",

@@ -120,7 +120,7 @@ def test_the_function_learns_that_a_batch_comes_again(
 
 
 @pytest.mark.capability("SINK-BATCH-01")
-@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("cache", rounds([False, True]))
 def test_state_is_whole_though_the_function_looks_at_one_row_only(
     tmp_path: Path, spark: SparkSession, cache: bool
 ) -> None:

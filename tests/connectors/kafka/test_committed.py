@@ -103,7 +103,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     "options",
-    only_usual(OPTIONS.values(), OPTIONS["as it is"], OPTIONS["six offsets a batch in many tasks"]),
+    only_usual(OPTIONS.values(), OPTIONS["six offsets a batch in many tasks"]),
     ids=OPTIONS,
 )
 def test_a_source_gives_what_a_consumer_of_committed_messages_finds(

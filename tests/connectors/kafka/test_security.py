@@ -15,7 +15,7 @@ from headrace.connectors.kafka import prefix
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import Lag, SourcePrefix
 from services import SecureKafkaServer
-from tests.rounds import only_usual
+from tests.rounds import rounds
 from tests.servers import Topics, home_of, unavailable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def write_copy(root: Path, servers: str, options: dict[str, str], source: str, r
     (root / "headrace.yml").write_text(yaml.safe_dump(declared))
 
 
-@pytest.mark.parametrize("way", only_usual(["plain", "scram", "certificate"], "scram", "certificate"))
+@pytest.mark.parametrize("way", rounds(["scram", "certificate", "plain"]))
 def test_source_lag_sink_and_verify_show_who_they_are(
     way: str, broker: SecureKafkaServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

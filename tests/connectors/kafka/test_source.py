@@ -109,6 +109,8 @@ def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], wo
     assert problem.fix
 
 
+# Sinks take its rows without batches: tests/connectors/test_triggers.py, and the example of continuous processing.
+@further_but("protocol", "comes_again", "prefix", "limit", "fit")
 class TestKafka(SourceConformance):
     pytestmark = connectors
     value: ClassVar[dict[str, Any]] = {"value": "json", "schema": SCHEMA, "keep": ("key", "partition", "offset")}
@@ -139,7 +141,7 @@ class TestKafkaAsItIs(TestKafka):
     value: ClassVar[dict[str, Any]] = {"value": "raw", "include_headers": True}
 
 
-@further_but("fit", "prefix_reads")
+@further_but("fit")
 class TestKafkaThatSetsAside(TestKafka):
     value: ClassVar[dict[str, Any]] = {"value": "json", "schema": SCHEMA, "on_bad_row": "quarantine"}
 

@@ -12,6 +12,7 @@ import pytest
 from headrace.connectors.rate.micro_batch import RateMicroBatch
 from headrace.connectors.rate.source import Rate
 from headrace.testing.conformance import NAME, drain, prefix_of
+from tests.rounds import rounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def test_rows_come_at_the_rate_after_the_ramp_and_can_be_made_again(spark: Spark
 
 @pytest.mark.capability("SRC-RATE-01")
 @pytest.mark.capability("SRC-RATE-02")
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", rounds([3, 1]))
 def test_the_rows_of_a_batch_lie_in_so_many_partitions(spark: SparkSession, tmp_path: Path, partitions: int) -> None:
     for source in (
         Rate(rows_per_second=10, num_partitions=partitions),

@@ -39,7 +39,18 @@ SINKS = {
     "delta-update": ('hr.sink.delta("out", key=["name"], partition_by=["name"])', "update"),
 }
 delta = [pytest.mark.services, pytest.mark.connectors]
-EACH = [pytest.param(name, marks=delta if "delta" in name else pytest.mark.spark) for name in SINKS]
+# A table of files has the partitions of files, and one that is updated those of one that is appended to.
+FURTHER = ("table", "delta-update")
+EACH = [
+    pytest.param(
+        name,
+        marks=[
+            *(delta if "delta" in name else [pytest.mark.spark]),
+            *([pytest.mark.long] if name in FURTHER else []),
+        ],
+    )
+    for name in SINKS
+]
 
 
 def project(root: Path, which: str, texts: list[str], **words: str) -> Path:

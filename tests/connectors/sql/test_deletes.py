@@ -12,6 +12,7 @@ import pytest
 
 from headrace.contract import DELETE_COLUMN
 from headrace.errors import SinkError
+from tests.rounds import rounds
 
 from .changed import Doomed, Killed
 from .databases import EVERY_WITHOUT_SPARK, Database, database
@@ -57,7 +58,7 @@ def test_marked_rows_leave_the_table_and_a_rewind_brings_them_back(
     assert orders.rows() == AFTER_FIRST
 
 
-@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("staged", rounds([False, True]))
 def test_a_driver_that_dies_at_any_statement_deletes_all_or_nothing(
     database: Database, tmp_path: Path, staged: bool
 ) -> None:
@@ -92,7 +93,7 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("staged", rounds([True, False]))
 def test_a_delete_that_the_database_refuses_is_named_or_quarantined_alone(
     database: Database, tmp_path: Path, staged: bool
 ) -> None:

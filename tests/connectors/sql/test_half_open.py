@@ -14,6 +14,7 @@ import pytest
 from headrace.connectors.sql.dialect import run
 from headrace.errors import Fenced
 from services.proxy import Proxy
+from tests.rounds import rounds
 
 from .databases import Database, Life, database
 
@@ -58,7 +59,7 @@ def at(context: Life, wanted: str, action: Any) -> Any:
     return replace(context.run, on_boundary=lambda boundary, batch: act() if boundary == wanted else None)
 
 
-@pytest.mark.parametrize("boundary", ["before-transaction", "inside-transaction"])
+@pytest.mark.parametrize("boundary", rounds(["inside-transaction", "before-transaction"]))
 def test_a_half_open_connection_is_cut_and_the_batch_comes_in_by_a_new_one(
     context: Life, proxy: Proxy, boundary: str
 ) -> None:

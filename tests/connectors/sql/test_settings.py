@@ -26,7 +26,7 @@ from headrace.errors import SinkError
 from services import MariaDbServer, PostgresServer
 from services.locales import LOCALES, missing_locale
 from services.pgbouncer import PgBouncerServer, PoolMode
-from tests.rounds import only_usual, rounds
+from tests.rounds import as_long, only_usual, rounds
 from tests.servers import home_of, unavailable
 
 from .changed import apply_feed
@@ -223,7 +223,7 @@ def _with_defaults_of(server: PostgresServer) -> Any:
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("language", LOCALES)
+@pytest.mark.parametrize("language", rounds(LOCALES))
 def test_a_database_of_another_language_takes_and_gives_the_same(
     prepared: Prepared, tmp_path: Path, language: str
 ) -> None:
@@ -278,7 +278,7 @@ def test_a_partitioned_table_takes_and_gives_the_same(prepared: Prepared, tmp_pa
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("published", ["FOR ALL TABLES", "FOR TABLES IN SCHEMA public"])
+@pytest.mark.parametrize("published", rounds(["FOR ALL TABLES", "FOR TABLES IN SCHEMA public"]))
 def test_with_a_publication_every_table_of_ours_has_a_key_and_a_result_without_one_is_refused(
     prepared: Prepared, tmp_path: Path, published: str
 ) -> None:
@@ -322,8 +322,8 @@ DIRT = (
 @pytest.mark.services
 @pytest.mark.parametrize(
     ("pooler", "dirt"),
-    [("session", DIRT), ("transaction", ()), ("transaction", DIRT)],
-    ids=["session", "transaction", "transaction, after others"],
+    [("session", DIRT), ("transaction", DIRT), as_long(("transaction", ()))],
+    ids=["session", "transaction, after others", "transaction"],
     indirect=["pooler"],
 )
 def test_through_a_pooler_nothing_is_taken_from_a_session_and_nothing_is_left_on_one(
@@ -578,7 +578,8 @@ def test_a_sqlite_file_of_any_journal_and_encoding_keeps_the_same(tmp_path: Path
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("number", rounds(range(COMBINATIONS)))
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(COMBINATIONS))
 def test_any_settings_together_change_nothing(
     prepared: Prepared,
     mariadb_url: str,
