@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 DIR ?= demo
-# Otherwise each process of the tests compiles the package, and each worker all the tests, again.
+# Otherwise each process of the tests compiles the package again, and each worker all the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-long durations test-spark tiers setup archive lint types servers services \

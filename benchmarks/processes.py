@@ -60,11 +60,11 @@ def lines_until(command: Sequence[str | Path], enough: Callable[[str], bool], *,
     """The lines that `command` prints up to the one that is `enough`; then it is asked to stop, and waited for."""
     lines: list[str] = []
 
-    def noted(line: str, process: int) -> bool:
+    def note(line: str, process: int) -> bool:
         lines.append(line)
         return enough(line)
 
-    pass_lines(command, noted, cwd=cwd)
+    pass_lines(command, note, cwd=cwd)
     return lines
 
 

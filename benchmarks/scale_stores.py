@@ -72,7 +72,7 @@ class Run:
         """Requests a batch."""
         return sum(self.seen.asked.values()) / self.batches
 
-    def list_counts(self, counted: Counter[str]) -> str:
+    def describe(self, counted: Counter[str]) -> str:
         """How many of each kind a batch, the most first; what comes less than once in ten batches is left out."""
         counts = [(name, round(count / self.batches, 1)) for name, count in counted.most_common()]
         return "a batch: " + ", ".join(f"{count:g} {name}" for name, count in counts if count >= 0.1)
@@ -92,7 +92,7 @@ class Store(ABC):
         """A directory of its own for a storage."""
 
     @abstractmethod
-    def look_at(self, place: str) -> Seen: ...
+    def look(self, place: str) -> Seen: ...
 
 
 class Local(Store):
@@ -107,7 +107,7 @@ class Local(Store):
     def place(self, name: str) -> str:
         return str(self.scratch / name)
 
-    def look_at(self, place: str) -> Seen:
+    def look(self, place: str) -> Seen:
         files = (file.relative_to(place) for file in Path(place).rglob("*") if file.is_file())
         return Seen(files=Counter(_kind(str(file)) for file in files if "queries" in file.parts), asked=Counter())
 
@@ -135,7 +135,7 @@ class Hdfs(Store):
     def place(self, name: str) -> str:
         return f"{self.server.url()}/{name}"
 
-    def look_at(self, place: str) -> Seen:
+    def look(self, place: str) -> Seen:
         bean = f"RpcDetailedActivityForPort{self.server.port}"
         with urlopen(f"http://{self.server.web_address}/jmx?qry=Hadoop:service=NameNode,name={bean}") as answer:
             (facts,) = json.loads(answer.read())["beans"]
@@ -178,7 +178,7 @@ class Bucket(Store):
     def place(self, name: str) -> str:
         return f"s3a://{self.NAME}/{name}"
 
-    def look_at(self, place: str) -> Seen:
+    def look(self, place: str) -> Seen:
         asked: Counter[str] = Counter()
         files: Counter[str] = Counter()
         for line in self.log.read_text(errors="replace").splitlines():
@@ -259,7 +259,7 @@ def _run(store: Store, scratch: Path, name: str, first: int, last: int) -> Run:
     def is_last(line: str) -> bool:
         event = json.loads(line)
         if event["event"] == "batch" and event["batch"] in (first, last):
-            seen[event["batch"]] = store.look_at(place)
+            seen[event["batch"]] = store.look(place)
         return bool(event["event"] == "batch" and event["batch"] >= last)
 
     events = map(json.loads, lines_until([*HEADRACE, "run", "--json"], is_last, cwd=home))
@@ -283,7 +283,7 @@ def _figures(name: str, ours: list[Run], plain: str, theirs: list[Run]) -> Itera
         theirs=Side.of([run.files for run in theirs]),
         against=f"files that it leaves on the {plain}, Hadoop's checksums among them",
         unit="files",
-        note=ours[-1].list_counts(ours[-1].seen.files),
+        note=ours[-1].describe(ours[-1].seen.files),
     )
     yield Figure(
         name=f"requests of a tiny batch to {name}",
@@ -291,7 +291,7 @@ def _figures(name: str, ours: list[Run], plain: str, theirs: list[Run]) -> Itera
         theirs=Side.of([run.files for run in ours]),
         against="the files that it writes there",
         unit="requests",
-        note=ours[-1].list_counts(ours[-1].seen.asked),
+        note=ours[-1].describe(ours[-1].seen.asked),
     )
 
 

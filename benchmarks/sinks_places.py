@@ -85,12 +85,12 @@ class Place(ABC):
         self.create(rows)
         self.settle()
         with closing(self.connect()) as connection:
-            prepared = self.prepare_rows(rows)
+            prepared = self.prepare(rows)
             started = time.perf_counter()
             self.fill(connection, prepared)
             return time.perf_counter() - started
 
-    def prepare_rows(self, rows: Rows) -> Any:
+    def prepare(self, rows: Rows) -> Any:
         """The rows in the form that `fill` takes; making it is not measured."""
         return rows.text(self.forms)
 
@@ -142,7 +142,7 @@ class MariaDbPlace(Place):
         with closing(self.connect()) as connection:
             connection.cursor().execute(f"DROP TABLE IF EXISTS {', '.join((TABLE, *OWN))}")
 
-    def prepare_rows(self, rows: Rows) -> Any:
+    def prepare(self, rows: Rows) -> Any:
         file = self.scratch / "sorted.tsv"
         file.write_bytes(rows.text(self.forms))
         return file
@@ -168,7 +168,7 @@ class SqlitePlace(Place):
         for file in Path(self.url).parent.glob(f"{Path(self.url).name}*"):
             file.unlink()
 
-    def prepare_rows(self, rows: Rows) -> Any:
+    def prepare(self, rows: Rows) -> Any:
         return rows.values()
 
     def fill(self, connection: Any, rows: Any) -> None:

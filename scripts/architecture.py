@@ -71,13 +71,13 @@ def _next(room: str) -> Iterator[str]:
     """The rooms that `room` imports and that none of its other imports leads to."""
     direct = imports()[room] - EVERYWHERE
     for other in direct:
-        between = (middle for middle in direct if middle != other and room not in _reached(middle))
-        if not any(other in _reached(middle) for middle in between):
+        between = (middle for middle in direct if middle != other and room not in _list_rooms_below(middle))
+        if not any(other in _list_rooms_below(middle) for middle in between):
             yield other
 
 
 @cache
-def _reached(room: str) -> frozenset[str]:
+def _list_rooms_below(room: str) -> frozenset[str]:
     """Every room that is imported from `room` on."""
     seen: set[str] = set()
     waiting = [room]
@@ -103,7 +103,7 @@ def _holds(room: str) -> str:
     return " ".join(first.split()).replace("|", "\\|")
 
 
-def unproved() -> list[str]:
+def list_unproved() -> list[str]:
     """The data of the picture whose room no longer shows that it touches them."""
     return [data.name for data in DATA if not any(data.evidence in text for text in _texts(data.room))]
 

@@ -16,7 +16,7 @@ _CODE = re.compile(r"### (HR\d{3})\b")
 def page(text: str) -> str:
     """The page as it should be: a heading for each code of the catalogue, in order, with the text that it had."""
     parts = _HEADING.split(text)
-    parts = [_renamed(part) for part in parts]
+    parts = [_rename(part) for part in parts]
     for code in CODES:
         if not any(_of(part) == code.code for part in parts):
             parts.insert(_place(parts, code.code), f"### {heading(code)}\n\n")
@@ -35,7 +35,7 @@ def _of(part: str) -> str | None:
     return match[1] if match else None
 
 
-def _renamed(part: str) -> str:
+def _rename(part: str) -> str:
     code = _of(part)
     if code is None:
         return part
@@ -47,12 +47,12 @@ def _renamed(part: str) -> str:
 def _place(parts: list[str], code: str) -> int:
     """Behind the next smaller code of the same hundred, or in front of the next larger one, or at the end."""
     places = ((_of(part), at) for at, part in enumerate(parts))
-    hundred = [(other, at) for other, at in places if other and _hundred(other) == _hundred(code)]
+    hundred = [(other, at) for other, at in places if other and _section_of(other) == _section_of(code)]
     smaller = [at for other, at in hundred if other < code]
     larger = [at for _, at in hundred] or [len(parts)]
     return smaller[-1] + 1 if smaller else larger[0]
 
 
-def _hundred(code: str) -> str:
+def _section_of(code: str) -> str:
     """The section that a code belongs to; the last ten are Headrace's own."""
     return code[:4] if code.startswith("HR99") else code[:3]

@@ -64,11 +64,11 @@ def bill_of_materials(root: Path, version: str) -> dict[str, Any]:
                 "licenses": [{"license": {"id": "Apache-2.0"}}],
             }
         },
-        "components": [*_locked(lock, released), *_vendored(), *_jars(jars)],
+        "components": [*_list_locked(lock, released), *_list_vendored(), *_list_jars(jars)],
     }
 
 
-def _locked(lock: str, released: str) -> Iterator[dict[str, Any]]:
+def _list_locked(lock: str, released: str) -> Iterator[dict[str, Any]]:
     needed = {(name, version) for name, version, _ in map(re.Match.groups, _PIN.finditer(released))}
     component: dict[str, Any] = {}
     for line in lock.splitlines():
@@ -83,13 +83,13 @@ def _locked(lock: str, released: str) -> Iterator[dict[str, Any]]:
             component["hashes"].append({"alg": "SHA-256", "content": digest[1]})
 
 
-def _vendored() -> Iterator[dict[str, Any]]:
+def _list_vendored() -> Iterator[dict[str, Any]]:
     for name, version, licence in VENDORED:
         component = _component("library", f"pkg:npm/{name}@{version}", name, version)
         yield {**component, "licenses": [{"license": {"id": licence}}]}
 
 
-def _jars(sums: str) -> Iterator[dict[str, Any]]:
+def _list_jars(sums: str) -> Iterator[dict[str, Any]]:
     for line in sums.splitlines():
         if jar := _JAR.match(line):
             digest, name, version = jar.groups()

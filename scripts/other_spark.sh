@@ -16,7 +16,7 @@ $pip --require-hashes --requirement scripts/build.txt
 awk '/^pyspark==/ { skip = 1 } skip { if (!/\\$/) skip = 0; next } { print }' constraints.txt > "$lock"
 $pip --require-hashes --no-deps --no-build-isolation --requirement "$lock"
 $pip --no-build-isolation "pyspark==$version" || {
-  echo "headrace: PySpark $version cannot be installed; 'pip index versions pyspark' shows which versions there are" >&2
+  echo "headrace: PySpark $version cannot be installed; 'pip index versions pyspark' lists the versions" >&2
   exit 2
 }
 $pip --no-deps --no-build-isolation --editable .

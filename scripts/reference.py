@@ -68,7 +68,7 @@ def pages() -> dict[Path, str]:
 
 def page(file: Path) -> str:
     """One page with generated parts, as it should be."""
-    return _filled(file, parts()[file])
+    return _fill(file, parts()[file])
 
 
 def parts() -> dict[Path, dict[str, Callable[[], str]]]:
@@ -85,7 +85,7 @@ def parts() -> dict[Path, dict[str, Callable[[], str]]]:
         },
         EXPLANATION / "sinks-compared.md": {
             "sinks": sinks_compared.sinks,
-            "promised": sinks_compared.promised,
+            "promised": sinks_compared.list_promised,
             "beyond": sinks_compared.beyond,
         },
         EXPLANATION / "architecture.md": {"picture": architecture.picture, "rooms": architecture.table},
@@ -108,7 +108,7 @@ def connector_page(kind: registry.ConnectorKind, name: str) -> Path:
     return REFERENCE / f"{kind}s" / f"{name.replace('_', '-')}.md"
 
 
-def _filled(file: Path, made: dict[str, Callable[[], str]]) -> str:
+def _fill(file: Path, made: dict[str, Callable[[], str]]) -> str:
     text = file.read_text(encoding="utf-8")
     for name, content in made.items():
         pattern = re.compile(rf"(<!-- {name}:begin[^>]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)

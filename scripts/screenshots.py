@@ -183,14 +183,14 @@ def _take(browser: webdriver.Chrome, url: str) -> None:
     for theme in ("dark", "light"):
         features = [{"name": "prefers-color-scheme", "value": theme}]
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        _sized(browser, 1600, 1000)
+        _resize(browser, 1600, 1000)
         _open(browser, url, ".graph svg .node")
         browser.save_screenshot(str(IMAGES / f"ui-project{_suffix(theme)}.png"))
         _open(browser, f"{url}queries/order_counts", ".charts canvas")
         WebDriverWait(browser, 20).until(
             lambda page: page.find_elements(By.CSS_SELECTOR, "[aria-label='Newest rows'] td")
         )
-        _sized(browser, 1600, 1180)
+        _resize(browser, 1600, 1180)
         browser.save_screenshot(str(IMAGES / f"ui-query{_suffix(theme)}.png"))
         for card in _cards(browser):
             label = card.get_attribute("aria-label") or ""
@@ -231,7 +231,7 @@ def _open(browser: webdriver.Chrome, url: str, until: str) -> None:
     time.sleep(2.5)
 
 
-def _sized(browser: webdriver.Chrome, width: int, height: int) -> None:
+def _resize(browser: webdriver.Chrome, width: int, height: int) -> None:
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 

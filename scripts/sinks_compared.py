@@ -39,7 +39,7 @@ def sinks() -> str:
     return "\n".join(rows)
 
 
-def promised() -> str:
+def list_promised() -> str:
     """What became of the rows under the faults that Spark's fault tolerance is about."""
     return _faults([fault for fault in FAULTS if fault in WITHIN])
 

@@ -81,12 +81,12 @@ class Source:
             if isinstance(node, ast.FunctionDef) and node.name == name:
                 return module, class_name, node
         for base in definition.bases:
-            parent = self.named(module, base)
+            parent = self.resolve_name(module, base)
             if parent and parent != owner and (inherited := self.method(parent, name)):
                 return inherited
         return None
 
-    def named(self, module: Module, node: ast.expr) -> tuple[Module, str] | None:
+    def resolve_name(self, module: Module, node: ast.expr) -> tuple[Module, str] | None:
         """The definition that a name or an attribute of a module means in `module`."""
         if isinstance(node, ast.Name):
             if node.id in module.functions or node.id in module.classes:
@@ -96,13 +96,13 @@ class Source:
             return self.resolve(f"{module.imports[node.value.id]}.{node.attr}")
         return None
 
-    def annotated(self, module: Module, node: ast.expr | None) -> tuple[Module, str] | None:
+    def resolve_annotation(self, module: Module, node: ast.expr | None) -> tuple[Module, str] | None:
         """The class of ours that an annotation names; of a union the first one."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             node = ast.parse(node.value, mode="eval").body
         if isinstance(node, ast.BinOp):
-            return self.annotated(module, node.left) or self.annotated(module, node.right)
-        owner = self.named(module, node) if node is not None else None
+            return self.resolve_annotation(module, node.left) or self.resolve_annotation(module, node.right)
+        owner = self.resolve_name(module, node) if node is not None else None
         return owner if owner and owner[1] in owner[0].classes else None
 
 
@@ -163,11 +163,11 @@ class Reader:
         self, module: Module, owner: tuple[Module, str] | None, function: ast.FunctionDef
     ) -> dict[str, tuple[Module, str]]:
         arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-        types = {arg.arg: kind for arg in arguments if (kind := self.source.annotated(module, arg.annotation))}
+        types = {arg.arg: kind for arg in arguments if (kind := self.source.resolve_annotation(module, arg.annotation))}
         return types | ({"self": owner} if owner else {})
 
     def _follow(self, module: Module, types: dict[str, tuple[Module, str]], call: ast.Call) -> None:
-        target = self.source.named(module, call.func)
+        target = self.source.resolve_name(module, call.func)
         if target is not None:
             place, name = target
             if name in place.functions:
@@ -188,22 +188,22 @@ class Reader:
     ) -> tuple[Module, str] | None:
         """The class of ours that an expression gives, as far as annotations say."""
         if isinstance(node, ast.Name):
-            return types.get(node.id) or self._class(self.source.named(module, node))
+            return types.get(node.id) or self._class(self.source.resolve_name(module, node))
         if isinstance(node, ast.Attribute):
             owner = self._type_of(module, types, node.value)
-            return self._attribute(owner, node.attr) if owner else self._class(self.source.named(module, node))
+            return self._attribute(owner, node.attr) if owner else self._class(self.source.resolve_name(module, node))
         if isinstance(node, ast.Call):
-            if target := self.source.named(module, node.func):
+            if target := self.source.resolve_name(module, node.func):
                 place, name = target
                 if name in place.functions:
-                    return self.source.annotated(place, place.functions[name].returns)
+                    return self.source.resolve_annotation(place, place.functions[name].returns)
                 return target
             if (
                 isinstance(node.func, ast.Attribute)
                 and (owner := self._type_of(module, types, node.func.value))
                 and (method := self.source.method(owner, node.func.attr))
             ):
-                return self.source.annotated(method[0], method[2].returns)
+                return self.source.resolve_annotation(method[0], method[2].returns)
         return None
 
     @staticmethod
@@ -214,9 +214,9 @@ class Reader:
         module, class_name = owner
         for node in module.classes[class_name].body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-                return self.source.annotated(module, node.annotation)
+                return self.source.resolve_annotation(module, node.annotation)
         if method := self.source.method(owner, name):  # a property
-            return self.source.annotated(method[0], method[2].returns)
+            return self.source.resolve_annotation(method[0], method[2].returns)
         return None
 
 

@@ -101,17 +101,17 @@ def install() -> int:
                 _quiet([*prefix, "service", service, "stop"])
     for command in locales.making(prefix):
         _quiet(command)
-    sentences = [_bring(INSTALLED[name]) for name in wanted] + connectors.install()
+    sentences = [_obtain(INSTALLED[name]) for name in wanted] + connectors.install()
     for sentence in filter(None, sentences):
         print(sentence, file=sys.stderr)
     return 0
 
 
-def _bring(kind: type[Server]) -> str | None:
+def _obtain(kind: type[Server]) -> str | None:
     """Fetch or build what is not a package; returns what is still missing, and why."""
     try:
-        if bring := getattr(kind, "bring", None):
-            bring()
+        if obtain := getattr(kind, "obtain", None):
+            obtain()
     except ServerFault as error:
         return str(error)
     return kind.missing()

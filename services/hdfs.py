@@ -136,10 +136,10 @@ class HdfsServer(JarServer):
             return {}
         return dict(beans[0]) if beans else {}
 
-    def _ask(self, what: str) -> bytes:
+    def _ask(self, page: str) -> bytes:
         """What a page of the NameNode says; empty where it does not answer."""
         try:
-            with urlopen(f"http://{self.web_address}/{what}", timeout=1) as answer:
+            with urlopen(f"http://{self.web_address}/{page}", timeout=1) as answer:
                 return bytes(answer.read())
         except (URLError, OSError):
             return b""
@@ -167,7 +167,7 @@ class _DataNode(Server):
         """With the whole."""
 
     def command(self) -> list[str]:
-        # By the directory in the command line `running` knows whose process it is.
+        # The directory in the command line shows `running` whose process it is.
         first, *rest = self._whole.hadoop("datanode.DataNode")
         return [first, f"-Dheadrace.home={self.home}/", *rest]
 

@@ -38,7 +38,7 @@ class JarServer(Server):
         return f"{cls.title} is not here: {install}"
 
     @classmethod
-    def bring(cls) -> None:
+    def obtain(cls) -> None:
         """Fetch the jars; raises ServerFault."""
         try:
             fetch(cls.coordinates, cls.jars(), for_spark=False, sums=process.jar_sums())
@@ -49,7 +49,7 @@ class JarServer(Server):
 
     @classmethod
     def complete(cls) -> None:
-        """Make what the server needs next to its jars."""
+        """Make what the server needs in addition to its jars."""
 
     @staticmethod
     def java(*options: str) -> list[str]:

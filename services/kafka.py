@@ -82,7 +82,7 @@ class KafkaServer(JarServer):
         return self._kafka("kafka.Kafka", str(self.home / "server.properties"))
 
     def answers(self) -> bool:
-        """Whether the broker lists its topics; no client is made for a port without a listener."""
+        """Whether the broker lists its topics; a port without a listener gets no client of its own."""
         try:
             socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
             return bool(self.admin().list_topics(timeout=1.0).brokers)
@@ -98,7 +98,7 @@ class KafkaServer(JarServer):
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=options)
         admin = self.admin()  # Its answers end with it.
         admin.create_topics([topic])[name].result(ANSWER_SECONDS)
-        # Other brokers and clients learn of a new topic a moment later.
+        # Other brokers learn of a new topic a moment later.
         ends = time.monotonic() + ANSWER_SECONDS
         while name not in admin.list_topics(timeout=ANSWER_SECONDS).topics and time.monotonic() < ends:
             time.sleep(0.05)

@@ -63,7 +63,7 @@ class User:
 
 
 def ordinary_user(*preferred: str) -> User:
-    """This user, or for root the first of the `preferred` accounts that there is, else the unprivileged one."""
+    """This user, or for root the first of the `preferred` accounts that there is, else the one without rights."""
     if os.getuid() != 0:
         return own_user()
     for name in (*preferred, "nobody"):
@@ -82,7 +82,7 @@ def _user(entry: pwd.struct_passwd) -> User:
 
 
 def free_port() -> int:
-    """A port of loopback that no process uses; this process does not give it a second time.
+    """A free port of loopback; this process does not give it a second time.
 
     Another process can still take it before its server does: `Server.create` then asks for other ones.
     """
@@ -213,7 +213,7 @@ def running(home: Path) -> int | None:
 def is_alive(pid: int) -> bool:
     """Whether the process runs; one that has ended and was our child is taken leave of."""
     try:
-        # The first thread of a JVM may be a zombie while others still hold its ports; its parent hears at the end.
+        # The first thread of a JVM may be a zombie while others still hold its ports: its parent gets its end last.
         return os.waitpid(pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
         pass

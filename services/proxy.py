@@ -177,7 +177,7 @@ class Proxy:
             if lost:
                 link.swallows = lost[1]
             self._pass(link, link.server, chunk)
-        link.half_closed(link.server)
+        link.half_close(link.server)
 
     def _to_client(self, link: _Link) -> None:
         for chunk in _chunks(link.server):
@@ -190,7 +190,7 @@ class Proxy:
             elif link.swallows == "stall":
                 link.stalled = True
             self._pass(link, link.client, chunk)
-        link.half_closed(link.client)
+        link.half_close(link.client)
 
     def _pass(self, link: _Link, end: socket.socket, chunk: bytes) -> None:
         if not link.passing.is_set():
@@ -237,8 +237,8 @@ class _Link:
             with contextlib.suppress(OSError):
                 end.sendall(chunk)
 
-    def half_closed(self, end: socket.socket) -> None:
-        """The other end has nothing more to say; of a stalled link no peer hears that either."""
+    def half_close(self, end: socket.socket) -> None:
+        """The other end has nothing more to say; a stalled link does not pass that on either."""
         self.passing.wait()
         # A cut comes from the proxy: a regular end on the way would be seen in place of its reset.
         if not self.stalled and not self._cut:
@@ -262,9 +262,9 @@ def client_ports(process: int, port: int) -> set[int]:
     """From which ports a process is connected to `port` now; from none if it is dead."""
     sockets = set()
     with contextlib.suppress(OSError):
-        for descriptor in (PROC / str(process) / "fd").iterdir():
+        for file in (PROC / str(process) / "fd").iterdir():
             with contextlib.suppress(OSError):
-                sockets.add(os.readlink(descriptor))
+                sockets.add(os.readlink(file))
     rows = [line.split() for table in ("tcp", "tcp6") for line in (PROC / "net" / table).read_text().splitlines()[1:]]
     return {_port(row[1]) for row in rows if f"socket:[{row[9]}]" in sockets and _port(row[2]) == port}
 

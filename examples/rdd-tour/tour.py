@@ -96,7 +96,7 @@ def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
-def label(name: str, item: Any) -> tuple[str, Any]:
+def add_label(name: str, item: Any) -> tuple[str, Any]:
     return name, item
 
 
@@ -107,7 +107,7 @@ def count(counter: Accumulator[int], number: int) -> int:
 
 def in_order(results: Mapping[str, RDD[Any]]) -> dict[str, list[Any]]:
     """What RDDs hold, computed in one job; a shuffle leaves it in no order, but what was put into lists on purpose."""
-    named = [rdd.map(partial(label, name)) for name, rdd in results.items()]
+    named = [rdd.map(partial(add_label, name)) for name, rdd in results.items()]
     together = named[0].context.union(named).collect()
 
     def order(item: Any) -> str:

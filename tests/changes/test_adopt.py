@@ -120,7 +120,7 @@ def empty(project: Project, old: Path) -> None:
 
 def record(project: Project, old: Checkpoint) -> None:
     folder = layout_in(project.storage, "totals").folder
-    facts = {**asdict(AdoptionRecord.begun(old, 2, {"events": "events"})), "former": "g1.1"}
+    facts = {**asdict(AdoptionRecord.begin(old, 2, {"events": "events"})), "former": "g1.1"}
     log.append(folder, "totals", replace(log.begin(folder), kind="intent", change="adopt", of=0, facts=facts))
 
 

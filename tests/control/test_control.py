@@ -93,7 +93,7 @@ def test_an_order_is_answered_by_who_carries_it_out(tmp_path: Path, board: Board
         order = orders.take()
         assert order is not None
         taken.append(order)
-        order.done("it is done")
+        order.succeed("it is done")
 
     orders.on_order(carry_out)
     there = RunningApplications(tmp_path)

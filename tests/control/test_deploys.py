@@ -45,7 +45,7 @@ def test_a_deploy_is_one_order_whose_answer_says_what_became_of_each_query(
         order = orders.take()
         assert order is not None
         taken.append(order)
-        order.deployed(result)
+        order.report_deploy(result)
 
     orders.on_order(carry_out)
     with serving(tmp_path / ".headrace", board, orders):

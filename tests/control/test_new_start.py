@@ -66,7 +66,7 @@ def deploying(
     def carry_out() -> None:
         order = orders.take()
         assert order is not None
-        order.deployed(result)
+        order.report_deploy(result)
 
     orders.on_order(carry_out)
     write_project(root)

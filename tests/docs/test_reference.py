@@ -36,7 +36,7 @@ def test_every_attribute_of_a_public_class_has_a_meaning() -> None:
 
 
 def test_the_picture_of_the_rooms_shows_data_that_the_rooms_touch() -> None:
-    assert architecture.unproved() == []
+    assert architecture.list_unproved() == []
 
 
 def test_every_command_has_a_heading() -> None:

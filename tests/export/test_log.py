@@ -18,7 +18,7 @@ from headrace.contract import QueryStart
 from headrace.export.log import RunLog, SparkLines, lines_of
 from headrace.model.operations import Log
 from headrace.redaction import remember
-from headrace.spark.jvm.stderr_filter import Said
+from headrace.spark.jvm.stderr_filter import SparkLine
 from headrace.user_code import serving
 from tests.registered import layout_in
 
@@ -68,22 +68,22 @@ THREAD = "stream execution thread for totals [id = 5f6c, runId = 0a1b]"
 @pytest.mark.parametrize(
     ("line_of_spark", "expected"),
     [
-        (Said(message="printed by an unknown writer"), line("info", "printed by an unknown writer")),
-        (Said(message="mine", query="totals", batch=3), line("info", "mine", "totals", 3)),
+        (SparkLine(message="printed by an unknown writer"), line("info", "printed by an unknown writer")),
+        (SparkLine(message="mine", query="totals", batch=3), line("info", "mine", "totals", 3)),
         (
-            Said(message="it is slow", level="warning", logger="Executor", query="totals"),
+            SparkLine(message="it is slow", level="warning", logger="Executor", query="totals"),
             line("warning", "Executor: it is slow", "totals", 4),
         ),
-        (Said(message="behind", logger="P", thread=THREAD), line("info", "P: behind", "totals", 4)),
+        (SparkLine(message="behind", logger="P", thread=THREAD), line("info", "P: behind", "totals", 4)),
         (
-            Said(message="[queryId = 5f6c] [batchId = 2] Lost task 0.0", level="warning", logger="TaskSetManager"),
+            SparkLine(message="[queryId = 5f6c] [batchId = 2] Lost task 0.0", level="warning", logger="TaskSetManager"),
             line("warning", "TaskSetManager: Lost task 0.0", "totals", 2),
         ),
     ],
     ids=["a line as it is", "of a worker", "of a task", "of the query's thread", "of the scheduler"],
 )
 def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
-    line_of_spark: Said, expected: dict[str, Any], tmp_path: Path
+    line_of_spark: SparkLine, expected: dict[str, Any], tmp_path: Path
 ) -> None:
     layout = layout_in(tmp_path, "totals")
     (layout.checkpoint / "offsets").mkdir(parents=True)
@@ -94,8 +94,8 @@ def test_a_line_of_spark_has_the_query_and_the_batch_that_it_is_about(
     spark_lines.started(
         QueryStart(query="totals", run_id="r", generation=1, trigger="", mode="", sink="", checkpoint=layout.checkpoint)
     )
-    spark_lines.take(Said.read(line_of_spark.line()))
-    spark_lines.take(Said(message=" "))
+    spark_lines.take(SparkLine.read(line_of_spark.line()))
+    spark_lines.take(SparkLine(message=" "))
     log.close()
     assert lines(tmp_path) == [expected]
 
@@ -116,14 +116,14 @@ def test_a_line_that_is_read_late_is_of_the_batch_in_which_it_was_said(
     )
     spark_lines.started(start)
     thread = "stream execution thread for totals [id = 5f6c, runId = 1]"
-    spark_lines.take(Said(message="slow", level="warning", logger="Reader", thread=thread, ms=ms))
+    spark_lines.take(SparkLine(message="slow", level="warning", logger="Reader", thread=thread, ms=ms))
     log.close()
     assert lines(tmp_path) == [line("warning", "Reader: slow", "totals", batch)]
 
 
 def test_a_marked_line_that_another_one_cut_is_kept_as_it_is() -> None:
-    cut = Said(message="one").line()[:-5] + "two\n"
-    assert Said.read(cut) == Said(message=cut.rstrip("\n"))
+    cut = SparkLine(message="one").line()[:-5] + "two\n"
+    assert SparkLine.read(cut) == SparkLine(message=cut.rstrip("\n"))
 
 
 def test_as_text_an_event_is_one_line_without_secrets(tmp_path: Path) -> None:

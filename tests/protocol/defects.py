@@ -283,7 +283,7 @@ def _lease_not_looked_at(let: Let) -> None:
 
 
 def _lease_not_renewed(let: Let) -> None:
-    let(driver_lock, "_tell", lambda folder, number: None)
+    let(driver_lock, "_mark_alive", lambda folder, number: None)
 
 
 def _lease_not_created_alone(let: Let) -> None:

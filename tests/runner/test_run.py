@@ -399,7 +399,7 @@ def test_a_run_that_is_cut_off_does_not_wait_for_a_start_that_hangs_in_its_sink(
 
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     monkeypatch.setattr(Sqlite, "open", hang)
-    monkeypatch.setattr(Watching, "hear", cut_off)
+    monkeypatch.setattr(Watching, "take_events", cut_off)
     begun = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import NOWHERE, Finding, SinkError, Where
-from headrace.generations.blame import named
+from headrace.generations.blame import attribute_errors
 from headrace.spark.messages.failures import finding_of_message
 
 pytestmark = pytest.mark.plain
@@ -221,7 +221,7 @@ def test_no_message_ends_at_its_colon() -> None:
 def test_a_connectors_fault_says_whose_it_is_and_names_the_command() -> None:
     sink = SimpleNamespace(reset=SimpleNamespace(droppable=True))
     query: Any = SimpleNamespace(name="clicks", where=Where(file="a.py", line=3), sink=sink)
-    with pytest.raises(SinkError) as caught, named(query):
+    with pytest.raises(SinkError) as caught, attribute_errors(query):
         raise SinkError(code="HR331", what="the broker does not answer", fix="look at it, or headrace reset QUERY")
     [finding] = caught.value.findings
     assert str(finding).startswith("a.py:3 HR331: the sink of query 'clicks': the broker does not answer")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.spark.jvm.stderr_filter import Said
+from headrace.spark.jvm.stderr_filter import SparkLine
 
 pytestmark = pytest.mark.plain
 
@@ -43,7 +43,7 @@ print("Streaming TransformWithStateInPandas Python worker of Spark's")
 
 def test_lines_of_a_task_carry_its_query_and_batch() -> None:
     done = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=True)
-    records = [Said.read(line) for line in done.stderr.split("\n") if line]
+    records = [SparkLine.read(line) for line in done.stderr.split("\n") if line]
     assert {(record.query, record.batch) for record in records if record.to != "both" or record.query} == {
         ("totals", 3)
     }

@@ -183,7 +183,7 @@ class Adopt(Change[AdoptionPlan, Adoption]):
         if not plan.continues:
             keys = {use: key for key, uses in built.names.items() for use in uses}
             self._require_alone()
-            self._begin(own, **asdict(AdoptionRecord.begun(self.old, plan.batch, keys)))
+            self._begin(own, **asdict(AdoptionRecord.begin(self.old, plan.batch, keys)))
         else:
             # By a record of its own, so that the process that began it can do nothing more.
             is_made = self.record.target is not None and self.live.at(self.record.target).made_by.exists()

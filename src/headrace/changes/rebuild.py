@@ -214,7 +214,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         if self._is_begun:
             self._require_same_sink()
         else:
-            self._bring_along()
+            self._apply_renames()
         if self._is_begun and self.record.kind == "intent":
             with self._hold_stopped(self._wait):
                 return self._swap(reached)
@@ -355,7 +355,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     # ------------------------------------------------------------------------------------------------- its beginning
 
-    def _bring_along(self) -> None:
+    def _apply_renames(self) -> None:
         """Let what has run have the names that are declared now, although the query means something else by now.
 
         A start would do it, and would be refused for the change.

@@ -107,7 +107,7 @@ class Repair(Change[RepairPlan, RepairResult]):
         if verdict.state not in ("mismatch", "undecided"):
             raise self._nothing(f"there is nothing to repair of query '{self.query.name}': {verdict.sentence}")
         if not counts:
-            look = f"look at it: headrace verify {self.query.name}; or {self._anew()}"
+            look = f"look at it: headrace verify {self.query.name}; or {self._recompute_advice()}"
             fix = next(
                 (finding.fix for finding in verdict.findings if finding.severity == "error" and finding.fix), look
             )
@@ -121,9 +121,9 @@ class Repair(Change[RepairPlan, RepairResult]):
         if repair is None:
             keyless = "has no key by which a wrong row could be replaced"
             why = keyless if hasattr(sink, "key") else "cannot replace single rows"
-            raise self._refusal(f"its sink '{self.query.sink_kind}' {why}", self._anew())
+            raise self._refusal(f"its sink '{self.query.sink_kind}' {why}", self._recompute_advice())
         return repair
 
-    def _anew(self) -> str:
+    def _recompute_advice(self) -> str:
         way = "rebuild" if self.query.sink.swap is not None else "reset"
         return f"compute the result again: headrace {way} {self.query.name}"

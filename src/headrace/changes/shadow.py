@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint import Checkpoint
 from headrace.contract import Lag, Sink, SinkSwap, SourcePrefix
 from headrace.errors import CheckFailed, HeadraceError
-from headrace.generations.blame import named, reset_command
+from headrace.generations.blame import attribute_errors, reset_command
 from headrace.generations.changes import ChangeStatus
 from headrace.generations.log import Directory, QueryLayout, history_file, log_of, rebuild_storage
 from headrace.generations.manifest import move_sink
@@ -184,7 +184,7 @@ def gone(project: Project, query: Query, layout: QueryLayout, spark: SparkSessio
         yield f"what the query has read so far is not known any more: {error.findings[0].what}"
         return
     for source in sources:
-        with named(query, source):
+        with attribute_errors(query, source):
             missing = source.connector.unreachable(spark, prefixes[source.name])
         if missing:
             yield f"source '{source.name}': {missing}"
@@ -201,7 +201,7 @@ def sources_of_shadow(
         prefixes = {source.name: SourcePrefix(batches=()) for source in sources}
     values = {}
     for source in sources:
-        with named(query, source):
+        with attribute_errors(query, source):
             connector = source.connector.since(spark, prefixes[source.name])
             from_time = None if since is None else connector.since_time(spark, since)
         values[source.name] = replace(source, connector=from_time or connector)

@@ -261,22 +261,22 @@ class Repartitions:
                 fix=RESTORE,
             ) from error
 
-    def done(self, checkpoint: Checkpoint) -> tuple[PartitionChange, ...]:
+    def list_committed(self, checkpoint: Checkpoint) -> tuple[PartitionChange, ...]:
         """The changes whose batches are committed."""
         return _up_to(self.all(), checkpoint.last_committed)
 
     def batches(self, checkpoint: Checkpoint) -> frozenset[int]:
         """The batches that hold no rows, only state in other partitions."""
-        return frozenset(change.batch for change in self.done(checkpoint))
+        return frozenset(change.batch for change in self.list_committed(checkpoint))
 
     def cut_off(self, checkpoint: Checkpoint) -> PartitionChange | None:
         """The change that Spark began and did not end."""
         begun = _up_to(self.all(), checkpoint.last_batch)
-        return begun[-1] if len(begun) > len(self.done(checkpoint)) else None
+        return begun[-1] if len(begun) > len(self.list_committed(checkpoint)) else None
 
     def partitions(self, checkpoint: Checkpoint) -> int | None:
         """The number of partitions that the state has now, or None without state."""
-        done = self.done(checkpoint)
+        done = self.list_committed(checkpoint)
         return done[-1].after if done else checkpoint.state_partitions()
 
     def enter(self, change: PartitionChange) -> None:

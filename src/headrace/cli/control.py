@@ -39,7 +39,7 @@ def stop(query: str | None, now: bool, options: ProjectOptions) -> int:
 
     with show_waiting("waiting for the running batches"):
         answers = api.running(project).stop(query, now=now, notify=note)
-    return _tell(answers, as_json=options.as_json)
+    return _print_answers(answers, as_json=options.as_json)
 
 
 @click.command()
@@ -81,10 +81,10 @@ def _order(do: Callable[[RunningApplications], OrderAnswer], query: str, options
     project, _ = options.with_query(query, may_lack_variables=True)
     with show_waiting(f"{query}: waiting for the running application"):
         answer = do(api.running(project))
-    return _tell([answer], as_json=options.as_json)
+    return _print_answers([answer], as_json=options.as_json)
 
 
-def _tell(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:
+def _print_answers(answers: Sequence[OrderAnswer], *, as_json: bool) -> int:
     failed = [answer.finding for answer in answers if answer.finding is not None]
     if as_json:
         say_json({"answers": [answer.as_dict() for answer in answers]})

@@ -30,7 +30,7 @@ ZOOKEEPER = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # They hand out work and do none.
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto")
 _STOP_SECONDS = 10.0
-_TELLING = re.compile(r"Unrecognized |Could not find |(?:\w+\.)+\w*(?:Exception|Error)\b")
+_INFORMATIVE = re.compile(r"Unrecognized |Could not find |(?:\w+\.)+\w*(?:Exception|Error)\b")
 
 
 def default_home() -> Path:
@@ -316,8 +316,8 @@ def executors_of(home: Path, application: str) -> tuple[DaemonLog, ...]:
 def last_message(log: DaemonLog) -> str:
     """Return why a process has ended: the last exception, or option unknown to Java, that it printed."""
     lines = [line.strip() for file in log.files for line in file.read_text(errors="replace").splitlines()]
-    telling = [line for line in lines if _TELLING.search(line)]
-    return next(iter([*telling[-1:], *filter(None, lines[-1:])]), "")
+    informative = [line for line in lines if _INFORMATIVE.search(line)]
+    return next(iter([*informative[-1:], *filter(None, lines[-1:])]), "")
 
 
 def _executors(home: Path) -> Iterator[DaemonLog]:

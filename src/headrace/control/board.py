@@ -149,17 +149,17 @@ class Order:
     deploy: DeployRequest | None = None
     answer: Future[OrderAnswer] = field(default_factory=Future)
 
-    def done(self, said: str) -> None:
+    def succeed(self, sentence: str) -> None:
         """Answer that it is done; only the first answer counts."""
         if not self.answer.done():
-            self.answer.set_result(OrderAnswer(said=said))
+            self.answer.set_result(OrderAnswer(said=sentence))
 
     def answer_failed(self, finding: Finding) -> None:
         """Answer why it is not done."""
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(finding=finding))
 
-    def deployed(self, result: DeployResult) -> None:
+    def report_deploy(self, result: DeployResult) -> None:
         """Answer what a deploy has done."""
         if not self.answer.done():
             self.answer.set_result(OrderAnswer(deploy=result))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 # What is declared of a source next to its connector, and of a query next to its sink.
-BESIDE: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
+COMMON_KEYS: Mapping[registry.ConnectorKind, tuple[str, ...]] = {
     "source": ("watermark", "renamed_from"),
     "sink": ("mode", "trigger", "on_change", "renamed_from", "restart", "state_budget", "late", "delete_when"),
 }
@@ -262,7 +262,7 @@ def unknown_options(
         how = "write {0} one level higher, next to {1}:" if lines else "did you mean '{0}'?"
     else:
         how = "write {0} next to sink:" if lines else "give {0} to @hr.query: @hr.query(sink=..., {0}=...)"
-    elsewhere = {key: how.format(key, name) for key in BESIDE[kind]}
+    elsewhere = {key: how.format(key, name) for key in COMMON_KEYS[kind]}
     return [
         Finding(
             code="HR103",

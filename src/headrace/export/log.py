@@ -21,7 +21,7 @@ from headrace.contract import BatchRecord, Observer, Outcome, QueryStart, QueryS
 from headrace.errors import Finding, HeadraceError
 from headrace.model.operations import Log
 from headrace.redaction import StreamAbove, redacted, standard_streams
-from headrace.spark.jvm.stderr_filter import Said
+from headrace.spark.jvm.stderr_filter import SparkLine
 from headrace.storage.location import is_remote
 from headrace.user_code import current
 
@@ -215,7 +215,7 @@ class SparkLines(Observer):
         if not is_remote(start.checkpoint):
             self._checkpoints[start.query] = Checkpoint(start.checkpoint)
 
-    def take(self, spark_line: Said) -> None:
+    def take(self, spark_line: SparkLine) -> None:
         if not spark_line.message.strip():
             return
         query, batch, message = spark_line.query, spark_line.batch, spark_line.message

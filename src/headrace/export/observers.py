@@ -84,17 +84,17 @@ class Observers(Observer):
         self._own.reverse()
         self._call(lambda one: one.close())
 
-    def _each(self, tell: Callable[[Observer], None]) -> None:
+    def _each(self, notify: Callable[[Observer], None]) -> None:
         for finding in self.take_undelivered():
             self._call(lambda one, finding=finding: one.note(finding))  # type: ignore[misc]
-        self._call(tell)
+        self._call(notify)
 
-    def _call(self, tell: Callable[[Observer], None]) -> None:
+    def _call(self, notify: Callable[[Observer], None]) -> None:
         for one in self._own:
-            tell(one)
+            notify(one)
         for name, one in list(self._installed.items()):
             try:
-                tell(one)
+                notify(one)
             except (Exception, SystemExit) as error:
                 del self._installed[name]
                 self.report(_failure(name, error))

@@ -145,7 +145,7 @@ class Otlp(Observer):
                 self._away.discard(kind)
             elif kind not in self._away:
                 self._away.add(kind)
-                self._report(_away(kind, exporter._endpoint, self._why.said))
+                self._report(_away(kind, exporter._endpoint, self._why.text))
             return result
 
         exporter.export = export_and_report
@@ -160,11 +160,11 @@ class Otlp(Observer):
 class _LastMessage(logging.Handler):
     """Keeps why the library could not send."""
 
-    said = ""
+    text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(Exception):
-            self.said = record.getMessage()
+            self.text = record.getMessage()
 
 
 def otlp_name(name: str) -> str:

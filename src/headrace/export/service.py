@@ -194,7 +194,7 @@ class Notifier(Observer):
         self._send(again if self._begins_again() else "STOPPING=1")
 
     def _watch(self) -> None:
-        told_ready = False
+        is_ready_sent = False
         while not self._done.wait(self._every):
             states = self._board.states()
             due_at = dict(self._board.due_at)
@@ -204,8 +204,8 @@ class Notifier(Observer):
             )
             rests = rests or any(due > time.monotonic() for due in due_at.values())
             seen = (states, due_at, dict(self._work), self._board.beat_at if rests else None)
-            if states and not told_ready:
-                told_ready = self._send(f"READY=1\nSTATUS={len(states)} queries")
+            if states and not is_ready_sent:
+                is_ready_sent = self._send(f"READY=1\nSTATUS={len(states)} queries")
             if self._is_watched and (seen != self._seen or not states):
                 self._seen = seen
                 self._send("WATCHDOG=1")

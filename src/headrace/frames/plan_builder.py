@@ -70,17 +70,17 @@ class _Builder:
         self.project = project
         self.spark = spark
         self.read = read
-        self.known = {**project.inputs(), **project.counters}
+        self.declared = {**project.inputs(), **project.counters}
         self.done: dict[str, Any] = dict(given)
 
     def resolve(self, name: str, where: Where) -> Any:
         if name not in self.done:
-            thing = self.known.get(name)
+            thing = self.declared.get(name)
             if thing is None:
                 raise CheckFailed(
                     code="HR204",
                     what=f"no source, table or view is named '{name}'",
-                    fix=nearest(name, self.known),
+                    fix=nearest(name, self.declared),
                     where=where,
                 )
             self.done[name] = self.make(thing)

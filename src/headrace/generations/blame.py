@@ -27,7 +27,7 @@ _RESET, _REWIND = "headrace reset QUERY", "headrace rewind QUERY"
 
 
 @contextmanager
-def named(query: Query, source: NamedSource | None = None) -> Iterator[None]:
+def attribute_errors(query: Query, source: NamedSource | None = None) -> Iterator[None]:
     """Say of the faults raised inside whose they are, a source's of `query` or its sink's, and name the command.
 
     A fault that names a query itself keeps its text.

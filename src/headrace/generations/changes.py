@@ -50,7 +50,7 @@ class AdoptionRecord:
     sources: Mapping[str, str]
 
     @classmethod
-    def begun(cls, checkpoint: Checkpoint, batch: int | None, sources: Mapping[str, str]) -> AdoptionRecord:
+    def begin(cls, checkpoint: Checkpoint, batch: int | None, sources: Mapping[str, str]) -> AdoptionRecord:
         """The record of an adoption that begins now."""
         return cls(
             checkpoint=str(checkpoint.root),

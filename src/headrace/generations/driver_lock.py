@@ -177,7 +177,7 @@ def _lease_lock(query: Query, file: Path, rebuilds: bool) -> Lease:
             raise CheckFailed(_lock_fault(query, who, rebuilds=rebuilds)) from held
 
 
-def seen(project: Project, query: Query) -> str | None:
+def find_driver(project: Project, query: Query) -> str | None:
     """Who runs `query`, as far as the storage shows; nothing is changed."""
     file = _file(project, query)
     if not store_at(file).has_locks:
@@ -215,7 +215,7 @@ def _list_taken(project: Project, queries: Sequence[Query]) -> Iterator[Finding]
     for query in queries:
         # A lease is several files; to see that it is free is enough here.
         if not store_at(project.storage).has_locks and not is_held_here(project, query):
-            if query.sink.facts.durable and (who := seen(project, query)) is not None:
+            if query.sink.facts.durable and (who := find_driver(project, query)) is not None:
                 yield _lock_fault(query, who)
             continue
         try:
@@ -324,7 +324,7 @@ class Lease:
             # A store that is away for a while may be back before the lease has ended.
             with suppress(OSError, HeadraceError):
                 if file_of(self.folder, self._number).exists() and not self._over.is_set():
-                    _tell(self.folder, self._number)
+                    _mark_alive(self.folder, self._number)
 
 
 def take_lease(folder: Path, started: str) -> Lease:
@@ -406,7 +406,7 @@ def _time_of(file: Path) -> float:
         return 0.0
 
 
-def _tell(folder: Path, number: int) -> None:
+def _mark_alive(folder: Path, number: int) -> None:
     replace_file(file_of(folder, number, _ALIVE), "")
 
 

@@ -193,7 +193,7 @@ class StoredStatus(PlainData):
 def stored_status(project: Project, query: Query) -> StoredStatus:
     """The status of one query; raises PlatformError where the storage does not answer."""
     layout = layout_of(project, query)
-    checkpoint, driver = Checkpoint(layout.checkpoint), driver_lock.seen(project, query)
+    checkpoint, driver = Checkpoint(layout.checkpoint), driver_lock.find_driver(project, query)
     try:
         committed = checkpoint.last_committed
         commit = None if committed is None else checkpoint.commit(committed)

@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace import registry
 from headrace.contract import OUTPUT_MODES
-from headrace.declare.assembly import BESIDE
+from headrace.declare.assembly import COMMON_KEYS
 from headrace.declare.change_data import CDC_KEYS, DELETE_WHEN_FIX, condition, read_change_data
 from headrace.declare.declarations import DeclaredSettings, DeclaredSink, DeclaredSource, restart_policy
 from headrace.declare.decorators import TIMED, parse_trigger
@@ -25,7 +25,7 @@ from headrace.units import parse_size
 
 SQL_KEYS = ("sql", "select", "description")
 TABLE_KEYS = (*SQL_KEYS, "refresh")
-QUERY_KEYS = (*SQL_KEYS, "sink", *BESIDE["sink"], "cdc")
+QUERY_KEYS = (*SQL_KEYS, "sink", *COMMON_KEYS["sink"], "cdc")
 # Keys that other tools have for a query, and where that stands here.
 _ELSEWHERE = {
     **dict.fromkeys(("source", "sources"), "name the source in the SELECT: FROM its_name"),
@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "watermark": "write it below the source: watermark: {column: time, delay: 2 hours}",
 }
 # What stands next to the kind of a source.
-SOURCE_KEYS = BESIDE["source"]
+SOURCE_KEYS = COMMON_KEYS["source"]
 WATERMARK_KEYS = ("column", "delay")
 _EXAMPLE = "files: {path: ..., format: json, schema: ...}"
 

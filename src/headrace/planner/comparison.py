@@ -172,7 +172,7 @@ def _difference_of(
     label = f"{part}: {'; '.join(changed)}" if changed else part
     was, is_ = _make_readable(was, before), _make_readable(is_, now)
     clause = "" if changed else _describe_filters(part, was, is_)
-    return PlanDifference(verdict=verdict, part=label, before=was, now=is_, why=why, functions=functions, said=clause)
+    return PlanDifference(verdict=verdict, part=label, before=was, now=is_, why=why, functions=functions, clause=clause)
 
 
 def _make_readable(text: str, form: QueryForm) -> str:

@@ -33,7 +33,7 @@ class PlanDifference:
     why: what would come of it. fix: what else there is to do than to undo it.
     about: `source NAME OPTION`, `sink OPTION`, `mode`, `setting NAME` or `watermark SOURCE`; none for what stands in
     the code. functions: the Python functions that differ, by module and name. where: the place in what is written now.
-    said: the difference as one clause, where that says more than both texts. code: the lines of the query's code that
+    clause: the difference as one clause, where that says more than both texts. code: the lines of the query's code that
     differ, as they were and as they are.
     """
 
@@ -46,7 +46,7 @@ class PlanDifference:
     about: str = ""
     functions: tuple[str, ...] = ()
     where: Where = NOWHERE
-    said: str = ""
+    clause: str = ""
     code: tuple[str, str] = ("", "")
 
     def as_dict(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class PlanDifference:
         was, is_ = self.code
         code = "; its code was " if was and is_ else "; its code no longer has " if was else "; its code now has "
         code += " and is ".join(f"`{cut(line)}`" for line in self.code if line)
-        clause = cut(self.said) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
+        clause = cut(self.clause) or f"{self.part} was {cut(self.before)} and is {cut(self.now)}"
         return clause + (code if was or is_ else "")
 
 

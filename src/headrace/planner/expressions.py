@@ -50,7 +50,7 @@ _CASES = ("If", "CaseWhen")
 _WHOLE = ("byte", "short", "integer", "long")
 _PYTHON = {"PythonUDF", "PythonUDAF", "PythonUDTF"}
 # A child by its position, an identity that changes from start to start, or what the optimizer may leave open.
-_UNTOLD = {
+_OMITTED = {
     "child",
     "children",
     "left",
@@ -116,7 +116,7 @@ class Expressions:
         texts = {
             key: self.argument(value, columns)
             for key, value in node.arguments.items()
-            if key not in _UNTOLD and not (key in ("evalMode", "evalContext") and "TRY" not in str(value))
+            if key not in _OMITTED and not (key in ("evalMode", "evalContext") and "TRY" not in str(value))
         }
         return ", ".join(f"{key}={value}" for key, value in texts.items() if value)
 
@@ -127,7 +127,7 @@ class Expressions:
         if isinstance(value, list):
             return self.short(f"[{', '.join(self.argument(part, columns) for part in value)}]") if value else ""
         if isinstance(value, dict):
-            counted = {key: part for key, part in value.items() if key not in _UNTOLD}
+            counted = {key: part for key, part in value.items() if key not in _OMITTED}
             if set(counted) <= {"object", "product-class", "class"}:
                 return str(next(iter(counted.values()), "")).rstrip("$").rpartition(".")[2]
             return self.short(json.dumps(counted, sort_keys=True))

@@ -83,7 +83,7 @@ def form_of(
     pieces, record = _digest_pieces(project, query, salt=salt), code.record_function
     return replace(
         form,
-        python=code.found,
+        python=code.records,
         sources={names.in_spark(source.name): source_facts(project, source, record) for source in sources},
         sink=sink_facts(project, query, record),
         changes=change_facts(project, query),
@@ -105,7 +105,7 @@ class _Code:
     def __init__(self, project: Project, plan: Any, salt: str, tree: PlanTree) -> None:
         named = (node for node in _all_nodes(tree.root) if node.name == "NamedArgumentExpression")
         self._keywords = {str(node.arguments["key"]) for node in named}
-        self.found: dict[str, Any] = {}
+        self.records: dict[str, Any] = {}
         self._project = project
         self._salt = salt
         self._functions = functions(plan)
@@ -124,12 +124,12 @@ class _Code:
             function, owned=partial(_is_owned, self._project), salt=self._salt, keywords=self._keywords, files=files
         )
         digest = hashlib.sha256(f"{record['digest']} {further}".encode()).hexdigest()[:12]
-        self.found[f"python {digest}"] = record
+        self.records[f"python {digest}"] = record
         return f"python {digest}"
 
     def packages(self) -> dict[str, str]:
         """Return the versions of the installed packages that the functions use."""
-        tops = {name.partition(".")[0] for record in self.found.values() for name in libraries_in(record)}
+        tops = {name.partition(".")[0] for record in self.records.values() for name in libraries_in(record)}
         tops -= {*sys.stdlib_module_names, "pyspark", "headrace"}
         names = {name for top in tops for name in _distributions().get(top, ())}
         return {name: version(name) for name in sorted(names)}

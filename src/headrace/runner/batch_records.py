@@ -264,16 +264,16 @@ class Account:
         if archive is not None:
             self.notes.guard(watched.query, lambda: archive.catch_up(Checkpoint(watched.running.layout.checkpoint)))
 
-    def tell_news(self, watched: QueryRun) -> None:
+    def report_news(self, watched: QueryRun) -> None:
         """Report what the sink had to say: an attempt that failed, rows quarantined."""
         news = watched.running.reports.news
         while not news.empty():
             self.notes.report(news.get())
 
-    def note_warnings(self, watched: QueryRun, found: Sequence[Finding]) -> None:
+    def note_warnings(self, watched: QueryRun, findings: Sequence[Finding]) -> None:
         """Let the history say what is wrong with a run that continues, or that nothing is."""
         run_id = watched.history_run
-        ill = self.project.redacted_finding(found[0]) if found else None
+        ill = self.project.redacted_finding(findings[0]) if findings else None
         if run_id is not None:
             self.notes.record(lambda history: history.record_warning(run_id, ill))
 
@@ -284,7 +284,7 @@ class Account:
             return
         self.look_at = now + LOOK_SECONDS
         busy = [query_run for query_run in running if now - query_run.event_at > LOOK_SECONDS]
-        for watched in sorted(busy, key=lambda each: each.looked_at)[:LOOKS]:
+        for watched in sorted(busy, key=lambda run: run.looked_at)[:LOOKS]:
             watched.looked_at = now
             seconds = now - watched.event_at
             work = batch_work(self.spark, str(watched.running.handle.runId), seconds=seconds)

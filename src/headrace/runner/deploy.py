@@ -180,7 +180,7 @@ class Deployer:
         result = replace(result, pid=os.getpid(), findings=tuple(map(self.project.redacted_finding, result.findings)))
         if order.deploy is not None and not order.deploy.dry_run:
             self._report(lambda: self._note(result, order.by))
-        order.deployed(result)
+        order.report_deploy(result)
 
     def _note(self, result: DeployResult, by: str) -> None:
         for finding in result.errors:

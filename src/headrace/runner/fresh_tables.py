@@ -81,7 +81,7 @@ class FreshTables:
             for finding in running.findings[1:]:
                 self._notes.report(finding)
             return running
-        self._account.tell_news(watched)
+        self._account.report_news(watched)
         before.clean_up()
         self._watching.watch_restart(watched, running)
         watched.finishing, watched.halt = finishing, None

@@ -211,7 +211,7 @@ class Watching:
         for event in early:
             self._take(event)
 
-    def hear(self, *, seconds: float = POLL_SECONDS) -> None:
+    def take_events(self, *, seconds: float = POLL_SECONDS) -> None:
         """Wait up to `seconds` for one event, then take all that are there."""
         events = self._listener.events
         try:
@@ -222,11 +222,11 @@ class Watching:
         except queue.Empty:
             return
 
-    def hear_out(self, watched: QueryRun) -> None:
+    def drain_events(self, watched: QueryRun) -> None:
         """Take the events of a query that has ended, the last of which is its end."""
         until = time.monotonic() + LAST_EVENTS_SECONDS
         while not watched.terminated and time.monotonic() < until:
-            self.hear()
+            self.take_events()
         watched.terminated = False
 
     def _take(self, event: ListenerEvent) -> None:

@@ -153,8 +153,8 @@ class States:
         if before.state not in ("running", *WAITING_FOR) or (before.state, before.waits) == (state, waits):
             return
         self.change(query, state, waits=waits)
-        if waits is not None and supervised.trial is not None:
-            supervised.trial.order.done(f"runs the new code from batch {supervised.trial.batch:,} on, and is {state}")
+        if waits is not None and (trial := supervised.trial) is not None:
+            trial.order.succeed(f"runs the new code from batch {trial.batch:,} on, and is {state}")
         if before.state != state:
             finding = supervised.state.finding()
             detail = {} if waits is None or finding is None else {"finding": finding.as_dict()}
@@ -188,7 +188,7 @@ class States:
         self._end_trial(self._all[query], "is paused")
         self._notes.event("paused", query, self._all[query].run, {"by": order.by})
         self.change(query, "paused", by=order.by)
-        order.done(f"query '{query}' is paused; its checkpoint stays: headrace resume {query}")
+        order.succeed(f"query '{query}' is paused; its checkpoint stays: headrace resume {query}")
 
     def start_again(self, query: str, order: Order) -> None:
         """Start a query by order as soon as nothing else is being started; its failures are counted again."""
@@ -278,11 +278,11 @@ class States:
             self.remove(outcome.query)
         self._reporter.ended(outcome)
 
-    def _end_trial(self, supervised: Supervised, said: str) -> None:
+    def _end_trial(self, supervised: Supervised, sentence: str) -> None:
         """Keep the new code of a query, whatever comes of it."""
         trial, supervised.trial = supervised.trial, None
         if trial is not None:
-            trial.order.done(said)
+            trial.order.succeed(sentence)
 
     def _end_run(
         self, supervised: Supervised, state: State, finding: Finding | None = None, *, fenced: bool = False
@@ -335,7 +335,7 @@ class Outcomes:
             lambda: self._account.count_unreported(watched, last_committed(watched.running.layout.checkpoint)),
         )
         self._account.look_at_late(watched, ended=True)
-        self._account.tell_news(watched)
+        self._account.report_news(watched)
         for last in watched.source_health.last():
             self._notes.report(last)
         watched.running.clean_up()
@@ -354,7 +354,7 @@ class Outcomes:
         if watched.order is not None:
             if finding is not None:
                 watched.order.answer_failed(finding)
-            watched.order.done(f"query '{watched.query.name}' has {state}")
+            watched.order.succeed(f"query '{watched.query.name}' has {state}")
 
     def end_failed(
         self, query: Query, error: HeadraceError, *, ends: bool, stopping: bool, ran_seconds: float = 0.0

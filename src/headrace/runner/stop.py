@@ -269,7 +269,7 @@ class OrderDesk:
         if trial is not None:
             trial.batch = batch
         elif order is not None:
-            order.done(
+            order.succeed(
                 "; ".join(filter(None, (f"query '{query}' runs again, from batch {batch:,} on", self._edited())))
             )
 
@@ -317,16 +317,16 @@ class OrderDesk:
         name, state = order.query, supervised.state
         if order.project is not None and state.state in ("paused", "stopped", "finished"):
             self._states.declare_again(name, order.project)
-            order.done(f"is {state.state}; its next start runs the new code")
+            order.succeed(f"is {state.state}; its next start runs the new code")
         elif state.has_ended:
             self._order_ended(name, str(state.state), order)
         elif order.verb == "pause" and state.state == "paused":
-            order.done(f"query '{name}' is already paused, since {state.since:%Y-%m-%d %H:%M:%S} UTC by {state.by}")
+            order.succeed(f"query '{name}' is already paused, since {state.since:%Y-%m-%d %H:%M:%S} UTC by {state.by}")
         elif order.verb == "pause":
             self._states.pause(name, order)
         elif order.verb == "stop":
             self._stopped(supervised.query)
-            order.done(f"query '{name}' has stopped")
+            order.succeed(f"query '{name}' has stopped")
         else:
             self._states.start_again(name, order)
 
@@ -334,7 +334,7 @@ class OrderDesk:
         if order.verb == "restart":
             self._states.start_again(name, order)
         elif order.verb == "stop":
-            order.done(f"query '{name}' is not running: it {'is' if order.removes else 'has'} {state}")
+            order.succeed(f"query '{name}' is not running: it {'is' if order.removes else 'has'} {state}")
         else:
             fault = f"query '{name}' cannot be {order.verb}d: it has {state}"
             order.answer_failed(Finding(code="HR850", what=fault, fix=f"start it again: headrace restart {name}"))
@@ -342,7 +342,7 @@ class OrderDesk:
 
 def _order_running(watched: QueryRun, order: Order) -> None:
     if order.verb == "resume":
-        order.done(f"query '{order.query}' is running")
+        order.succeed(f"query '{order.query}' is running")
         return
     if watched.order is not None and watched.order.verb == order.verb:
         watched.order.answer.add_done_callback(lambda answer: order.answer.set_result(answer.result()))

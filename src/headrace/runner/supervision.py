@@ -83,7 +83,7 @@ class Supervision:
         self.write_late = write_late
         self.starts: list[StartingQuery] = []
         self.board = request.board
-        self.said: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.messages: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.notes = Notes(project, reporter)
         self.states = States(project, self.board, self.notes, reporter)
         self.account = Account(project, spark, self.notes, reporter)
@@ -105,7 +105,7 @@ class Supervision:
             files=files,
             queries=only,
             request=request,
-            report=self.said.put,
+            report=self.messages.put,
         )
         self.desk = OrderDesk(
             orders,
@@ -130,7 +130,7 @@ class Supervision:
                     self._leave_behind()
                 for start in [start for start in self.starts if start.begun.done()]:
                     self._take_started(start)
-            self.watching.hear(seconds=0.0)
+            self.watching.take_events(seconds=0.0)
         finally:
             # Only what cuts a run off leaves a start here: one that waits in its sink may hang there for ever.
             for start in list(self.starts):
@@ -204,7 +204,7 @@ class Supervision:
                 attempt=attempt,
                 begun=in_thread(
                     self.spark,
-                    lambda: self._bring_up(project, query, None, trigger, attempt=attempt),
+                    lambda: self._start_attempt(project, query, None, trigger, attempt=attempt),
                     self.listener.wake,
                     name="headrace-start",
                 ),
@@ -227,7 +227,7 @@ class Supervision:
         running, finishing = start.begun.result()
         if start.lock is not None:
             start.lock.release()  # What was started holds it by itself.
-        self._tell_said()
+        self._flush_messages()
         if not isinstance(running, Running):
             self.watching.end_start()
             for finding in running.findings[1:]:
@@ -244,7 +244,7 @@ class Supervision:
         self.notes.event("started", query.name, run_id, detail)
         self.states.change(query.name, "running", LiveStart(handle=running.handle, columns=running.columns))
         self.desk.started(query.name, 0 if start.committed is None else start.committed + 1)
-        self.reporter.started(self._told_start(query, start.trigger, running))
+        self.reporter.started(self._describe_start(query, start.trigger, running))
         for note in running.notes:
             self.notes.report(note)
         self.tables.keep(watched)
@@ -255,7 +255,7 @@ class Supervision:
             self.notes.guard(watched.query, lambda: list(map(self.notes.report, watched.quarantine.catch_up())))  # type: ignore[union-attr]
         self.watching.end_start()
 
-    def _told_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
+    def _describe_start(self, query: Query, trigger: Trigger, running: Running) -> QueryStart:
         return QueryStart(
             query=query.name,
             run_id=str(running.handle.runId),
@@ -302,7 +302,7 @@ class Supervision:
             ),
         )
 
-    def _bring_up(
+    def _start_attempt(
         self,
         project: Project,
         query: Query,
@@ -317,11 +317,11 @@ class Supervision:
             spark=self.spark,
             versions=versions,
             reached=self.reached,
-            report=lambda finding: self.said.put(partial(self.notes.report, finding)),
-            preparing=lambda step: self.said.put(partial(self._prepare, step, query.name)),
+            report=lambda finding: self.messages.put(partial(self.notes.report, finding)),
+            preparing=lambda step: self.messages.put(partial(self._prepare, step, query.name)),
             attempt=attempt or Attempt(),
         )
-        begun, finishing = _bring_up_query(request, tables)
+        begun, finishing = _start_or_finish(request, tables)
         return (replace(begun, query=query) if isinstance(begun, Running) else begun), finishing
 
     def _prepare(self, step: str, query: str) -> None:
@@ -347,17 +347,17 @@ class Supervision:
             self.request.ask_for(now=False)
 
     def _step(self) -> None:
-        self.watching.hear()
+        self.watching.take_events()
         self.board.beat({run.query.name: run.due_at for run in self.watching if not (run.ends or run.asked)})
         self.desk.take()
         self.board.retrying = frozenset(run.query.name for run in self.watching if run.retrying)
-        self._tell_said()
+        self._flush_messages()
         if self.request:
             self.stopping.step(self.watching)
         for watched in self.watching:
             if watched.order is not None and not self.request:
                 self.stopping.one(watched)
-            self.account.tell_news(watched)
+            self.account.report_news(watched)
             self.account.look_at_late(watched)
             self._count_retries(watched)
             self.states.wait_for(watched.query.name, *watched.waits())
@@ -387,7 +387,7 @@ class Supervision:
 
     def _ended(self, watched: QueryRun) -> None:
         """A query has ended: for good, or to continue over other versions of its tables."""
-        self.watching.hear_out(watched)
+        self.watching.drain_events(watched)
         error = watched.running.failure()
         if error is not None and not error.findings[0].passes:
             # Its messages may be gone because the topic was created again, its files because the query was changed.
@@ -439,17 +439,17 @@ class Supervision:
 
     def _start_again(self, watched: QueryRun, versions: Versions) -> Begun:
         state = self.states[watched.query.name]
-        return self._bring_up(state.project, state.query, watched.running.tables, watched.trigger, versions)
+        return self._start_attempt(state.project, state.query, watched.running.tables, watched.trigger, versions)
 
     def _has_successor(self, watched: QueryRun) -> bool:
         """Whether a newer driver has started the query, as the history shows."""
         newest = self.notes.record(lambda history: history.newest_run(watched.query.name))
         return watched.history_run is not None and newest is not None and newest > watched.history_run
 
-    def _tell_said(self) -> None:
+    def _flush_messages(self) -> None:
         """Report what a start has to say, which continues in another thread."""
-        while not self.said.empty():
-            self.said.get()()
+        while not self.messages.empty():
+            self.messages.get()()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,7 +468,7 @@ class StartingQuery:
     attempt: Attempt
 
 
-def _bring_up_query(request: Request, tables: Tables | None) -> Begun:
+def _start_or_finish(request: Request, tables: Tables | None) -> Begun:
     """Start a query; a batch that was begun with other versions of its tables is made first, and then it ends.
 
     tables: None at the first start of a run.

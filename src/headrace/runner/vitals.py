@@ -51,7 +51,7 @@ class Vitals:
         for watched in running:
             if watched.ends or watched.asked:
                 continue
-            self._tell(watched, list(_judge(watched, now)))
+            self._report(watched, list(_judge(watched, now)))
         there = executors(self._spark)
         for finding in find_lost_executors(self._executors, there):
             self._notes.report(finding)
@@ -78,15 +78,15 @@ class Vitals:
         self._question = threading.Thread(target=ask, name="application", daemon=True)
         self._question.start()
 
-    def _tell(self, watched: QueryRun, found: list[Finding]) -> None:
+    def _report(self, watched: QueryRun, findings: list[Finding]) -> None:
         name = watched.query.name
         before = self._reported.get(name, frozenset())
         # What a finding says changes with each look; a source that is silent is reported once.
-        marks = {(finding.code, finding.what.split(" for ")[0]): finding for finding in found}
+        marks = {(finding.code, finding.what.split(" for ")[0]): finding for finding in findings}
         for mark in sorted(marks.keys() - before):
             self._notes.report(marks[mark], name)
         if marks.keys() != before:
-            self._account.note_warnings(watched, found)
+            self._account.note_warnings(watched, findings)
         self._reported[name] = frozenset(marks)
 
 

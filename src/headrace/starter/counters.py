@@ -104,7 +104,7 @@ class Counters:
             self.counting.forget(batch)
             self._sweep(batch)
             line = self._through(batch)
-        return {counter.name: shown(line[counter.name]) for counter in self.declared if counter.name in line}
+        return {counter.name: readable_value(line[counter.name]) for counter in self.declared if counter.name in line}
 
     def _through(self, batch: int) -> Mapping[str, Any]:
         last = max((line for line in self.lines if line <= batch), default=None)
@@ -155,7 +155,7 @@ def read(query: Query, path: Path) -> list[CounterLine]:
         ) from error
 
 
-def shown(entry: Any) -> Any:
+def readable_value(entry: Any) -> Any:
     """A value of the file for people: itself if JSON has it, or a text."""
     return entry["text"] if isinstance(entry, dict) else entry
 

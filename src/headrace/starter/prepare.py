@@ -15,7 +15,7 @@ from headrace.errors import CheckFailed, CheckpointError, Finding, HeadraceError
 from headrace.frames.change_frames import build_result
 from headrace.frames.plan_builder import register_written
 from headrace.frames.tables import Tables
-from headrace.generations.blame import named, with_command
+from headrace.generations.blame import attribute_errors, with_command
 from headrace.generations.facts import StartFacts, require_usable
 from headrace.generations.manifest import QueryRevision
 from headrace.model import NamedSource, Query
@@ -139,7 +139,7 @@ def _check_sources(
 ) -> tuple[Mapping[str, Mapping[str, str]], tuple[Finding, ...]]:
     """Ask each source; return the ids of what they read, and how that differs from what was read."""
     for source in facts.sources:
-        with named(facts.query, source):
+        with attribute_errors(facts.query, source):
             source.connector.check_connection(spark)
     ids, differences = identify_sources(facts, spark) if facts.lasting else ({}, ())
     require_sound(differences)
@@ -255,7 +255,7 @@ def identify_sources(
     """
     kept, findings = dict(facts.source_ids), list[Finding]()
     for source in facts.sources:
-        with named(facts.query, source):
+        with attribute_errors(facts.query, source):
             now = source.connector.object_ids(spark)
             findings += compare_with_read(facts, source, kept, now, spark)
         before = kept.get(name := facts.names.in_spark(source.name), {})

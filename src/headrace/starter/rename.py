@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import CheckpointError, Finding
-from headrace.generations.blame import named
+from headrace.generations.blame import attribute_errors
 from headrace.generations.facts import StartFacts, renamed_sources
 from headrace.generations.log import LogRecord
 from headrace.generations.register import Register, find_entry, has_run, layout_of_entry, read_register
@@ -75,7 +75,7 @@ def rename_table(facts: StartFacts, session: Callable[[], SparkSession]) -> tupl
         fix = f"name it so again, and end that first: headrace change discard {query.name}"
         raise CheckpointError(code="HR549", what=fault, fix=fix, where=query.where)
     notes = tuple(_table_renaming(project, query, layout))
-    with named(query):
+    with attribute_errors(query):
         query.sink.rename.rename_table(facts.run, session)
     enter_sink(project, query, layout)
     return notes
@@ -237,12 +237,12 @@ def enter_sink(project: Project, query: Query, layout: QueryLayout) -> None:
 def _read_record(file: Path) -> Mapping[str, Any] | None:
     """The record, None if there is none."""
 
-    def damaged(why: str) -> CheckpointError:
+    def damage(why: str) -> CheckpointError:
         fault = f"'{file}', which records where the batches were written, cannot be read: {why}"
         fix = "restore it; or remove it, if the sink is what it was: a new one is made"
         return CheckpointError(code="HR410", what=fault, fix=fix)
 
-    record = json_record.read(file, lambda facts: facts, damaged)
+    record = json_record.read(file, lambda facts: facts, damage)
     if isinstance(record, dict) and {"kind", "name", "systems", "shown"} <= record.keys():
         return record
     return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.contract import SinkContext
 from headrace.contract.observer import RUNNING
 from headrace.errors import CheckFailed, CheckpointError, Finding
-from headrace.generations.blame import named, with_command
+from headrace.generations.blame import attribute_errors, with_command
 from headrace.generations.facts import StartFacts, sink_context
 from headrace.generations.log import QueryLayout, history_file
 from headrace.history import History
@@ -55,7 +55,7 @@ class SinkWork:
     @contextmanager
     def name_sink_faults(self) -> Iterator[None]:
         """Say of the faults of the sink whose they are."""
-        with named(self.query):
+        with attribute_errors(self.query):
             yield
 
 

@@ -22,7 +22,7 @@ from headrace.checks.triggers import check_own_session
 from headrace.contract import SinkContext, Writer
 from headrace.errors import CheckFailed, CheckpointBehind, CheckpointError, Finding, Where
 from headrace.generations import driver_lock
-from headrace.generations.blame import named
+from headrace.generations.blame import attribute_errors
 from headrace.generations.facts import StartFacts, create_directories
 from headrace.generations.log import QueryLayout, require_live
 from headrace.generations.manifest import QueryRevision, enter_run
@@ -264,7 +264,7 @@ def _context(request: Request, facts: StartFacts, prepared: PreparedQuery, repor
 def _open_sink(request: Request, facts: StartFacts, prepared: PreparedQuery, context: SinkContext) -> Writer:
     """Make the sink ready: from here on an older driver of the query is fenced off."""
     query = request.query
-    with named(query), request.attempt.making_ready():
+    with attribute_errors(query), request.attempt.making_ready():
         writer = query.sink.open(prepared.frame, context)
     if facts.lasting:
         enter_sink(request.project, query, facts.layout)

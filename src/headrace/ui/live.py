@@ -58,12 +58,12 @@ class Live:
             standings = await run_in_threadpool(self._look, again)
             if standings is not None:
                 looked_at = time.monotonic()
-                self._tell(f"event: standing\ndata: {json.dumps(standings)}\n\n")
+                self._publish(f"event: standing\ndata: {json.dumps(standings)}\n\n")
             self.followed_since = self.followed_since or time.monotonic()
             await asyncio.sleep(LOOK_SECONDS)
         self._last, self.followed_since = "", None
 
-    def _tell(self, text: str) -> None:
+    def _publish(self, text: str) -> None:
         if text == self._last:
             return
         self._last = text

@@ -19,7 +19,7 @@ def quote(name: str) -> str:
 
 
 @contextmanager
-def open_file(path: str, *, read_only: bool = False) -> Iterator[Any]:
+def connect(path: str, *, read_only: bool = False) -> Iterator[Any]:
     """One transaction on the file; another process that has it open is waited for."""
     ends, connection = time.monotonic() + PATIENCE_SECONDS, None
     while connection is None:

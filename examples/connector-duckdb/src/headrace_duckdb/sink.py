@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.connectors.exactly_once import BatchWriter, TextLedger, TextStore
 from headrace.contract import OUTPUT_MODES, ProjectPath, Sink, SinkContext, SinkFacts, SinkLocation, Snapshot
 from headrace.errors import SinkError
-from headrace_duckdb import open_file, quote
+from headrace_duckdb import connect, quote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class DuckDb(Sink):
         if context.mode == "update" and not self.key:
             raise SinkError(code="DUCKDB-2", what="update mode needs a key", fix="give the groups' columns")
         store, columns = DuckDbStore(self, context), frame.sparkSession.createDataFrame([], frame.schema).toArrow()
-        with open_file(self.path) as connection:
+        with connect(self.path) as connection:
             connection.register("batch", columns)
             connection.execute("CREATE TABLE IF NOT EXISTS headrace_ledgers (name VARCHAR PRIMARY KEY, ledger VARCHAR)")
             connection.execute("INSERT OR IGNORE INTO headrace_ledgers VALUES (?, NULL)", [self.table])
@@ -43,7 +43,7 @@ class DuckDb(Sink):
         return BatchWriter(store=store)
 
     def read_back(self, spark: SparkSession, context: SinkContext) -> Snapshot:
-        with open_file(self.path, read_only=True) as connection:
+        with connect(self.path, read_only=True) as connection:
             ledger = TextLedger.of(DuckDbStore(self, context).ledger(connection), context, self.table)
             rows = connection.sql(f"FROM {quote(self.table)}").to_arrow_table()
         return Snapshot(rows=spark.createDataFrame(rows, ledger.schema), batch=ledger.last, key=tuple(self.key))
@@ -60,11 +60,11 @@ class DuckDbStore(TextStore[Any, Any]):
         self.sink, self.context, self.name = sink, context, sink.table
 
     def transaction(self) -> Any:
-        return open_file(self.sink.path)
+        return connect(self.sink.path)
 
     def ledger(self, connection: Any) -> str | None:
-        lines = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
-        return lines[0][0] if lines else None
+        rows = connection.execute("SELECT ledger FROM headrace_ledgers WHERE name = ?", [self.name]).fetchall()
+        return rows[0][0] if rows else None
 
     def enter(self, connection: Any, text: str) -> None:
         """Of two transactions that change one line, DuckDB lets the second fail."""
@@ -88,6 +88,6 @@ class DuckDbStore(TextStore[Any, Any]):
         return isinstance(error, duckdb.TransactionException) or super().is_transient(error)
 
     def explain(self, error: Exception, batch: int) -> Exception:
-        sentence = f"batch {batch} was not written into {self.sink.path}: {error}"
-        fault = SinkError(code="DUCKDB-3", what=sentence, fix="correct the cause, and start again")
-        return fault if isinstance(error, duckdb.Error) else error
+        fault = f"batch {batch} was not written into {self.sink.path}: {error}"
+        failure = SinkError(code="DUCKDB-3", what=fault, fix="correct the cause, and start again")
+        return failure if isinstance(error, duckdb.Error) else error

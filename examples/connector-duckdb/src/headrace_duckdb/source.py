@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from headrace.connectors.python_source.source import Python
 from headrace.contract import ProjectPath, Source, SourceFacts, SourcePrefix
-from headrace_duckdb import open_file, quote
+from headrace_duckdb import connect, quote
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +59,11 @@ class NewRows(DataSource, DataSourceStreamReader):
 
     def _select(self, rest: str, values: Any = None) -> Any:
         statement = f"FROM {quote(self.options['table'])} " + rest.format(n=quote(self.options["order_by"]))
-        with open_file(self.options["path"], read_only=True) as connection:
+        with connect(self.options["path"], read_only=True) as connection:
             return connection.sql(statement, params=values).to_arrow_table()
 
 
 def table(spark: SparkSession, path: str, name: str) -> DataFrame:
     """All rows that the table has now: a bounded input, to be returned by a function under `@headrace.table`."""
-    with open_file(path, read_only=True) as connection:
+    with connect(path, read_only=True) as connection:
         return spark.createDataFrame(connection.sql(f"FROM {quote(name)}").to_arrow_table())

@@ -24,7 +24,7 @@ from headrace.history.lag import lag
 from headrace.model import Project
 
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
-LINES_BESIDE = 4
+OTHER_LINES = 4
 EXPLAINED = "rows in: read by the batches of this run; verify reads those of earlier runs too"
 # Narrower terminals get the figures below the bar.
 WIDE = 110
@@ -91,7 +91,7 @@ class LiveTable(_OnTerminal):
     def render(self) -> Group:
         self._spinner.update(text=self.headline())
         table = live_table(self._rows.values())
-        table.most_lines = self._console.height - LINES_BESIDE
+        table.most_lines = self._console.height - OTHER_LINES
         explains = any(row.rows for row in self._rows.values()) and self._console.width >= len(EXPLAINED)
         return Group(self._spinner, table, *([Text(EXPLAINED, style="dim")] if explains else []))
 

@@ -82,9 +82,9 @@ class Ahead:
 
 @dataclass(frozen=True)
 class OtherCheckpoint:
-    """The lines come from a checkpoint with another id; `found` is None where there is no checkpoint."""
+    """The lines come from a checkpoint with another id; `id` is None where there is no checkpoint."""
 
-    found: str | None
+    id: str | None
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ def _finding(
     reset = "or reset the query (headrace reset QUERY)"
     kind = table.partition(" ")[0]
     match acceptance:
-        case OtherCheckpoint(found):
-            which = "is a new one" if found is None else "is another one"
+        case OtherCheckpoint(checkpoint_id):
+            which = "is a new one" if checkpoint_id is None else "is another one"
             fault = (
                 f"{table} has batches 0 to {last} of query '{context.query}', but the checkpoint "
                 f"'{context.checkpoint}' {which}: its first batches would be taken for those and skipped"

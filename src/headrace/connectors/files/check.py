@@ -268,7 +268,7 @@ class FileColumns:
     """The columns that files declare; files of one schema share one value."""
 
     jvm: Any
-    known: dict[str, StructType] = field(default_factory=dict)
+    schemas: dict[str, StructType] = field(default_factory=dict)
 
     @cached_property
     def _classes(self) -> tuple[Any, Any, Any, Any]:
@@ -287,11 +287,11 @@ class FileColumns:
             text, convert = (self._orc if format_ == "orc" else self._parquet)(path, conf, sql_conf)
         except Py4JJavaError as error:
             return unreadable(file, format_, _reason(error))
-        if text not in self.known:
-            if len(self.known) >= _SCHEMAS_KEPT:
-                self.known.clear()
+        if text not in self.schemas:
+            if len(self.schemas) >= _SCHEMAS_KEPT:
+                self.schemas.clear()
             try:
-                self.known[text] = convert(None)
+                self.schemas[text] = convert(None)
             except Py4JJavaError:
                 # A column that is not read may be of a type that Spark does not have.
                 try:
@@ -300,7 +300,7 @@ class FileColumns:
                     fault = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_reason(error)})"
                     fix = "rewrite the file with other types; then start again"
                     return OptionError(code="HR308", what=fault, fix=fix)
-        return self.known[text]
+        return self.schemas[text]
 
     def _orc(self, path: Any, conf: Any, sql_conf: Any) -> tuple[str, Callable[[set[str] | None], StructType]]:
         orc = self.jvm.org.apache.orc

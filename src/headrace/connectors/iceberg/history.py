@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
-BEGIN_ANEW = (
+RESET_ADVICE = (
     "reset the query (headrace reset QUERY); and let the table keep its snapshots for longer than the query may stand "
     "still"
 )
@@ -215,7 +215,7 @@ class SnapshotHistory:
     def _no_snapshot(self, number: int | None) -> SourceError:
         which = "its first snapshots" if number is None else f"snapshot {number}"
         fault = f"{self.name} no longer has {which}, and the query needs what came there: it was expired"
-        return SourceError(code="HR343", what=fault, fix=BEGIN_ANEW)
+        return SourceError(code="HR343", what=fault, fix=RESET_ADVICE)
 
     def _require_snapshot(self, number: int) -> Snapshot:
         """A snapshot that the user named."""

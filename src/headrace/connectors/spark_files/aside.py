@@ -21,7 +21,7 @@ from headrace.errors import AttemptFailed, CheckpointError, NothingChanged
 from headrace.storage.durable import move, remove_tree, replace_file, swap
 
 # What is added to the name of a directory or a table for the place of a rebuild.
-BESIDE = "__rebuild"
+REBUILD_SUFFIX = "__rebuild"
 _LOG = "_spark_metadata"
 _RECORD = "rewound.json"
 
@@ -67,7 +67,7 @@ def discard(directory: Path, context: SinkContext) -> None:
 
 def place_of_rebuild(directory: Path) -> Path:
     """Return where the result of a rebuild lies until it takes the place of that in `directory`."""
-    return directory.with_name(f"{directory.name}{BESIDE}")
+    return directory.with_name(f"{directory.name}{REBUILD_SUFFIX}")
 
 
 def is_rebuilt(directory: Path, rebuilt: SinkContext) -> bool:

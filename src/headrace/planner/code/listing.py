@@ -48,7 +48,7 @@ class LoadedValues:
         self, encode: Callable[[Any], Data], uses: scope.Uses, scope: scope.Scope, free: Collection[str]
     ) -> None:
         self.encode, self.uses, self.scope, self.free = encode, uses, scope, free
-        self.found: list[Data] = []
+        self.entries: list[Data] = []
         self.outer: list[str] = []
 
 
@@ -146,7 +146,7 @@ class _Tree:
             yield ["Assign", [self._store(node.name)], [*decorators, self._function(node)]]
         elif isinstance(node, ast.ClassDef):
             yield ["Assign", [self._store(node.name)], self._class(node)]
-        elif isinstance(node, ast.Expr) and self._is_said(node.value):
+        elif isinstance(node, ast.Expr) and self._is_log_call(node.value):
             call = cast(ast.Call, node.value)
             for part in (*call.args, *(keyword.value for keyword in call.keywords)):
                 if not _is_plain(part):
@@ -159,7 +159,7 @@ class _Tree:
         else:
             yield self._generic(node)
 
-    def _is_said(self, node: ast.expr) -> bool:
+    def _is_log_call(self, node: ast.expr) -> bool:
         """Whether a call only writes to a log or to the worker's output."""
         if not isinstance(node, ast.Call):
             return False
@@ -227,7 +227,7 @@ class _Tree:
         data: Data = {"value": values.encode(value)}
         if shown:
             data["name"] = shown
-        values.found.append(data)
+        values.entries.append(data)
         return HOLE
 
     def _store(self, name: str) -> Any:
@@ -285,7 +285,7 @@ class _Tree:
         if callee is not None and (given := self._by_parameter(callee[0], node)) is not None:
             called = self.expression(function)
             # If some code gives the name to another function, how the call is written counts.
-            self._values.found[-1]["call"] = [len(node.args), [keyword.arg for keyword in node.keywords]]
+            self._values.entries[-1]["call"] = [len(node.args), [keyword.arg for keyword in node.keywords]]
             return ["Call", called, [None if value is None else self.expression(value) for value in given]]
         for keyword in node.keywords:
             if keyword.arg is None:

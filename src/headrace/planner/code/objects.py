@@ -185,7 +185,7 @@ class Objects:
             values = LoadedValues(self._value, self._uses, Scope(module, unchanged, self._owned), code.co_freevars)
             node["code"] = {
                 "function": list_tree(written, values),
-                "values": values.found,
+                "values": values.entries,
                 "source": self._shown(written),
             }
             if values.outer:

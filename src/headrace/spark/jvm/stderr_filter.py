@@ -41,7 +41,7 @@ _LIBRARY = re.compile(
 MARK = "\x1e"
 _MARK = MARK.encode()
 # These get each line as well, as the log of a run does.
-taps: list[Callable[[Said], None]] = []
+taps: list[Callable[[SparkLine], None]] = []
 # Spark's, in each batch.
 BATCH = "streaming.sql.batchId"
 _SHOWN = threading.local()
@@ -95,7 +95,7 @@ def drop_lines(*starts: bytes) -> Iterator[None]:
         with open(reading, "rb") as lines, open(kept, "wb", buffering=0) as out:
             for line in informative_lines(lines, starts):
                 text = line.decode("utf-8", "surrogateescape")
-                parsed = Said.read(text)
+                parsed = SparkLine.read(text)
                 for tap in list(taps) if parsed.to != "stderr" else ():
                     tap(parsed)
                 if parsed.to != "log":
@@ -110,7 +110,7 @@ def drop_lines(*starts: bytes) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class SparkLine:
     """One line; what it does not name is None.
 
     to: whether it is for the log, for standard error, or for both. thread: that of the JVM, which names the query. ms:
@@ -132,7 +132,7 @@ class Said:
         return f"{MARK}{json.dumps(facts)}\n"
 
     @classmethod
-    def read(cls, line: str) -> Said:
+    def read(cls, line: str) -> SparkLine:
         """What a line of standard error says; one without a mark, or one that another has cut, is taken as it is."""
         before, mark, marked = line.partition(MARK)
         if mark and not before.strip():
@@ -143,7 +143,7 @@ class Said:
         return cls(message=line.rstrip("\n"))
 
     @classmethod
-    def _from_facts(cls, facts: dict[str, Any]) -> Said:
+    def _from_facts(cls, facts: dict[str, Any]) -> SparkLine:
         further: dict[str, Any] = {name: int(facts[name]) for name in ("batch", "ms") if facts.get(name) is not None}
         further |= {name: str(facts[name]) for name in ("logger", "thread", "query") if facts.get(name)}
         level = str(facts.get("level") or "info").lower()
@@ -230,7 +230,7 @@ class _Marked:
 
 
 def _write_line(source: tuple[str, int], level: str, message: str, to: Destination) -> None:
-    line = Said(message=message, level=level, query=source[0], batch=source[1], to=to)
+    line = SparkLine(message=message, level=level, query=source[0], batch=source[1], to=to)
     # In one write, so that lines of several workers stay whole.
     os.write(2, line.line().encode())
 

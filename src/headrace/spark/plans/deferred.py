@@ -112,8 +112,8 @@ def defer() -> Iterator[None]:
 class _Arrival:
     """Calls a function once PySpark has been imported."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self.tell = tell
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self.notify = notify
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
         if name != _COMPLETE:
@@ -123,11 +123,11 @@ class _Arrival:
             return None
         run = spec.loader.exec_module
 
-        def run_and_tell(module: Any) -> None:
+        def run_and_notify(module: Any) -> None:
             run(module)
-            self.tell()
+            self.notify()
 
-        spec.loader.exec_module = run_and_tell  # type: ignore[method-assign]
+        spec.loader.exec_module = run_and_notify  # type: ignore[method-assign]
         return spec
 
 

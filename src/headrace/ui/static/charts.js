@@ -7,22 +7,22 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7"];
 const DASHES = [[], [7, 4], [2, 3], [10, 3, 2, 3], [], [7, 4], [2, 3]];
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];
-const utc = (values, step) => values.map((each) =>
-  each === null ? "" : step >= 86400 || (step >= 3600 && each % 86400 === 0) ? instant(each).slice(5, 10) : step >= 60 ? clock(each).slice(0, 5) : clock(each));
+const utc = (values, step) => values.map((at) =>
+  at === null ? "" : step >= 86400 || (step >= 3600 && at % 86400 === 0) ? instant(at).slice(5, 10) : step >= 60 ? clock(at).slice(0, 5) : clock(at));
 const all = [];
 
-const stacked = (columns) => {
+const stackColumns = (columns) => {
   const sums = columns[0]?.map(() => 0) ?? [];
   // The largest sum is drawn first, and those below it over it.
-  return columns.map((column) => column.map((each, at) => (each === null ? null : (sums[at] += each)))).reverse();
+  return columns.map((column) => column.map((value, at) => (value === null ? null : (sums[at] += value)))).reverse();
 };
 
 // A point between two breaks is not a line; it is drawn as a point.
 const alone = (u, index) => {
   const column = u.data[index] ?? [];
-  const found = [];
-  column.forEach((each, at) => { if (each !== null && (column[at - 1] ?? null) === null && (column[at + 1] ?? null) === null) found.push(at); });
-  return found;
+  const points = [];
+  column.forEach((value, at) => { if (value !== null && (column[at - 1] ?? null) === null && (column[at + 1] ?? null) === null) points.push(at); });
+  return points;
 };
 
 // series: [{ label, values, colour?, dash?, points? }]; format: how a value is written.
@@ -49,19 +49,19 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
       ],
       series: [
         { label: "Time", value: (u, value) => (value === null ? "" : clock(value)) },
-        ...shown.map((one, number) => {
+        ...shown.map((line, number) => {
           const place = stack ? shown.length - 1 - number : number;
-          const colour = one.colour ?? COLOURS[place % COLOURS.length];
+          const colour = line.colour ?? COLOURS[place % COLOURS.length];
           return {
-            label: one.label,
+            label: line.label,
             stroke: () => css(stack ? "--card" : colour),
-            width: stack ? 1 : one.width ?? 1.8,
-            dash: stack ? [] : one.dash ?? DASHES[place % DASHES.length],
-            fill: stack ? () => css(colour) : one.zone ? () => css(one.zone) : undefined,
-            fillTo: one.zone ? (u) => u.scales.y.min : undefined,
-            paths: one.points ? () => null : undefined,
-            points: one.points ? { show: true, size: 9, fill: () => css(colour), stroke: () => css("--card"), width: 1.5 } : { show: true, size: 5, fill: () => css(colour), filter: alone },
-            value: (u, value, index, at) => (at === null || at === undefined ? "–" : (one.say ?? format)(one.values[at], at)),
+            width: stack ? 1 : line.width ?? 1.8,
+            dash: stack ? [] : line.dash ?? DASHES[place % DASHES.length],
+            fill: stack ? () => css(colour) : line.zone ? () => css(line.zone) : undefined,
+            fillTo: line.zone ? (u) => u.scales.y.min : undefined,
+            paths: line.points ? () => null : undefined,
+            points: line.points ? { show: true, size: 9, fill: () => css(colour), stroke: () => css("--card"), width: 1.5 } : { show: true, size: 5, fill: () => css(colour), filter: alone },
+            value: (u, value, index, at) => (at === null || at === undefined ? "–" : (line.say ?? format)(line.values[at], at)),
             spanGaps: false,
           };
         }),
@@ -73,16 +73,16 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
   const last = (u) => u.setLegend({ idx: u.data[0].length - 1 }, false);
   const draw = (times, series) => {
     given = series;
-    const now = JSON.stringify(series.map((one) => one.label));
-    const data = [times, ...(stack ? stacked(series.map((one) => one.values)) : series.map((one) => one.values))];
+    const now = JSON.stringify(series.map((line) => line.label));
+    const data = [times, ...(stack ? stackColumns(series.map((line) => line.values)) : series.map((line) => line.values))];
     if (!plot || now !== shape) { shape = now; build(data); } else {
       const shown = stack ? [...given].reverse() : given;
-      shown.forEach((one, at) => { plot.series[at + 1].value = (u, value, index, place) => (place === null || place === undefined ? "–" : (one.say ?? format)(one.values[place], place)); });
+      shown.forEach((line, at) => { plot.series[at + 1].value = (u, value, index, place) => (place === null || place === undefined ? "–" : (line.say ?? format)(line.values[place], place)); });
       plot.setData(data);
       last(plot);
     }
     const end = times.length - 1;
-    const words = series.map((one) => `${one.label} ${(one.say ?? format)(one.values[end], end)}`).join(", ");
+    const words = series.map((line) => `${line.label} ${(line.say ?? format)(line.values[end], end)}`).join(", ");
     frame.setAttribute("aria-label", `${label}. ${times.length ? `At ${clock(times[end])} UTC: ${words}` : "No batch in this time"}.`);
   };
   frame.addEventListener("keydown", (event) => {
@@ -99,4 +99,4 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
   return { frame, draw };
 };
 
-addEventListener("themechange", () => all.forEach((each) => each()));
+addEventListener("themechange", () => all.forEach((redraw) => redraw()));

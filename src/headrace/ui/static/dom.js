@@ -13,13 +13,13 @@ const fill = (node, attributes, children) => {
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
-// What the addresses of this project begin with, where several are on one board.
+// The prefix of this project's addresses on a board of several projects.
 export const base = location.pathname.match(/^\/projects\/[^/]+/)?.[0] ?? "";
 export const queryPage = (query) => `${base}/queries/${encodeURIComponent(query)}`;
 
 export const byId = (id) => document.getElementById(id);
 
-// Replaces what a node holds if it differs, so that what has the focus keeps it while nothing changes.
+// Replaces the content of a node if it differs, so that unchanged content keeps the focus.
 const shown = new WeakMap();
 export const show = (node, ...children) => {
   const made = h("div", {}, ...children);
@@ -28,9 +28,9 @@ export const show = (node, ...children) => {
   node.replaceChildren(...made.childNodes);
 };
 
-// A box that is wider inside than outside says so.
+// Marks a box whose content is wider than itself.
 const widths = new ResizeObserver((entries) => entries.forEach(({ target }) => target.classList.toggle("wider", target.scrollWidth > target.clientWidth + 1)));
-export const scrolling = (label, more, ...children) => {
+export const scrollBox = (label, more, ...children) => {
   const made = h("div", { class: `scroll ${more ?? ""}`, tabindex: "0", role: "group", "aria-label": label }, ...children);
   widths.observe(made);
   return made;
@@ -47,17 +47,17 @@ export const badge = (level, words) =>
   h("span", { class: `badge ${level}` }, h("span", { "aria-hidden": "true" }, SIGNS[level]), words);
 
 const SEVERITY = { error: "✕", warning: "▲", note: "ℹ" };
-export const finding = (found, query) =>
-  h("div", { class: `finding ${found.severity}` },
+export const findingBox = (finding, query) =>
+  h("div", { class: `finding ${finding.severity}` },
     h("div", { class: "head" },
-      h("span", { class: "sign", "aria-hidden": "true" }, SEVERITY[found.severity]),
-      h("span", {}, `${found.code} ${found.severity}`),
+      h("span", { class: "sign", "aria-hidden": "true" }, SEVERITY[finding.severity]),
+      h("span", {}, `${finding.code} ${finding.severity}`),
       query && h("a", { href: queryPage(query) }, query),
-      found.where?.line ? h("span", {}, `${found.where.file}:${found.where.line}`) : null),
-    h("p", {}, found.what),
-    found.fix && h("p", { class: "fix" }, h("b", {}, "Fix: "), found.fix));
+      finding.where?.line ? h("span", {}, `${finding.where.file}:${finding.where.line}`) : null),
+    h("p", {}, finding.what),
+    finding.fix && h("p", { class: "fix" }, h("b", {}, "Fix: "), finding.fix));
 
 export const table = (label, columns, rows, more) =>
-  scrolling(label, more, h("table", {},
+  scrollBox(label, more, h("table", {},
     h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
     h("tbody", {}, rows)));

@@ -47,15 +47,13 @@ export const since = (at, now = Date.now()) => (missing(at) ? null : (now - Date
 
 // The name of what is counted, given in the plural.
 export const unitOf = (count, plural) => (count === 1 ? plural.replace(/(ch)es$|s$/, "$1") : plural);
-export const counted = (count, plural, format = whole) => `${format(count)} ${unitOf(count, plural)}`;
-export const skewed = (times) => `longest task ${times} × the median`;
-export const asOf = (found) => (found?.at_ms ? ` as of ${clock(found.at_ms / 1000)}` : "");
-export const lag = (found) => (found ? `${counted(found.count, found.unit, compact)}${asOf(found)}` : NOTHING);
+export const amount = (count, plural, format = whole) => `${format(count)} ${unitOf(count, plural)}`;
+export const skewText = (times) => `longest task ${times} × the median`;
+export const asOf = (backlog) => (backlog?.at_ms ? ` as of ${clock(backlog.at_ms / 1000)}` : "");
+export const lag = (backlog) => (backlog ? `${amount(backlog.count, backlog.unit, compact)}${asOf(backlog)}` : NOTHING);
 
-// A history of 0.1.0 has other words for two of them.
-export const verdictOf = (found) => found.verdict;
 const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", undecided: "warning" };
-export const levelOf = (found) => {
-  const level = VERDICTS[verdictOf(found)] ?? "idle";
-  return level === "good" && found.missing ? "warning" : level;
+export const levelOf = (verification) => {
+  const level = VERDICTS[verification.verdict] ?? "idle";
+  return level === "good" && verification.missing ? "warning" : level;
 };

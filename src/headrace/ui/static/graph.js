@@ -5,8 +5,8 @@ import { compact, lag, ms } from "./format.js";
 const WIDTH = 216;
 const HEIGHT = 78;
 const NARROW = 640;
-// Shortens a text until it fits: how wide it is, only the browser knows.
-const fitted = (element, words, most) => {
+// Shortens a text until it fits; only the browser knows its width.
+const shorten = (element, words, most) => {
   if (element.dataset.words === words) return;
   element.textContent = words;
   if (!element.getComputedTextLength()) return;
@@ -43,7 +43,7 @@ export const drawGraph = (graph) => {
       view = { x: -20, y: -20, w: bounds.w + 40, h: bounds.h + 40 };
       return look();
     }
-    // Never larger than life, never so small that nobody can read it: then one moves the graph.
+    // Never above its natural size, never too small to read: the user moves a graph that does not fit.
     const scale = Math.min(1.15, Math.max(0.62, Math.min(width / (bounds.w + 40), height / (bounds.h + 40))));
     view = { w: width / scale, h: height / scale, x: 0, y: 0 };
     view.x = view.w >= bounds.w + 40 ? (bounds.w - view.w) / 2 : -20;
@@ -64,22 +64,22 @@ export const drawGraph = (graph) => {
     look();
   };
 
-  const node = (each, at) => {
-    const linked = each.kind === "query" || each.kind === "sink";
-    const name = each.kind === "sink" ? (each.more || each.about) : each.name;
+  const drawNode = (node, at) => {
+    const linked = node.kind === "query" || node.kind === "sink";
+    const name = node.kind === "sink" ? (node.more || node.about) : node.name;
     const figure = s("text", { class: "figure", x: LEFT, y: 64 });
     const sign = s("text", { class: "sign idle", x: WIDTH - 12, y: 24 });
     const shown = s(linked ? "a" : "g",
-      { class: "node", transform: `translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`, href: linked ? queryPage(each.name) : null },
-      s("title", {}, `${each.kind} ${name}${each.about ? `, ${each.about}` : ""}`),
+      { class: "node", transform: `translate(${at.x - WIDTH / 2} ${at.y - HEIGHT / 2})`, href: linked ? queryPage(node.name) : null },
+      s("title", {}, `${node.kind} ${name}${node.about ? `, ${node.about}` : ""}`),
       s("rect", { class: "box", width: WIDTH, height: HEIGHT, rx: 9 }),
-      s("rect", { class: `stripe ${each.kind}`, x: 0.6, y: 10, width: 5, height: HEIGHT - 20, rx: 2 }),
-      s("text", { class: "kind", x: LEFT, y: 22 }, each.kind === "source" ? `source · ${each.about}` : each.kind),
+      s("rect", { class: `stripe ${node.kind}`, x: 0.6, y: 10, width: 5, height: HEIGHT - 20, rx: 2 }),
+      s("text", { class: "kind", x: LEFT, y: 22 }, node.kind === "source" ? `source · ${node.about}` : node.kind),
       s("text", { class: "name", x: LEFT, y: 43 }, name),
       figure, sign);
-    figures.set(each.id, figure);
-    signs.set(each.id, sign);
-    boxes.set(each.id, shown);
+    figures.set(node.id, figure);
+    signs.set(node.id, sign);
+    boxes.set(node.id, shown);
     return shown;
   };
 
@@ -90,28 +90,28 @@ export const drawGraph = (graph) => {
     const plan = new dagre.graphlib.Graph();
     plan.setGraph({ rankdir: upright ? "TB" : "LR", nodesep: 26, ranksep: upright ? 44 : 64 });
     plan.setDefaultEdgeLabel(() => ({}));
-    graph.nodes.forEach((each) => plan.setNode(each.id, { width: WIDTH, height: HEIGHT }));
-    graph.edges.forEach((each) => plan.setEdge(each.from, each.to));
+    graph.nodes.forEach((node) => plan.setNode(node.id, { width: WIDTH, height: HEIGHT }));
+    graph.edges.forEach((edge) => plan.setEdge(edge.from, edge.to));
     dagre.layout(plan);
     bounds = { w: plan.graph().width || 1, h: plan.graph().height || 1 };
     frame.style.height = upright ? "" : `${Math.min(560, Math.max(240, bounds.h + 56))}px`;
     edges.length = 0;
-    const lines = graph.edges.map((each) => {
-      const [a, b] = [plan.node(each.from), plan.node(each.to)];
+    const lines = graph.edges.map((edge) => {
+      const [a, b] = [plan.node(edge.from), plan.node(edge.to)];
       const [x1, y1, x2, y2] = upright
         ? [a.x, a.y + HEIGHT / 2, b.x, b.y - HEIGHT / 2 - 7]
         : [a.x + WIDTH / 2, a.y, b.x - WIDTH / 2 - 7, b.y];
       const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
       const curve = upright ? `M${x1} ${y1}C${x1} ${my} ${x2} ${my} ${x2} ${y2}` : `M${x1} ${y1}C${mx} ${y1} ${mx} ${y2} ${x2} ${y2}`;
       const line = s("path", { class: "edge", d: curve, "marker-end": "url(#arrow)" });
-      edges.push({ ...each, line });
+      edges.push({ ...edge, line });
       return line;
     });
     svg.replaceChildren(
       s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 1, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto", markerUnits: "userSpaceOnUse" },
         s("path", { d: "M0 0L8 4L0 8z", fill: "context-stroke" }))),
       ...lines,
-      ...graph.nodes.map((each) => node(each, plan.node(each.id))));
+      ...graph.nodes.map((node) => drawNode(node, plan.node(node.id))));
     fit();
   };
 
@@ -120,37 +120,37 @@ export const drawGraph = (graph) => {
     last = queries;
     const standings = Object.values(queries);
     const flowing = new Set();
-    for (const each of graph.nodes) {
-      const figure = figures.get(each.id);
+    for (const node of graph.nodes) {
+      const figure = figures.get(node.id);
       if (!figure) continue;
-      let words = each.kind === "sink" ? each.about : each.more;
+      let words = node.kind === "sink" ? node.about : node.more;
       let level = null;
       let on = false;
-      if (each.kind === "source") {
-        const seen = standings.map((found) => found.sources[each.name]).filter(Boolean);
-        const rate = Math.max(0, ...seen.map((found) => found.rate));
-        const most = seen.map((found) => found.lag).filter(Boolean).sort((a, b) => b.count - a.count)[0];
+      if (node.kind === "source") {
+        const seen = standings.map((standing) => standing.sources[node.name]).filter(Boolean);
+        const rate = Math.max(0, ...seen.map((source) => source.rate));
+        const most = seen.map((source) => source.lag).filter(Boolean).sort((a, b) => b.count - a.count)[0];
         if (seen.length) words = `${compact(rate)} rows/s${most ? ` · lag ${lag(most)}` : ""}`;
         on = rate > 0;
       }
-      if (each.kind === "sink" && queries[each.name]?.state === "waiting for sink") level = queries[each.name].level;
-      if (each.kind === "query") {
-        const found = queries[each.name];
-        level = found.level;
-        const rate = found.rates.input;
-        on = rate > 0 && !found.in_trouble;
-        words = found.state === "running" && rate !== null ? `${compact(rate)} rows/s · ${ms(found.batch_ms)}` : found.state;
+      if (node.kind === "sink" && queries[node.name]?.state === "waiting for sink") level = queries[node.name].level;
+      if (node.kind === "query") {
+        const standing = queries[node.name];
+        level = standing.level;
+        const rate = standing.rates.input;
+        on = rate > 0 && !standing.in_trouble;
+        words = standing.state === "running" && rate !== null ? `${compact(rate)} rows/s · ${ms(standing.batch_ms)}` : standing.state;
       }
-      if (on) flowing.add(each.id);
-      fitted(figure, words, WIDTH - LEFT - SIGN);
+      if (on) flowing.add(node.id);
+      shorten(figure, words, WIDTH - LEFT - SIGN);
       figure.setAttribute("class", `figure ${on ? "on" : ""}`);
-      const sign = signs.get(each.id);
+      const sign = signs.get(node.id);
       text(sign, level ? SIGNS[level] : "");
       sign.setAttribute("class", `sign ${level ?? ""}`);
-      boxes.get(each.id).setAttribute("class", `node ${level ?? ""}`);
+      boxes.get(node.id).setAttribute("class", `node ${level ?? ""}`);
     }
-    svg.querySelectorAll(".name, .kind").forEach((each) => fitted(each, each.dataset.words ?? each.textContent, WIDTH - LEFT - SIGN));
-    // What passes through a view goes where the query behind it runs.
+    svg.querySelectorAll(".name, .kind").forEach((label) => shorten(label, label.dataset.words ?? label.textContent, WIDTH - LEFT - SIGN));
+    // An edge into a view flows if a query behind the view runs.
     const reaches = (id, seen = new Set()) => flowing.has(id) || (!seen.has(id) && seen.add(id) &&
       graph.edges.some((edge) => edge.from === id && edge.to.split(":")[0] !== "sink" && reaches(edge.to, seen)));
     for (const { from, to, line } of edges) {

@@ -1,12 +1,12 @@
 // The rows of the result, questions in SQL, late rows, and the button that starts a verify.
 import { get, post } from "./api.js";
 import { h, show, table } from "./dom.js";
-import { compact, counted, instant, seconds, whole } from "./format.js";
+import { compact, amount, instant, seconds, whole } from "./format.js";
 
 const cell = (value) => (value === null ? h("span", { class: "soft" }, "NULL") : String(value));
-const result = (label, found) => [
-  table(label, found.columns.map((each, at) => [each, typeof found.rows[0]?.[at] === "number" ? "num" : ""]), found.rows.map((row) => h("tr", {}, row.map((each) => h("td", { class: typeof each === "number" ? "num" : "" }, cell(each))))), "tall"),
-  h("p", { class: "soft" }, `${counted(found.rows.length, "rows")}${found.more ? ", there are more" : ""}${found.stopped ? ` (${found.stopped})` : ""}${found.order ? `; ${found.order}` : ""}`),
+const result = (label, answer) => [
+  table(label, answer.columns.map((name, at) => [name, typeof answer.rows[0]?.[at] === "number" ? "num" : ""]), answer.rows.map((row) => h("tr", {}, row.map((value) => h("td", { class: typeof value === "number" ? "num" : "" }, cell(value))))), "tall"),
+  h("p", { class: "soft" }, `${amount(answer.rows.length, "rows")}${answer.more ? ", there are more" : ""}${answer.stopped ? ` (${answer.stopped})` : ""}${answer.order ? `; ${answer.order}` : ""}`),
 ];
 const wrong = (error) => h("p", { class: "notice", role: "alert" }, error.message);
 
@@ -16,8 +16,8 @@ export const newestRows = (path) => {
   const load = async () => {
     button.disabled = true;
     try {
-      const found = await get(`${path}/rows?limit=20`);
-      show(place, found.why ? h("p", { class: "soft" }, found.why) : found.rows.length ? result("Newest rows", found) : h("p", { class: "soft" }, "The result is empty."));
+      const answer = await get(`${path}/rows?limit=20`);
+      show(place, answer.why ? h("p", { class: "soft" }, answer.why) : answer.rows.length ? result("Newest rows", answer) : h("p", { class: "soft" }, "The result is empty."));
     } catch (error) { show(place, wrong(error)); }
     button.disabled = false;
   };
@@ -42,53 +42,53 @@ export const askBox = (query, answers) => {
 };
 
 // A button that starts work on the server, and follows it until it ends.
-const started = (query, work, words, ended) => {
-  const said = h("span", { class: "soft", role: "status" });
+const workButton = (query, work, words, ended) => {
+  const status = h("span", { class: "soft", role: "status" });
   const button = h("button", { type: "button" }, words);
-  const look = async () => {
-    const told = await get(`/api/${work}`);
-    button.disabled = told.state === "running";
-    const own = told.query === query && told.work === work;
-    show(said, told.state === "running" ? `${told.work} runs since ${instant(told.since)}${told.query === query ? "" : ` (${told.query})`}` : own && told.state === "failed" ? `no answer: ${told.said}` : own && told.state === "ended" ? `ended: ${told.said}` : "");
-    if (own && told.state === "ended") ended(told);
-    if (told.state === "running") setTimeout(() => look().catch(() => {}), 1500);
+  const poll = async () => {
+    const job = await get(`/api/${work}`);
+    button.disabled = job.state === "running";
+    const own = job.query === query && job.work === work;
+    show(status, job.state === "running" ? `${job.work} runs since ${instant(job.since)}${job.query === query ? "" : ` (${job.query})`}` : own && job.state === "failed" ? `no answer: ${job.said}` : own && job.state === "ended" ? `ended: ${job.said}` : "");
+    if (own && job.state === "ended") ended(job);
+    if (job.state === "running") setTimeout(() => poll().catch(() => {}), 1500);
   };
   button.addEventListener("click", async () => {
     button.disabled = true;
-    try { await post(`/api/${work}`, { query }); await look(); } catch (error) { show(said, error.message); button.disabled = false; }
+    try { await post(`/api/${work}`, { query }); await poll(); } catch (error) { show(status, error.message); button.disabled = false; }
   });
-  look().catch(() => {});
-  return h("span", { class: "tools push" }, said, button);
+  poll().catch(() => {});
+  return h("span", { class: "tools push" }, status, button);
 };
 
-export const verifyButton = (query) => started(query, "verify", "Verify now", () => {});
-export const lateRowsButton = (query, place) => started(query, "late", "Show the rows", ({ rows }) => show(place, rows.length > 0 && [
-  table("The late rows", [["Batch", "num"], ["Time"], ["Behind the watermark", "num"], ["Row"]], rows.map((each) => h("tr", {}, h("td", { class: "num" }, each.batch), h("td", {}, instant(each.time)),
-    h("td", { class: "num" }, seconds(each.behind_seconds)), h("td", { class: "long" }, h("code", {}, JSON.stringify(each.row).slice(0, 500)))))),
-  h("p", { class: "soft" }, `${counted(rows.length, "rows")}, as the operator that dropped them got them; at most 100 are shown`),
+export const verifyButton = (query) => workButton(query, "verify", "Verify now", () => {});
+export const lateRowsButton = (query, place) => workButton(query, "late", "Show the rows", ({ rows }) => show(place, rows.length > 0 && [
+  table("The late rows", [["Batch", "num"], ["Time"], ["Behind the watermark", "num"], ["Row"]], rows.map((row) => h("tr", {}, h("td", { class: "num" }, row.batch), h("td", {}, instant(row.time)),
+    h("td", { class: "num" }, seconds(row.behind_seconds)), h("td", { class: "long" }, h("code", {}, JSON.stringify(row.row).slice(0, 500)))))),
+  h("p", { class: "soft" }, `${amount(rows.length, "rows")}, as the operator that dropped them got them; at most 100 are shown`),
 ]));
 
 const line = (words) => h("span", { class: words.startsWith("+") ? "good" : words.startsWith("-") ? "bad" : "" }, `${words}\n`);
-export const versionList = (found) => (!found.length ? h("p", { class: "soft" }, "Nothing is noted yet: each start of another code, plan or setting is, once batches can be continued.") : found.map((each) =>
-  h("details", { class: "version", open: each === found[0] && Object.keys(each.changes).length > 0 },
-    h("summary", {}, h("b", {}, `From batch ${each.from_batch}`), ` (generation ${each.generation}), ${instant(each.at)} UTC ${each.until ? `to ${instant(each.until)}` : "until now"}: `,
-      Object.keys(each.changes).length ? `${Object.keys(each.changes).join(", ")} changed` : "the first version that is noted"),
-    Object.entries(each.changes).map(([part, words]) => [h("p", { class: "soft" }, part), h("pre", { tabindex: "0", role: "group", "aria-label": `Changes of ${part}` }, h("code", {}, words.split("\n").map(line)))]),
+export const versionList = (versions) => (!versions.length ? h("p", { class: "soft" }, "No version yet. A start with other code, plan or settings adds one, once batches can be continued.") : versions.map((version) =>
+  h("details", { class: "version", open: version === versions[0] && Object.keys(version.changes).length > 0 },
+    h("summary", {}, h("b", {}, `From batch ${version.from_batch}`), ` (generation ${version.generation}), ${instant(version.at)} UTC ${version.until ? `to ${instant(version.until)}` : "until now"}: `,
+      Object.keys(version.changes).length ? `${Object.keys(version.changes).join(", ")} changed` : "the first version that is noted"),
+    Object.entries(version.changes).map(([part, words]) => [h("p", { class: "soft" }, part), h("pre", { tabindex: "0", role: "group", "aria-label": `Changes of ${part}` }, h("code", {}, words.split("\n").map(line)))]),
     h("details", {}, h("summary", {}, "Code, settings and plan of this version"),
-      Object.entries({ ...each.code, settings: Object.entries(each.settings).map(([name, value]) => `${name}: ${value}`).join("\n"), plan: each.plan }).map(([name, words]) =>
+      Object.entries({ ...version.code, settings: Object.entries(version.settings).map(([name, value]) => `${name}: ${value}`).join("\n"), plan: version.plan }).map(([name, words]) =>
         [h("p", { class: "soft" }, name), h("pre", { tabindex: "0", role: "group", "aria-label": `${name} of this version` }, h("code", {}, words))])))));
 
-const part = (each, before) => (each === null ? `${seconds(before)} or more` : `${before ? `${seconds(before)} to ` : "up to "}${seconds(each)}`);
-export const lateRows = (found) => {
-  if (!found.rows) return h("p", { class: "soft" }, "No row was dropped as late in the batches that the history has.");
-  const most = Math.max(...found.histogram.map((each) => each.rows), 1);
-  const label = (at) => part(found.histogram[at].up_to_seconds, at ? found.histogram[at - 1].up_to_seconds : 0);
+const part = (upTo, before) => (upTo === null ? `${seconds(before)} or more` : `${before ? `${seconds(before)} to ` : "up to "}${seconds(upTo)}`);
+export const lateRows = (late) => {
+  if (!late.rows) return h("p", { class: "soft" }, "No row was dropped as late in the batches that the history has.");
+  const most = Math.max(...late.histogram.map((bin) => bin.rows), 1);
+  const label = (at) => part(late.histogram[at].up_to_seconds, at ? late.histogram[at - 1].up_to_seconds : 0);
   return [
-    h("p", {}, h("b", {}, counted(found.rows, "rows", compact)), ` in ${counted(found.batches, "batches")}`, found.of_unknown_lateness ? `; of ${compact(found.of_unknown_lateness)} it is not known how late` : ""),
-    table("How late", [["Behind the watermark"], ["Rows", "num"], ["Batches", "num"], ["Share"]], found.histogram.map((each, at) => h("tr", {}, h("td", {}, label(at)), h("td", { class: "num" }, whole(each.rows)), h("td", { class: "num" }, whole(each.batches)),
-      h("td", {}, h("meter", { min: 0, max: most, value: each.rows, "aria-label": `${label(at)}: ${counted(each.rows, "rows")}` }))))),
-    found.windows.length > 0 && table("Windows of late rows", [["Window"], ["Length"], ["Rows", "num"], ["Batches", "num"]], found.windows.map((each) => h("tr", {}, h("td", {}, `${instant(each.begins)} to ${instant(each.ends)}`), h("td", {}, each.length),
-      h("td", { class: "num" }, whole(each.rows)), h("td", { class: "num" }, whole(each.batches)))), "tall"),
-    h("p", { class: "soft" }, "As Spark tells: rows are counted after partial aggregation, so there may be more, and each counts as late as the oldest one of its batch. What each row was, only its source knows: the button starts ", h("code", {}, "headrace late"), ", which reads them."),
+    h("p", {}, h("b", {}, amount(late.rows, "rows", compact)), ` in ${amount(late.batches, "batches")}`, late.of_unknown_lateness ? `; of ${compact(late.of_unknown_lateness)} it is not known how late` : ""),
+    table("How late", [["Behind the watermark"], ["Rows", "num"], ["Batches", "num"], ["Share"]], late.histogram.map((bin, at) => h("tr", {}, h("td", {}, label(at)), h("td", { class: "num" }, whole(bin.rows)), h("td", { class: "num" }, whole(bin.batches)),
+      h("td", {}, h("meter", { min: 0, max: most, value: bin.rows, "aria-label": `${label(at)}: ${amount(bin.rows, "rows")}` }))))),
+    late.windows.length > 0 && table("Windows of late rows", [["Window"], ["Length"], ["Rows", "num"], ["Batches", "num"]], late.windows.map((lateWindow) => h("tr", {}, h("td", {}, `${instant(lateWindow.begins)} to ${instant(lateWindow.ends)}`), h("td", {}, lateWindow.length),
+      h("td", { class: "num" }, whole(lateWindow.rows)), h("td", { class: "num" }, whole(lateWindow.batches)))), "tall"),
+    h("p", { class: "soft" }, "As Spark counts them: after partial aggregation, so there may be more, and each counts as late as the oldest one of its batch. Only the source has the rows themselves: the button starts ", h("code", {}, "headrace late"), ", which reads them."),
   ];
 };

@@ -1,21 +1,21 @@
 // The list of the projects that are on this board.
-import { failed, get, live } from "./api.js";
-import { badge, byId, card, finding, h, show, table } from "./dom.js";
+import { showFailure, get, live } from "./api.js";
+import { badge, byId, card, findingBox, h, show, table } from "./dom.js";
 import { compact, whole } from "./format.js";
 
 const main = byId("main");
 
-const row = (each) => h("tr", {},
-  h("td", {}, each.target ? h("a", { href: `/projects/${each.key}/` }, each.key) : h("b", {}, each.key)),
-  h("td", {}, badge(each.level, each.state)),
-  h("td", { class: "num" }, each.target ? `${each.running} of ${each.queries}` : "–"),
-  h("td", { class: "num" }, each.running ? compact(each.rate) : "–"),
-  h("td", { class: "num" }, each.target ? whole(each.rows) : "–"),
-  h("td", { class: "num" }, whole(each.attention)),
-  h("td", {}, each.target || "–"),
-  h("td", { class: "long soft" }, each.directory));
+const row = (project) => h("tr", {},
+  h("td", {}, project.target ? h("a", { href: `/projects/${project.key}/` }, project.key) : h("b", {}, project.key)),
+  h("td", {}, badge(project.level, project.state)),
+  h("td", { class: "num" }, project.target ? `${project.running} of ${project.queries}` : "–"),
+  h("td", { class: "num" }, project.running ? compact(project.rate) : "–"),
+  h("td", { class: "num" }, project.target ? whole(project.rows) : "–"),
+  h("td", { class: "num" }, whole(project.attention)),
+  h("td", {}, project.target || "–"),
+  h("td", { class: "long soft" }, project.directory));
 
-const faults = (projects) => projects.flatMap((each) => each.findings.map((one) => [h("p", { class: "soft" }, each.directory), finding(one)]));
+const faults = (projects) => projects.flatMap((project) => project.findings.map((finding) => [h("p", { class: "soft" }, project.directory), findingBox(finding)]));
 
 const start = async () => {
   const list = h("div", {});
@@ -32,4 +32,4 @@ const start = async () => {
   live(update);
 };
 
-start().catch((error) => failed(main, error));
+start().catch((error) => showFailure(main, error));

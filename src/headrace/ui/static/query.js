@@ -1,10 +1,10 @@
 // The page of one query.
-import { failed, get, live, paced } from "./api.js";
+import { showFailure, get, live, throttle } from "./api.js";
 import { chart } from "./charts.js";
-import { badge, base, byId, card, finding, h, show, SIGNS, table } from "./dom.js";
+import { badge, base, byId, card, findingBox, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, lateRowsButton, newestRows, verifyButton, versionList } from "./looks.js";
-import { asOf, bytes, clock, compact, counted, instant, ms, seconds, since, skewed, unitOf, levelOf, verdictOf, whole } from "./format.js";
+import { asOf, bytes, clock, compact, amount, instant, ms, seconds, since, skewText, unitOf, levelOf, whole } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.slice(base.length).split("/")[2]);
@@ -12,7 +12,7 @@ const path = `/api/queries/${encodeURIComponent(name)}`;
 const RANGES = [["5 min", 300], ["15 min", 900], ["1 h", 3600], ["6 h", 21600], ["1 day", 86400], ["All", 0]];
 const PHASES = { latestOffset: "find offsets", getBatch: "get batch", queryPlanning: "plan", walCommit: "log offsets", addBatch: "process, write", write: "write", commitOffsets: "commit", other: "other" };
 const COLOURS = { latestOffset: "--c3", getBatch: "--c4", queryPlanning: "--c2", walCommit: "--c5", addBatch: "--c1", write: "--c8", commitOffsets: "--c6", other: "--c7" };
-// As wide as the axis has room for.
+// Fits the width of the axis.
 const length = (value) => (value < 1000 ? `${Math.round(value)} ms` : `${Number((value / 1000).toPrecision(3))} s`);
 const LEAST_BATCHES = 3;
 const GUARANTEE = { "exactly once": "good", "at least once": "warning", none: "bad" };
@@ -26,7 +26,7 @@ const tiles = (now) => {
   return [
     tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all${now.rows_quarantined ? `, ${whole(now.rows_quarantined)} of them quarantined` : ""}${untimed(now) ? `, ${whole(untimed(now))} without event time` : ""}`),
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
-    tile("Last batch took", ms(now.batch_ms), "", [`longest of the last ${now.durations?.length ?? 0}: ${ms(slow)}`, now.skew && skewed(now.skew)].filter(Boolean).join("; ")),
+    tile("Last batch took", ms(now.batch_ms), "", [`longest of the last ${now.durations?.length ?? 0}: ${ms(slow)}`, now.skew && skewText(now.skew)].filter(Boolean).join("; ")),
     tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog ? [now.backlog.bytes && bytes(now.backlog.bytes), asOf(now.backlog)].filter(Boolean).join(",") : "unknown"),
     now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
     now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : unitOf(now.state_rows, "rows"), bytes(now.state_bytes)),
@@ -37,7 +37,7 @@ const tiles = (now) => {
 
 const definition = (about, plan, page) => [
   h("dl", { class: "facts" },
-    h("dt", {}, "Reads"), h("dd", {}, about.inputs.map((each, at) => `${at ? ", " : ""}${each.name} (${each.kind})`).join("") || "nothing"),
+    h("dt", {}, "Reads"), h("dd", {}, about.inputs.map((input, at) => `${at ? ", " : ""}${input.name} (${input.kind})`).join("") || "nothing"),
     h("dt", {}, "Writes"), h("dd", {}, `${about.sink.kind}${about.sink.place ? `: ${about.sink.place}` : ""}, ${about.mode} mode`),
     h("dt", {}, "Trigger"), h("dd", {}, about.trigger),
     page && [h("dt", {}, "Spark's page"), h("dd", {}, h("a", { href: page }, page))],
@@ -48,9 +48,9 @@ const definition = (about, plan, page) => [
   plan && h("details", {}, h("summary", {}, "Plan, as noted at the first batch of the newest start"), h("pre", { tabindex: "0", role: "group", "aria-label": "The plan" }, h("code", {}, plan))),
 ];
 
-const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"], ["Lasted", "num"], ["Process", "num"], ["Error"]], found.map((each, at) => {
-  // Whether the newest one still lives, only how the query stands tells.
-  const run = at ? each : { ...each, state: queries[name].state };
+const runTable = ({ runs, queries }) => table("Runs", [["Started"], ["State"], ["Lasted", "num"], ["Process", "num"], ["Error"]], runs.map((entry, at) => {
+  // Only the state of the query shows whether its newest run still lives.
+  const run = at ? entry : { ...entry, state: queries[name].state };
   const level = run.error || run.state === "killed" ? "bad" : run.ended || at ? "idle" : queries[name].level;
   return h("tr", {}, h("td", {}, instant(run.started)), h("td", {}, badge(level, run.state)),
     h("td", { class: "num" }, run.ended ? seconds((Date.parse(run.ended) - Date.parse(run.started)) / 1000) : "–"),
@@ -58,77 +58,77 @@ const runs = ({ runs: found, queries }) => table("Runs", [["Started"], ["State"]
     h("td", { class: "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
 }), "tall");
 
-const untimed = (now) => Object.values(now.null_times ?? {}).reduce((sum, each) => sum + each, 0);
+const untimed = (now) => Object.values(now.null_times ?? {}).reduce((sum, count) => sum + count, 0);
 
-const verdicts = (found) => {
-  if (!found.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
+const verdicts = (verifications) => {
+  if (!verifications.length) return [h("p", { class: "soft" }, "Not verified yet. Run: ", h("code", {}, `headrace verify ${name}`))];
   return [
-    h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, found.slice(-12).map((each) =>
-      h("li", { title: `${instant(each.at)} UTC` }, badge(levelOf(each), verdictOf(each))))),
+    h("ol", { class: "verdicts", "aria-label": "Verdicts, the oldest first" }, verifications.slice(-12).map((verification) =>
+      h("li", { title: `${instant(verification.at)} UTC` }, badge(levelOf(verification), verification.verdict)))),
     table("Verdicts", [["At"], ["Verdict"], ["Batch", "num"], ["Read", "num"], ["Expected", "num"], ["Missing", "num"], ["Unexpected", "num"], ["Different", "num"], ["Late", "num"]],
-      found.slice(-10).reverse().map((each) => h("tr", {}, h("td", {}, instant(each.at).slice(5, 16)), h("td", {}, badge(levelOf(each), verdictOf(each)), h("span", { class: "soft" }, [each.shown_by === "rerun" ? " by another run" : "", each.scope ? ` ${each.scope}` : ""].join(""))),
-        ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(each[key])))))),
+      verifications.slice(-10).reverse().map((verification) => h("tr", {}, h("td", {}, instant(verification.at).slice(5, 16)), h("td", {}, badge(levelOf(verification), verification.verdict), h("span", { class: "soft" }, [verification.shown_by === "rerun" ? " by another run" : "", verification.scope ? ` ${verification.scope}` : ""].join(""))),
+        ["batch", "rows_read", "rows_expected", "missing", "unexpected", "different", "rows_late"].map((key) => h("td", { class: "num" }, whole(verification[key])))))),
   ];
 };
 
 const drawCharts = (place) => {
   const made = new Map();
   const notice = h("p", { class: "card soft wide" });
-  const one = (id, title, unit, options, width) => {
+  const addChart = (id, title, unit, options, width) => {
     const drawn = chart({ label: title, ...options });
     const shown = card(title, h("span", { class: "soft" }, unit), drawn.frame);
     if (width) shown.classList.add(width);
     made.set(id, { ...drawn, card: shown });
   };
-  one("rows", "Rows a second", "what arrives, and what a batch works off", { format: compact });
-  one("phases", "Batch duration by phase", "mean of a point", { format: ms, ticks: length, stack: true });
-  one("times", "Event time", "event time of the rows over the time of their batch, and the watermark; UTC", { format: clock, time: true, height: 270 }, "wide");
-  one("late", "Late rows", "dropped as later than the watermark, as Spark counts them", { format: compact });
-  one("lag", "Lag", "waits in the source", { format: compact });
-  one("state", "State rows", "by operator", { format: compact }, "third");
-  one("memory", "State memory", "by operator", { format: bytes }, "third");
-  one("commit", "State commit", "by operator", { format: ms, ticks: length }, "third");
+  addChart("rows", "Rows a second", "rows that arrive, and rows that batches process", { format: compact });
+  addChart("phases", "Batch duration by phase", "mean of a point", { format: ms, ticks: length, stack: true });
+  addChart("times", "Event time", "event time of the rows over the time of their batch, and the watermark; UTC", { format: clock, time: true, height: 270 }, "wide");
+  addChart("late", "Late rows", "dropped as later than the watermark, as Spark counts them", { format: compact });
+  addChart("lag", "Lag", "waits in the source", { format: compact });
+  addChart("state", "State rows", "by operator", { format: compact }, "third");
+  addChart("memory", "State memory", "by operator", { format: bytes }, "third");
+  addChart("commit", "State commit", "by operator", { format: ms, ticks: length }, "third");
 
-  return (found) => {
-    const some = (column) => column.some((each) => each !== null);
-    const any = (columns) => columns.some((column) => column.some((each) => each > 0));
+  return (columns) => {
+    const some = (column) => column.some((value) => value !== null);
+    const any = (lines) => lines.some((column) => column.some((value) => value > 0));
     const by = (things, key) => Object.entries(things).map(([label, column]) => ({ label, values: key ? column[key] : column }));
     const series = {
-      rows: [{ label: "in", values: found.input_rate }, { label: "processed", values: found.processed_rate }],
-      phases: Object.entries(found.phases).map(([phase, values]) => ({ label: phase === "addBatch" && found.phases.write ? "process" : PHASES[phase] ?? phase, values, colour: COLOURS[phase] })),
-      times: some(found.event_max) ? [
-        { label: "watermark", values: found.watermark, colour: "--c2", dash: [], width: 2.6, zone: "--late-zone" },
-        { label: "newest", values: found.event_max, colour: "--c1", dash: [] },
-        { label: "mean", values: found.event_mean, colour: "--c3", dash: [7, 4] },
-        { label: "oldest", values: found.event_min, colour: "--c4", dash: [2, 3] },
-        { label: "late rows", values: found.late.map((each, at) => (each > 0 ? found.watermark[at] ?? found.event_min[at] : null)), colour: "--late", points: true,
-          say: (value, at) => whole(found.late[at]) },
+      rows: [{ label: "in", values: columns.input_rate }, { label: "processed", values: columns.processed_rate }],
+      phases: Object.entries(columns.phases).map(([phase, values]) => ({ label: phase === "addBatch" && columns.phases.write ? "process" : PHASES[phase] ?? phase, values, colour: COLOURS[phase] })),
+      times: some(columns.event_max) ? [
+        { label: "watermark", values: columns.watermark, colour: "--c2", dash: [], width: 2.6, zone: "--late-zone" },
+        { label: "newest", values: columns.event_max, colour: "--c1", dash: [] },
+        { label: "mean", values: columns.event_mean, colour: "--c3", dash: [7, 4] },
+        { label: "oldest", values: columns.event_min, colour: "--c4", dash: [2, 3] },
+        { label: "late rows", values: columns.late.map((count, at) => (count > 0 ? columns.watermark[at] ?? columns.event_min[at] : null)), colour: "--late", points: true,
+          say: (value, at) => whole(columns.late[at]) },
       ] : [],
-      late: some(found.watermark) && any([found.late]) ? [{ label: "late", values: found.late, colour: "--c2", dash: [] }] : [],
-      lag: !any(Object.values(found.lags)) ? [] : by(found.lags).map((each) => ({ ...each, label: `${each.label}${found.lag_units[each.label] ? ` (${found.lag_units[each.label]})` : ""}` })),
-      state: by(found.operators, "rows").filter((each) => some(each.values)),
-      memory: by(found.operators, "bytes"),
-      commit: by(found.operators, "commit_ms"),
+      late: some(columns.watermark) && any([columns.late]) ? [{ label: "late", values: columns.late, colour: "--c2", dash: [] }] : [],
+      lag: !any(Object.values(columns.lags)) ? [] : by(columns.lags).map((line) => ({ ...line, label: `${line.label}${columns.lag_units[line.label] ? ` (${columns.lag_units[line.label]})` : ""}` })),
+      state: by(columns.operators, "rows").filter((line) => some(line.values)),
+      memory: by(columns.operators, "bytes"),
+      commit: by(columns.operators, "commit_ms"),
     };
-    // Before that there is nothing to see but points.
-    const enough = found.batches >= LEAST_BATCHES;
-    const drawn = ([id]) => enough && series[id].length && any(series[id].map((each) => each.values));
-    const wanted = [...made].filter(drawn).map(([, each]) => each.card);
+    // Fewer batches would show only points.
+    const enough = columns.batches >= LEAST_BATCHES;
+    const isDrawn = ([id]) => enough && series[id].length && any(series[id].map((line) => line.values));
+    const wanted = [...made].filter(isDrawn).map(([, entry]) => entry.card);
     made.get("lag").card.classList.toggle("wide", !series.late.length);
-    notice.textContent = found.batches ? `Charts begin with batch number ${LEAST_BATCHES} of the time that is shown; the table of batches has ${counted(found.batches, "batches")}.` : "No batch has been made yet.";
+    notice.textContent = columns.batches ? `Charts begin with batch number ${LEAST_BATCHES} of the time that is shown; the table of batches has ${amount(columns.batches, "batches")}.` : "No batch has been made yet.";
     if (!wanted.length) wanted.push(notice);
-    if (wanted.length !== place.children.length || wanted.some((each, at) => place.children[at] !== each)) place.replaceChildren(...wanted);
-    for (const each of [...made].filter(drawn)) each[1].draw(found.at, series[each[0]]);
+    if (wanted.length !== place.children.length || wanted.some((child, at) => place.children[at] !== child)) place.replaceChildren(...wanted);
+    for (const [id, entry] of [...made].filter(isDrawn)) entry.draw(columns.at, series[id]);
   };
 };
 
 const start = async () => {
   let range = 3600;
-  let [found, columns] = await Promise.all([get(path), get(`${path}/series?points=300&seconds=${range}`)]);
-  const { definition: about } = found;
-  document.title = `${name}: ${found.name}`;
-  byId("crumbs").replaceChildren(base && h("a", { href: "/" }, "Projects"), base && " / ", h("a", { href: `${base}/` }, found.name), " / ", h("b", {}, name));
-  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts", "late", "rows", "versions"].map((each) => [each, h("div", {})]));
+  let [page, columns] = await Promise.all([get(path), get(`${path}/series?points=300&seconds=${range}`)]);
+  const { definition: about } = page;
+  document.title = `${name}: ${page.name}`;
+  byId("crumbs").replaceChildren(base && h("a", { href: "/" }, "Projects"), base && " / ", h("a", { href: `${base}/` }, page.name), " / ", h("b", {}, name));
+  const parts = Object.fromEntries(["state", "attention", "runs", "verdicts", "late", "rows", "versions"].map((part) => [part, h("div", {})]));
   parts.state = h("span", {});
   parts.attention = h("div", { class: "attention", tabindex: "0", role: "group", "aria-label": "What needs attention" });
   parts.tiles = h("dl", { class: "tiles", "aria-label": "The query in figures" });
@@ -137,40 +137,40 @@ const start = async () => {
   const drawn = h("span", { class: "soft", role: "status" });
   const buttons = RANGES.map(([words, length]) => h("button", { type: "button", "aria-pressed": String(length === range), onclick: () => {
     range = length;
-    buttons.forEach((each, at) => each.setAttribute("aria-pressed", String(RANGES[at][1] === range)));
+    buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(RANGES[at][1] === range)));
     refresh();
   } }, words));
   const showSeries = () => {
     draw(columns);
     const last = columns.batch.length;
-    show(drawn, last ? `${counted(columns.batches, "batches")}${columns.step > 1 ? `, every ${whole(columns.step)}th one of the history` : ""}${columns.per_point > 1 ? `, ${columns.per_point} a point` : ""}` : "");
+    show(drawn, last ? `${amount(columns.batches, "batches")}${columns.step > 1 ? `, every ${whole(columns.step)}th one of the history` : ""}${columns.per_point > 1 ? `, ${columns.per_point} a point` : ""}` : "");
   };
-  const refresh = paced(async () => {
+  const refresh = throttle(async () => {
     columns = await get(`${path}/series?points=300&seconds=${range}`);
     showSeries();
   }, 1500);
   const batches = drawBatches(path);
-  const changes = paced(async () => show(parts.versions, versionList((await get(`${path}/versions`)).versions)), 2000);
-  const details = paced(async () => {
-    found = await get(path);
-    show(parts.runs, runs(found));
-    show(parts.verdicts, verdicts(found.verdicts));
+  const changes = throttle(async () => show(parts.versions, versionList((await get(`${path}/versions`)).versions)), 2000);
+  const details = throttle(async () => {
+    page = await get(path);
+    show(parts.runs, runTable(page));
+    show(parts.verdicts, verdicts(page.verdicts));
     changes();
   }, 2000);
-  const lateness = paced(async () => show(parts.late, lateRows(await get(`${path}/late`))), 5000);
+  const lateness = throttle(async () => show(parts.late, lateRows(await get(`${path}/late`))), 5000);
   let batch = null;
   let newest = null;
   let state = null;
   let verdict = null;
 
-  const update = (told) => {
-    const now = told.queries[name];
+  const update = (standing) => {
+    const now = standing.queries[name];
     show(parts.state, badge(now.level, now.state));
     show(parts.tiles, tiles(now).filter(Boolean));
-    show(parts.attention, now.findings.length ? now.findings.map((each) => finding(each)) : h("p", { class: "good" }, `${SIGNS.good} Nothing needs attention.`));
+    show(parts.attention, now.findings.length ? now.findings.map((finding) => findingBox(finding)) : h("p", { class: "good" }, `${SIGNS.good} Nothing needs attention.`));
     const mark = JSON.stringify(now.verdict);
     if (newest !== null && (now.batch !== batch || now.at !== newest)) { refresh(); batches.renew(); if (now.late) lateness(); }
-    if (state !== null && (now.state !== state || mark !== verdict || now.run !== found.queries[name].run)) details();
+    if (state !== null && (now.state !== state || mark !== verdict || now.run !== page.queries[name].run)) details();
     [batch, newest, state, verdict] = [now.batch, now.at ?? "", now.state, mark];
   };
 
@@ -180,8 +180,8 @@ const start = async () => {
       card("Verified", [h("span", { class: "soft" }, "does the sink hold the batch answer; UTC"), verifyButton(name)], parts.verdicts))],
     ["late", "Late rows", card("Late rows, how late", [h("span", { class: "soft" }, "of the batches that the history has; UTC"), lateRowsButton(name, parts.rows)], parts.late, parts.rows)],
     ["versions", "What changed", card("What changed", h("span", { class: "soft" }, "code, settings and plan of each version that ran; UTC"), parts.versions)],
-    ["definition", "Definition", card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, found.plan, found.spark_page))],
-    ["rows", "Rows", h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, found.answers_sql)))],
+    ["definition", "Definition", card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, page.plan, page.spark_page))],
+    ["rows", "Rows", h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, page.answers_sql)))],
     ["batches", "Batches", card("Batches", h("span", { class: "soft" }, "UTC"), batches.frame)],
   ];
   main.replaceChildren(
@@ -190,9 +190,9 @@ const start = async () => {
     h("div", { class: "top" }, parts.tiles, card("Needs attention", null, parts.attention)),
     h("nav", { class: "sections", "aria-label": "Sections" }, sections.map(([id, words]) => h("a", { href: `#${id}` }, words))),
     ...sections.map(([id, , ...body]) => h("div", { class: "stack part", id }, ...body)));
-  show(parts.runs, found.runs.length ? runs(found) : h("p", { class: "soft" }, "It has not run yet."));
-  show(parts.verdicts, verdicts(found.verdicts));
-  update(found);
+  show(parts.runs, page.runs.length ? runTable(page) : h("p", { class: "soft" }, "It has not run yet."));
+  show(parts.verdicts, verdicts(page.verdicts));
+  update(page);
   showSeries();
   batches.renew();
   lateness();
@@ -200,4 +200,4 @@ const start = async () => {
   live(update);
 };
 
-start().catch((error) => failed(main, error));
+start().catch((error) => showFailure(main, error));

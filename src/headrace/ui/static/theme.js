@@ -1,4 +1,4 @@
-// Before anything is drawn: the theme that was chosen, or that of the system.
+// Sets the theme before anything is drawn: the chosen one, or the system's.
 (() => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
