@@ -134,7 +134,7 @@ def own_file(database: Database, home: Path) -> Database:
 
 
 def test_any_order_cut_crash_repeat_and_rewind_gives_the_same_table(database: Database, tmp_path: Path) -> None:
-    prove(database, tmp_path, 50 if database.kind == "sqlite" else 10)
+    prove(database, tmp_path, 50 if database.kind == "sqlite" else 4)
 
 
 @pytest.mark.long

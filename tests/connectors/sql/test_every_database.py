@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -27,6 +28,20 @@ SPARK = pytest.mark.parametrize("database", EVERY, indirect=True)
 SPARK_ONCE = pytest.mark.parametrize("database", MOSTLY_SQLITE, indirect=True)
 
 PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"])
+
+
+def by_paths(databases: Sequence[Any]) -> pytest.MarkDecorator:
+    """Let a test take both paths, with PostgreSQL and MariaDB one of them in `make test`."""
+    cases = []
+    for given in databases:
+        for staged, path in ((False, "driver"), (True, "staged")):
+            [kind] = given.values
+            further = [] if kind == "sqlite" or staged is (kind == "postgres") else [pytest.mark.long]
+            cases.append(pytest.param(kind, staged, id=f"{path}-{kind}", marks=[*given.marks, *further]))
+    return pytest.mark.parametrize(("database", "staged"), cases, indirect=["database"])
+
+
+ARROW_BY_PATHS, SPARK_BY_PATHS = by_paths(EVERY_WITHOUT_SPARK), by_paths(EVERY)
 
 
 @pytest.fixture
@@ -103,8 +118,7 @@ def test_a_value_of_every_type_comes_back_as_it_was(in_spark: Life, staged: bool
     assert in_spark.database.left_over() == []
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 def test_a_number_that_is_none_comes_back_or_is_refused_by_name(context: Life, staged: bool) -> None:
     context.schema, context.key, context.mode = "id INT, v DOUBLE", (), "append"
     writer, given = context.begin(staged=staged), [(1, math.nan), (2, math.inf), (3, -math.inf), (4, 0.5)]
@@ -119,8 +133,7 @@ def test_a_number_that_is_none_comes_back_or_is_refused_by_name(context: Life, s
         assert repr([(number, float(value)) for number, value in context.rows()]) == repr(given)
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 @pytest.mark.capability("SINK-SQL-01")
 def test_update_replaces_by_key_append_adds_and_complete_replaces_all(context: Life, staged: bool) -> None:
     batches = [[("a", 1), ("b", 1)], [("b", 2), ("c", 3)], [("d", None)]]
@@ -141,8 +154,7 @@ def test_update_replaces_by_key_append_adds_and_complete_replaces_all(context: L
     assert context.database.left_over() == []
 
 
-@SPARK
-@PATHS
+@SPARK_BY_PATHS
 def test_many_rows_of_many_partitions_are_all_there_and_replaced(in_spark: Life, staged: bool) -> None:
     in_spark.schema = "name STRING, at TIMESTAMP, total BIGINT"
     in_spark.key = ("name", "at")
@@ -250,8 +262,7 @@ def ways_taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ways
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 def test_a_result_of_keys_alone_is_written_again_without_a_fault(context: Life, staged: bool) -> None:
     context.schema = "name STRING"
     writer = context.begin(staged=staged)
@@ -271,8 +282,7 @@ SWALLOWS = {
 }
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 @pytest.mark.parametrize("mode", ["append", "update"])
 def test_rows_that_are_left_out_by_a_trigger_end_the_batch(context: Life, mode: OutputMode, staged: bool) -> None:
     if context.database.kind not in SWALLOWS:
@@ -296,8 +306,7 @@ ROW_FAULTS = (
 )
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 @pytest.mark.parametrize("mode", ["append", "update", "complete"])
 def test_a_row_without_a_key_of_its_own_is_named(context: Life, mode: OutputMode, staged: bool) -> None:
     context.mode = mode
@@ -312,8 +321,7 @@ def test_a_row_without_a_key_of_its_own_is_named(context: Life, mode: OutputMode
         assert ("identify a row of the result" in finding.fix) is ("share the key" in finding.what)
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 def test_appending_a_key_that_is_there_is_named(context: Life, staged: bool) -> None:
     context.mode = "append"
     writer = context.begin(staged=staged)
@@ -324,8 +332,7 @@ def test_appending_a_key_that_is_there_is_named(context: Life, staged: bool) -> 
     assert context.database.left_over() == []
 
 
-@SPARK
-@PATHS
+@SPARK_BY_PATHS
 def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(in_spark: Life, staged: bool) -> None:
     in_spark.mode, in_spark.options = "append", {"on_bad_row": "quarantine"}
     writer = in_spark.begin(staged=staged)
@@ -346,8 +353,7 @@ def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(
     assert [finding.code for finding in in_spark.noted] == ["HR412", "HR412"]
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 def test_a_value_that_is_too_long_or_out_of_range_is_named_or_set_aside(context: Life, staged: bool) -> None:
     collation = " COLLATE utf8mb4_nopad_bin" if context.database.kind == "mariadb" else ""
     number = "BIGINT" if context.database.kind == "sqlite" else "SMALLINT"
@@ -378,8 +384,7 @@ def test_a_batch_in_the_ledger_is_skipped_without_being_computed(in_spark: Life)
     assert in_spark.boundaries == [("before-transaction", 0), ("inside-transaction", 0), ("after-transaction", 0)]
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 def test_a_fault_at_any_boundary_leaves_the_whole_batch_or_nothing(context: Life, staged: bool) -> None:
     from dataclasses import replace
 
@@ -426,8 +431,7 @@ def test_a_column_that_the_table_lacks_is_refused_or_added_as_a_nullable_one(con
     assert context.rows() == [("a", 1, None), ("b", 2, 0.5)]
 
 
-@ARROW
-@PATHS
+@ARROW_BY_PATHS
 def test_columns_are_added_with_the_first_batch_and_not_by_a_start_that_writes_nothing(
     context: Life, staged: bool
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from headrace.contract import ChangeCounts
 from headrace.errors import SinkError
+from tests.rounds import only_usual
 
 from .changed import Change, ChangeLife, change_options
 from .databases import EVERY_WITHOUT_SPARK, Database, database
@@ -148,8 +149,16 @@ BY_PATH = [
 ]
 
 
-@DATABASES
-@pytest.mark.parametrize(("case", "staged"), BY_PATH)
+# Of both servers, one shows a case in `make test`.
+BY_DATABASE = [
+    pytest.param(*given.values, *path.values, id=f"{path.id}-{given.values[0]}", marks=[*given.marks, *further])
+    for at, path in enumerate(BY_PATH)
+    for given in EVERY_WITHOUT_SPARK
+    for further in ([pytest.mark.long] if given.values[0] == ("postgres", "mariadb")[at % 2] else [],)
+]
+
+
+@pytest.mark.parametrize(("database", "case", "staged"), BY_DATABASE, indirect=["database"])
 def test_a_change_that_the_database_refuses_is_named_or_quarantined(
     database: Database, tmp_path: Path, case: Case, staged: bool
 ) -> None:
@@ -216,7 +225,9 @@ CUTS = {
 
 
 @DATABASES
-@pytest.mark.parametrize("batches", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize(
+    "batches", only_usual(CUTS.values(), CUTS["a truncate in its batch"], CUTS["sent again"]), ids=CUTS
+)
 def test_a_row_of_which_no_change_has_sent_a_value_is_quarantined(
     database: Database, tmp_path: Path, batches: Sequence[Sequence[Change]]
 ) -> None:

@@ -16,6 +16,7 @@ from headrace.contract import OutputMode
 from headrace.errors import SinkError
 from headrace.findings import CATALOGUE
 from services import MariaDbServer
+from tests.rounds import rounds
 
 from .databases import EVERY_WITHOUT_SPARK, Database, Life, database
 from .fed import LifeWithoutSpark
@@ -145,10 +146,16 @@ BY_DATABASE = [
     for name, case in CASES.items()
     for kind in case.tables
 ]
+# By one of both ways; by the other in `make test-long`.
+BY_PATH = [
+    pytest.param(*case.values, staged, id=f"{case.id}-{way}", marks=[*case.marks, *further])
+    for at, case in enumerate(BY_DATABASE)
+    for staged, way in ((False, "driver"), (True, "staged"))
+    for further in ([] if staged is bool(at % 2) else [pytest.mark.long],)
+]
 
 
-@PATHS
-@pytest.mark.parametrize(("database", "case"), BY_DATABASE, indirect=["database"])
+@pytest.mark.parametrize(("database", "case", "staged"), BY_PATH, indirect=["database"])
 def test_a_row_that_the_database_refuses_is_named_or_quarantined(context: Life, case: Case, staged: bool) -> None:
     context.mode, context.key = case.mode, case.key
     for statement in case.tables[context.database.kind]:
@@ -232,7 +239,7 @@ SERVERS = pytest.mark.parametrize(
 
 
 @SERVERS
-@PATHS
+@pytest.mark.parametrize("staged", rounds([True, False]), ids=["staged", "driver"])
 def test_a_parent_row_is_waited_for_and_then_the_row_is_refused(context: Life, staged: bool) -> None:
     for statement in PARENT[context.database.kind]:
         context.database.query(statement)
