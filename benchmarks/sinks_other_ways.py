@@ -135,7 +135,7 @@ class Ways:
         frame.write.mode("append").jdbc(url, TABLE, properties={**options, **more})
 
     def _upsert(self) -> str:
-        target = WriteTarget(table=TABLE, columns=self.rows.known, key=KEY, replaces=True)
+        target = WriteTarget(table=TABLE, columns=self.rows.result_columns, key=KEY, replaces=True)
         return self.place.sink().dialect().insert(target)
 
     def _plain(self, value: Any) -> Any:

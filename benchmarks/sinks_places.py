@@ -70,12 +70,12 @@ class Place(ABC):
     def create(self, rows: Rows) -> None:
         """The table with its primary key, as the sink makes it."""
         dialect = self.sink().dialect()
-        key = [column for column in rows.known if column.name in KEY]
+        key = [column for column in rows.result_columns if column.name in KEY]
         declared = ", ".join(
             f"{dialect.quote(column.name)} {dialect.declare(column, key)}{' NOT NULL' if column in key else ''}"
-            for column in rows.known
+            for column in rows.result_columns
         )
-        suffix = dialect.create_suffix(rows.known, KEY)
+        suffix = dialect.create_suffix(rows.result_columns, KEY)
         with closing(self.connect()) as connection:
             connection.cursor().execute(f"CREATE TABLE {TABLE} ({declared}, PRIMARY KEY ({', '.join(KEY)})){suffix}")
 

@@ -49,7 +49,7 @@ class Rows:
         return cls(home, table.sort_by([(name, "ascending") for name in KEY]))
 
     @cached_property
-    def known(self) -> tuple[ResultColumn, ...]:
+    def result_columns(self) -> tuple[ResultColumn, ...]:
         from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
         types = (StringType(), TimestampType(), TimestampType(), LongType())
@@ -60,8 +60,8 @@ class Rows:
 
     def text(self, forms: Forms) -> bytes:
         """The sorted rows as COPY and LOAD DATA read them."""
-        return bytes(lines(self.table, self.known, forms))
+        return bytes(lines(self.table, self.result_columns, forms))
 
     def values(self, count: int | None = None, forms: Forms = ISO) -> list[tuple[Any, ...]]:
         """The sorted rows as tuples."""
-        return plain_rows(self.table.slice(0, count), self.known, forms)
+        return plain_rows(self.table.slice(0, count), self.result_columns, forms)

@@ -30,7 +30,7 @@ from scripts.walks import walks
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "headrace"
 # What a newcomer reads next to the source.
-AROUND = ("tests", "benchmarks", "scripts", "services")
+AROUND = ("tests", "benchmarks", "scripts", "services", "examples")
 # Texts that are read whole, but for what others wrote and what is generated from the guide's rows.
 TEXTS = ("*", "scripts/*", "services/*", "examples/*/*", "benchmarks/**/*", "deploy/**/*", "docs/**/*", "src/**/*")
 TEXT_NAME = re.compile(r"\.(?:css|html|js|json|md|properties|sh|sha256|sql|toml|ya?ml)$|^(?:Make|Docker)file$")
@@ -91,9 +91,9 @@ BARS = (
     Bar("public class names that stand twice", 0, 0),
     Bar("lines of code", 59_640, 52_500),
     Bar("locals that say nothing", 0, 0),
-    Bar("locals that say nothing, around the source", 567, 0),
+    Bar("locals that say nothing, around the source", 0, 0),
     Bar("unplain words in prose", 0, 0),
-    Bar("unplain words in prose, around the source", 104, 0),
+    Bar("unplain words in prose, around the source", 0, 0),
     Bar("unplain words in documents, pages and settings", 0, 0),
     Bar("names that say nothing, in the pages' scripts", 0, 0),
     Bar("functions named by a participle", 1, 0),

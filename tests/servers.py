@@ -139,7 +139,7 @@ class Servers:
             unavailable(sentence)
         server = self.running.get(name)
         if server is None or not (answers(server) or self._starts_again(server)):
-            server = self.running[name] = self._made(name)
+            server = self.running[name] = self._make(name)
         return server
 
     def _starts_again(self, server: Server) -> bool:
@@ -150,7 +150,7 @@ class Servers:
         server.remove()
         return False
 
-    def _made(self, name: str) -> Server:
+    def _make(self, name: str) -> Server:
         """A new server; after two failures the tests fail at once with the last one."""
         failed = self.failed.setdefault(name, [])
         if len(failed) >= 2:

@@ -291,7 +291,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def unchanged(folder: Path) -> Iterator[None]:
+def require_unchanged(folder: Path) -> Iterator[None]:
     """Fail if anything below a directory is another afterwards."""
     before = digests(folder)
     assert before, "there is something"

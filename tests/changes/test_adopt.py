@@ -225,7 +225,7 @@ class Case:
     version: int = 1
     expected: Mapping[str, tuple[str, ...]] | None = None
     code: str = ""
-    said: str = ""
+    sentence: str = ""
 
 
 FILES = {"logOffset": 0}
@@ -298,7 +298,7 @@ CASES = {
         offsets={"0": FILES, "1": FILES},
         files={"0": ["landing/a"], "1": ["landing/b"]},
         code="HR592",
-        said="source 0 (1 file) may be events or same; source 1 (1 file) may be events or same",
+        sentence="source 0 (1 file) may be events or same; source 1 (1 file) may be events or same",
     ),
     "another directory": Case(
         query="totals",
@@ -306,7 +306,7 @@ CASES = {
         offsets={"0": FILES},
         files={"0": ["elsewhere/a"]},
         code="HR592",
-        said="elsewhere/a', which does not lie in",
+        sentence="elsewhere/a', which does not lie in",
     ),
     "another topic": Case(
         query="mixed",
@@ -314,7 +314,7 @@ CASES = {
         offsets={"0": {"log-a": {"0": 5}}, "1": {"clicks": {"0": 3}}, "2": FILES},
         files={"2": ["landing/a"]},
         code="HR592",
-        said="it read partition 0 of topic 'clicks', which the source does not name",
+        sentence="it read partition 0 of topic 'clicks', which the source does not name",
     ),
     "another kind": Case(
         query="totals",
@@ -322,7 +322,7 @@ CASES = {
         offsets={"0": {"orders": {"0": 3}}},
         files={},
         code="HR592",
-        said="its offsets are not those of a directory of files",
+        sentence="its offsets are not those of a directory of files",
     ),
     "more than the query reads": Case(
         query="totals",
@@ -330,7 +330,7 @@ CASES = {
         offsets={"0": FILES, "1": FILES},
         files={"0": ["landing/a"], "1": ["others/a"]},
         code="HR592",
-        said="the checkpoint has 2 sources (0, 1), and the query reads 1 source (events)",
+        sentence="the checkpoint has 2 sources (0, 1), and the query reads 1 source (events)",
     ),
     "a source that is not read": Case(
         query="totals",
@@ -339,7 +339,7 @@ CASES = {
         files={"0": ["landing/a"]},
         chosen={"others": "0"},
         code="HR592",
-        said="reads no source 'others'",
+        sentence="reads no source 'others'",
     ),
     "a position that is not there": Case(
         query="totals",
@@ -348,7 +348,7 @@ CASES = {
         files={"0": ["landing/a"]},
         chosen={"events": "1"},
         code="HR592",
-        said="the checkpoint has no source '1'",
+        sentence="the checkpoint has no source '1'",
     ),
     "a choice that does not fit": Case(
         query="pair",
@@ -357,7 +357,7 @@ CASES = {
         files={"0": ["others/a"], "1": ["landing/a"]},
         chosen={"events": "0"},
         code="HR592",
-        said="which does not lie in",
+        sentence="which does not lie in",
     ),
 }
 
@@ -372,7 +372,7 @@ def test_sources_are_matched_by_what_they_read(project: Project, tmp_path: Path,
         return
     with pytest.raises(CheckFailed, match=case.code) as caught:
         match_sources(project, query, case.uses, former, case.chosen or {})
-    assert case.said in str(caught.value)
+    assert case.sentence in str(caught.value)
 
 
 # --------------------------------------------------------------------------------------------------------- the table

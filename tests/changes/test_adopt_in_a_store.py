@@ -18,11 +18,11 @@ from headrace.storage.durable import files_below
 from headrace.storage.remote import RemotePath
 from headrace.storage.store import Store
 from services import HdfsServer, S3Server
-from tests.changes.former_jobs import JOBS, begin, land_more, table, unchanged
+from tests.changes.former_jobs import JOBS, begin, land_more, require_unchanged, table
 from tests.changes.rebuild.scenes import Killed, kill_at
 from tests.changes.test_adopt_run import EXPECTED
 from tests.registered import latest_generation, layout_in
-from tests.runner.test_s3 import reached_by
+from tests.runner.test_s3 import reach_bucket
 from tests.storage.stores import MemoryBucket, memory_bucket, memory_store, new_bucket
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
     root: Path, spark: SparkSession, made: Callable[[str], AbstractContextManager[tuple[Store, RemotePath]]]
 ) -> None:
     former = root / "former" / "totals"
-    with made("adopted") as (store, place), unchanged(root / "former"):
+    with made("adopted") as (store, place), require_unchanged(root / "former"):
         project = store_in(root, f"{place}/p")
         assert hr.adopt(project, "totals", former, spark=spark).apply().next_batch == 3
         whole = content(project, "totals")
@@ -120,7 +120,7 @@ def test_jobs_continue_with_their_storage_on_hdfs(hdfs_server: HdfsServer, spark
     JOBS["totals"].run(spark, root)
     JOBS["visits"].run(spark, root, former / "visits")
     before = {str(file): file.read_bytes() for file in files_below(former)}
-    with unchanged(root / "former"):
+    with require_unchanged(root / "former"):
         hr.adopt(project, "totals", root / "former" / "totals", spark=spark).apply()
         assert hr.adopt(project, "visits", str(former / "visits"), spark=spark).apply().plan.operators
         run_on(project, root, spark, "totals", "visits")
@@ -135,7 +135,7 @@ def test_jobs_continue_with_their_storage_in_a_bucket(s3_server: S3Server, spark
     bucket = new_bucket(s3_server)
     project = store_in(root, f"s3a://{bucket.name}/adopted", bucket.settings())
     former = project.storage.parent / "former"
-    with reached_by(spark, bucket):
+    with reach_bucket(spark, bucket):
         JOBS["totals"].run(spark, root, former / "totals")
         JOBS["hours"].run(spark, root)
         before = {str(file): file.read_bytes() for file in files_below(former)}

@@ -17,7 +17,18 @@ from headrace.errors import HeadraceError
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.changes.former_jobs import JOBS, OLDER, PLAIN, begin, land, land_more, stream, table, unchanged, unpack
+from tests.changes.former_jobs import (
+    JOBS,
+    OLDER,
+    PLAIN,
+    begin,
+    land,
+    land_more,
+    require_unchanged,
+    stream,
+    table,
+    unpack,
+)
 from tests.registered import latest_generation, layout_in
 from tests.rounds import as_long
 
@@ -142,7 +153,7 @@ def test_a_query_that_is_not_the_former_job_is_refused(
             "INSERT OR REPLACE INTO other_form VALUES ('2026-01-01 08:00', 3)",
         ):
             database.execute(statement)
-    with unchanged(root / "former"), pytest.raises(HeadraceError, match=code) as caught:
+    with require_unchanged(root / "former"), pytest.raises(HeadraceError, match=code) as caught:
         hr.adopt(hr.load(tmp_path), query, root / "former" / job, spark=spark).apply()
     assert words in caught.value.findings[0].what
     assert not layout_in(tmp_path / ".headrace", query).home.exists(), "nothing was made"
@@ -152,7 +163,7 @@ def test_six_jobs_of_plain_pyspark_continue(
     root: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project = hr.load(root)
-    with unchanged(root / "former"):
+    with require_unchanged(root / "former"):
         # Where a watermark closes groups, Spark makes one batch more, without rows.
         for name, following in (("totals", 3), ("hours", 3), ("joined", 2), ("visits", 3)):
             assert hr.adopt(project, name, root / "former" / name, spark=spark).apply().next_batch == following
@@ -192,7 +203,7 @@ def test_jobs_of_spark_4_1_continue(spark: SparkSession, tmp_path: Path) -> None
     root = tmp_path / "p"
     unpack(root)
     project = hr.load(root)
-    with unchanged(root / "former"):
+    with require_unchanged(root / "former"):
         for name in OLDER:
             hr.adopt(project, name, root / "former" / name, spark=spark).apply()
     land_more(root)
@@ -325,7 +336,7 @@ def test_an_adoption_that_is_killed_is_ended_by_the_same_command(
 
     steps = ("recorded", "copying", "copied", "sink", "entered", "done")
     for generation, step in enumerate(steps, start=1):
-        with unchanged(checkpoint):
+        with require_unchanged(checkpoint):
             with monkeypatch.context() as patch:
                 if step == "copying":
                     patch.setattr(shutil, "copyfile", cut_off)

@@ -17,7 +17,7 @@ from headrace.checkpoint.handover import copy_checkpoint, unfit
 from headrace.checkpoint.problems import list_problems
 from headrace.checkpoint.state_schema import schema_differences, state_schema
 from headrace.errors import CheckpointError
-from tests.changes.former_jobs import digests, unchanged
+from tests.changes.former_jobs import digests, require_unchanged
 
 pytestmark = pytest.mark.plain
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -39,7 +39,7 @@ def unnamed_sources(tmp_path: Path) -> Checkpoint:
 
 def test_sources_without_names_get_theirs_in_the_copy(tmp_path: Path) -> None:
     old, place = unnamed_sources(tmp_path), tmp_path / "home" / "checkpoint"
-    with unchanged(old.root):
+    with require_unchanged(old.root):
         for _ in range(2):
             made = copy_checkpoint(old, tmp_path / "copy", place, {"0": ("clicks", "clicks__2"), "1": ("ticks",)})
     assert made.source_names() == ("clicks", "clicks__2", "ticks")

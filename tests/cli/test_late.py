@@ -102,4 +102,4 @@ def test_the_command_lists_rows_and_brings_them_back(
     assert "updated: 2 late rows brought back: 2 rows of the result written" in output
     assert "were brought back into the result" in output
     assert "event time" not in output
-    assert late_project.held(root, "updated") == late_project.counts(late_project.BATCHES)
+    assert late_project.counts_in(root, "updated") == late_project.counts(late_project.BATCHES)

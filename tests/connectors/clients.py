@@ -33,9 +33,9 @@ def iceberg_rows(table: Path) -> list[tuple[Any, ...]]:
     newest = max((table / "metadata").glob("*.metadata.json"), key=lambda file: file.name)
     metadata = json.loads(newest.read_text())
     current = metadata.get("current-snapshot-id")
-    snapshots = [each for each in metadata["snapshots"] if each["snapshot-id"] == current]
+    snapshots = [snapshot for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == current]
     files = []
-    for manifest in (each for snapshot in snapshots for each in avro_records(snapshot["manifest-list"])):
+    for manifest in (record for snapshot in snapshots for record in avro_records(snapshot["manifest-list"])):
         assert manifest["content"] == 0, "a manifest of deletes"
         for entry in avro_records(manifest["manifest_path"]):
             if entry["status"] != 2:  # Deleted.

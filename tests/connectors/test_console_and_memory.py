@@ -73,5 +73,5 @@ def test_sql_asks_the_table_in_memory_while_the_stream_runs(spark: SparkSession,
     [(Console(num_rows=0), [["HR113"]] * 3), (Memory(), [[], ["HR403"], []])],
     ids=["console", "memory"],
 )
-def test_faults_of_the_options_are_told(sink: Any, codes: list[list[str]]) -> None:
-    assert [[told.code for told in sink.problems(mode)] for mode in OUTPUT_MODES] == codes
+def test_faults_of_the_options_are_reported(sink: Any, codes: list[list[str]]) -> None:
+    assert [[problem.code for problem in sink.problems(mode)] for mode in OUTPUT_MODES] == codes

@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Connector, str, str]] = {
         "HR343",
     ),
     "files that are gone": (DeltaSink(path="/lake/t"), "[DELTA_LOG_FILE_NOT_FOUND] Unable to retrieve", "HR343"),
-    "nobody who listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
+    "no server that listens": (Socket(host="a", port=9), HEAD + "Connection refused", "HR331"),
     "a reader without a method": (
         Python(source="tickets:Tickets"),
         "PySparkNotImplementedError: [NOT_IMPLEMENTED] latestOffset is not implemented.",
@@ -76,8 +76,8 @@ CASES: dict[str, tuple[Connector, str, str]] = {
 @pytest.mark.parametrize(("connector", "message", "code"), CASES.values(), ids=CASES)
 def test_a_connector_explains_its_own_failures(connector: Connector, message: str, code: str) -> None:
     others = (Files(path="in", format="text"), connector)
-    found = finding_of_message(message, subject="query 'q'", where=NOWHERE, connectors=others)
-    assert (found.code, found.what.startswith("query 'q': ")) == (code, True)
+    finding = finding_of_message(message, subject="query 'q'", where=NOWHERE, connectors=others)
+    assert (finding.code, finding.what.startswith("query 'q': ")) == (code, True)
     assert Files(path="in", format="text").explain_failure(message) is None
 
 
@@ -86,8 +86,8 @@ def test_what_a_function_of_the_user_reads_or_writes_is_explained_as_well(
     connector: Connector, message: str, code: str
 ) -> None:
     """A table's function or foreach_batch may use a connector that the query does not declare."""
-    found = finding_of_message(message, subject="query 'q'", where=NOWHERE, installed=known_failures)
-    assert found.code == code
+    finding = finding_of_message(message, subject="query 'q'", where=NOWHERE, installed=known_failures)
+    assert finding.code == code
     ours = "Traceback (most recent call last)\nValueError: no price of a pear"
     assert finding_of_message(ours, subject="query 'q'", where=NOWHERE, installed=known_failures).code == "HR601"
 
@@ -100,5 +100,5 @@ def test_what_a_function_of_the_user_reads_or_writes_is_explained_as_well(
     ],
 )
 def test_the_advice_is_an_option_that_lets_this_change_pass(error: str, advice: str, other: str) -> None:
-    found = finding_of_message(f"[{error}] x", subject="query 'q'", where=NOWHERE, connectors=(DELTA,))
-    assert (advice in found.fix, other in found.fix) == (True, False)
+    finding = finding_of_message(f"[{error}] x", subject="query 'q'", where=NOWHERE, connectors=(DELTA,))
+    assert (advice in finding.fix, other in finding.fix) == (True, False)

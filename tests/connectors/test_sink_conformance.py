@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 def take(row: Any) -> None:
-    """Let a row go."""
+    """Ignore a row."""
 
 
 def take_batch(frame: DataFrame, batch: int) -> None:
-    """Let a batch go."""
+    """Ignore a batch."""
 
 
 class WithoutBroker(UpdateSinkConformance):
@@ -126,7 +126,7 @@ class TestSqlite(UpdateSinkConformance):
 @further_but("comes_again")
 @only("several_batches", "comes_again")
 class TestSqliteWithoutKey(UsualSinkConformance):
-    """A table without a key differs in what a batch writes alone."""
+    """A table without a key differs only in what a batch writes."""
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
         return Sqlite(path=str(home / "result.db"), table="result", key=["name"] if mode == "update" else [])
@@ -191,11 +191,11 @@ def test_a_sink_that_claims_too_much_or_too_little_of_its_triggers_fails(
 
     class Suite(SinkTriggers):
         def make(self, home: Path, mode: OutputMode) -> Sink:
-            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+            return lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init})
 
     suite, arguments = Suite(), () if word == "async_progress" else (word,)
     proof: Any = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed
     if word == "async_progress":
-        proof = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed
+        proof = suite.test_progress_is_written_asynchronously_just_where_that_is_claimed
     with pytest.raises(AssertionError):
         proof(spark, tmp_path, tmp_path, *arguments)

@@ -73,7 +73,7 @@ class TestFilesThatSetAside(TestFiles):
 
 @only("protocol", "comes_again", "prefix")
 class TestFilesThatAreDeleted(TestFiles):
-    """Files that are gone differ in what can be read again alone."""
+    """Deleted files differ only in what can be read again."""
 
     def make(self, home: Path) -> Files:
         return Files(path=str(home), format="json", schema=SCHEMA, max_files_per_trigger=1, clean_source="delete")
@@ -82,7 +82,7 @@ class TestFilesThatAreDeleted(TestFiles):
 @further_but("prefix_reads")
 @only("protocol", "comes_again", "prefix")
 class TestFilesThatAreArchived(TestFiles):
-    """Files that were moved differ in where they are read again alone."""
+    """Archived files differ only in where they are read again."""
 
     def make(self, home: Path) -> Files:
         archive = home.parent / "archive"
@@ -190,7 +190,7 @@ def test_a_source_that_claims_too_much_or_too_little_of_its_triggers_fails(
 
     class Suite(SourceConformance):
         def make(self, home: Path) -> Source:
-            return lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init})
+            return lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init})
 
     with pytest.raises(AssertionError):
         Suite().test_rows_come_without_batches_just_where_that_is_claimed(spark, tmp_path, tmp_path, word)

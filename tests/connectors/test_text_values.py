@@ -110,11 +110,11 @@ def of_float(value: Any, single: bool) -> Any:
     if not isinstance(value, Number):
         return BAD
     try:
-        found = unpack("f", pack("f", float(value)))[0] if single else float(value)
+        number = unpack("f", pack("f", float(value)))[0] if single else float(value)
     except OverflowError:
         return BAD
     # A zero has no sign here: Spark takes -0 for a whole number.
-    return BAD if found in (float("inf"), float("-inf")) else found + 0.0
+    return BAD if number in (float("inf"), float("-inf")) else number + 0.0
 
 
 def of_whole(value: Any, bits: int) -> Any:
@@ -132,12 +132,12 @@ def of_time(value: Any, kind: str) -> Any:
     if kind == "at" and re.fullmatch(r"-?(\d{1,3}|\d{8,12})", value, re.ASCII) and abs(int(value)) <= 253_402_300_799:
         return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=int(value))
     if kind == "day":
-        found = re.fullmatch(DAY + r"([T ]00:00(:00(\.0*)?)?Z?)?", value, re.ASCII)
-        return BAD if found is None else valid(lambda: date(*map(int, found.groups()[:3])))
-    found = re.fullmatch(DAY + f"(?:{TIME}{ZONE if kind == 'at' else '()()()'})?", value, re.ASCII)
-    if found is None:
+        match = re.fullmatch(DAY + r"([T ]00:00(:00(\.0*)?)?Z?)?", value, re.ASCII)
+        return BAD if match is None else valid(lambda: date(*map(int, match.groups()[:3])))
+    match = re.fullmatch(DAY + f"(?:{TIME}{ZONE if kind == 'at' else '()()()'})?", value, re.ASCII)
+    if match is None:
         return BAD
-    *parts, fraction, sign, hours, minutes = found.groups()
+    *parts, fraction, sign, hours, minutes = match.groups()
     micros = int((fraction or "0").ljust(6, "0"))
     shift = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)) * (-1 if sign == "-" else 1)
     zone = timezone.utc if kind == "at" else None
@@ -176,16 +176,16 @@ def of_column(name: str, value: Any, written: Mapping[str, str]) -> Any:
         return of_kind(name, value, written)
     inside: list[Any]
     if name == "part":
-        inside = [of_kind(each, value.get(each), written) for each in ("day", "txt", "must")]
+        inside = [of_kind(part, value.get(part), written) for part in ("day", "txt", "must")]
         return BAD if BAD in inside or inside[2] is None else tuple(inside)
     if name == "map":
-        found = {key: of_kind("at", each, written) for key, each in sorted(value.items())}
-        return BAD if BAD in found.values() else found
+        times = {key: of_kind("at", time, written) for key, time in sorted(value.items())}
+        return BAD if BAD in times.values() else times
     if name == "list":
-        inside = [of_kind("dec", each, written) for each in value]
+        inside = [of_kind("dec", number, written) for number in value]
         return BAD if BAD in inside else inside
-    pairs = [each and tuple(of_kind(key, each.get(key), written) for key in ("dec", "txt")) for each in value]
-    return BAD if any(each and BAD in each for each in pairs) else pairs
+    pairs = [pair and tuple(of_kind(key, pair.get(key), written) for key in ("dec", "txt")) for pair in value]
+    return BAD if any(pair and BAD in pair for pair in pairs) else pairs
 
 
 def refuse(name: str) -> None:
@@ -210,8 +210,8 @@ def judge(text: bytes, written: Mapping[str, str]) -> Any:
         return BAD
     if not isinstance(whole, dict):
         return BAD
-    found = {name: of_column(name, whole.get(name), written) for name in ("id", "req", *KINDS, *NESTED)}
-    return BAD if found["req"] is None or BAD in found.values() else found
+    columns = {name: of_column(name, whole.get(name), written) for name in ("id", "req", *KINDS, *NESTED)}
+    return BAD if columns["req"] is None or BAD in columns.values() else columns
 
 
 def digits(chance: random.Random, most: int) -> str:
@@ -322,12 +322,12 @@ def cases(seed: int, number_: int) -> Iterator[Case]:
 def raw_values(text: str) -> Iterator[tuple[str, str]]:
     """Each object, array and word of a text, by what json gives of it, as it is written."""
     scanner = json.JSONDecoder(parse_float=Number, parse_int=Number)
-    for found in re.finditer(r"[\[{tf]", text):
+    for start in re.finditer(r"[\[{tf]", text):
         try:
-            value, end = scanner.raw_decode(text, found.start())
+            value, end = scanner.raw_decode(text, start.start())
         except ValueError:
             continue
-        yield json.dumps(value), text[found.start() : end]
+        yield json.dumps(value), text[start.start() : end]
 
 
 def as_python(value: Any) -> Any:
@@ -335,7 +335,7 @@ def as_python(value: Any) -> Any:
     if isinstance(value, Row | tuple):
         return tuple(map(as_python, value))
     if isinstance(value, dict):
-        return {key: as_python(each) for key, each in sorted(value.items())}
+        return {key: as_python(item) for key, item in sorted(value.items())}
     if isinstance(value, list):
         return list(map(as_python, value))
     return value + 0.0 if isinstance(value, float) else value
@@ -345,7 +345,7 @@ def plain(value: Any, name: str) -> Any:
     """The value with times in UTC: Spark gives those of TIMESTAMP in the zone of the process."""
     if isinstance(value, datetime) and name == "at":
         return value.astimezone(timezone.utc)
-    return {key: plain(each, "at") for key, each in value.items()} if name == "map" and value is not None else value
+    return {key: plain(item, "at") for key, item in value.items()} if name == "map" and value is not None else value
 
 
 def compare(given: Sequence[Case], rows: Sequence[Row], records: Sequence[bytes], names: Sequence[str]) -> None:
@@ -407,7 +407,7 @@ def test_a_json_message_of_kafka_is_kept_exactly_or_refused(spark: SparkSession)
     compare(GIVEN, rows, records, ["id", "req", *KINDS, *NESTED])
 
 
-def encoded(given: Sequence[Case], encoding: str) -> tuple[list[Case], bytes]:
+def encode(given: Sequence[Case], encoding: str) -> tuple[list[Case], bytes]:
     """The cases whose texts the encoding has, and a file of them, one a line."""
     fit: list[Case] = []
     lines: list[bytes] = []
@@ -433,7 +433,7 @@ def test_a_line_of_json_is_kept_exactly_or_quarantined_as_it_was_written(
     given = without_exceptions(GIVEN, "texts" if is_text else "lines")
     options = {"options": {"encoding": encoding}} if encoding else {}
     if is_text:
-        given, data = encoded(given, encoding)
+        given, data = encode(given, encoding)
         content = {"a.json": data}
     else:
         half = len(given) // 2
@@ -448,7 +448,7 @@ def test_a_line_of_json_is_kept_exactly_or_quarantined_as_it_was_written(
 def test_a_json_file_of_many_lines_is_kept_exactly_or_quarantined(
     spark: SparkSession, tmp_path: Path, encoding: str
 ) -> None:
-    fit, _ = encoded(GIVEN, encoding)
+    fit, _ = encode(GIVEN, encoding)
     objects = [case for case in fit if case.kind == "" and is_object(case.text)]
     alone = [case for case in fit if case.kind == "text behind"][:20]
     content = {"all.json": "[" + " ,\n ".join(case.text.decode() for case in objects) + "]\n"}
@@ -499,7 +499,7 @@ def test_a_row_of_csv_is_kept_exactly_or_quarantined_as_it_was_written(
     chance, cases_ = random.Random(SEED), list[Case]()
     for at in range(NUMBER if form == "lines" else NUMBER // 3):
         name, out = chance.choice(CSV[1:]), io.StringIO()
-        row = [str(at), *(csv_cell(chance, each) if each == name else "" for each in CSV[1:])]
+        row = [str(at), *(csv_cell(chance, column) if column == name else "" for column in CSV[1:])]
         if form == "multiLine" and name == "txt":
             row[CSV.index("txt")] += chance.choice(["", "\n", "\nb", " \n\n,"])
         csv.writer(out).writerow(chance.choice([row] * 20 + [row[:-1], [*row, "x"], [*row, "", ""]]))
@@ -620,11 +620,11 @@ def avro_cases(number_: int) -> Iterator[Case]:
         text = chance.choice([text] * 7 + [text[:-1], text + b"\x00", text.replace("é".encode(), b"\xe9\xe9")])
         given = io.BytesIO(text)
         try:
-            found = fastavro.schemaless_reader(given, AVRO, None)
+            row = fastavro.schemaless_reader(given, AVRO, None)
         except (ValueError, EOFError, IndexError, OverflowError):
             yield Case(text, BAD)
             continue
-        yield Case(text, BAD if given.read() else found)
+        yield Case(text, BAD if given.read() else row)
 
 
 @pytest.mark.services
@@ -633,7 +633,7 @@ def test_an_avro_message_is_kept_exactly_or_refused(spark: SparkSession) -> None
     given = list(avro_cases(NUMBER))
     rows, records = kafka_rows(spark, "avro", json.dumps(AVRO), [case.text for case in given])
     assert len(records) == sum(case.wanted is BAD for case in given)
-    compare([case for case in given if case.wanted is not BAD], rows, [], [each["name"] for each in AVRO["fields"]])
+    compare([case for case in given if case.wanted is not BAD], rows, [], [field["name"] for field in AVRO["fields"]])
 
 
 @pytest.mark.spark

@@ -1,4 +1,4 @@
-"""What sinks say of real time, and of progress beside the batches, is what Spark does: rows come from a broker."""
+"""What sinks say of real time, and of asynchronous progress, is what Spark does: rows come from a broker."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def sink_of(kind: str, kafka: Topics, home: Path) -> Any:
         "foreach_batch": lambda: ForeachBatch(function=take_batch, idempotent=True),
         "sqlite": lambda: Sqlite(path=str(home / "result.db"), table="result", key=["name"]),
         "kafka": lambda: KafkaSink(bootstrap_servers=kafka.url, topic=kafka.make()),
-        "kafka beside": lambda: KafkaSink(bootstrap_servers=kafka.url, topic=kafka.make(), async_progress="20s"),
+        "kafka with asynchronous progress": lambda: KafkaSink(
+            bootstrap_servers=kafka.url, topic=kafka.make(), async_progress="20s"
+        ),
     }[kind]()
 
 
@@ -70,17 +72,21 @@ def test_a_sink_takes_rows_in_real_time_just_where_it_claims_to(
 
 
 @pytest.mark.capability("ASYNC-01")
-def test_progress_is_beside_the_batches_just_where_that_is_claimed(
+def test_progress_is_asynchronous_just_where_that_is_claimed(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    for kind in ("kafka", "kafka beside"):
+    for kind in ("kafka", "kafka with asynchronous progress"):
         suite = Suite(sink_of(kind, kafka, tmp_path), kafka)
-        suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed(spark, tmp_path, tmp_path / kind)
+        suite.test_progress_is_written_asynchronously_just_where_that_is_claimed(spark, tmp_path, tmp_path / kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "claim"),
-    [("console", {"real_time": False}), ("sqlite", {"real_time": True}), ("kafka beside", {"async_progress": False})],
+    [
+        ("console", {"real_time": False}),
+        ("sqlite", {"real_time": True}),
+        ("kafka with asynchronous progress", {"async_progress": False}),
+    ],
     ids=str,
 )
 def test_a_sink_that_claims_too_much_or_too_little_fails(
@@ -90,9 +96,9 @@ def test_a_sink_that_claims_too_much_or_too_little_fails(
     [word] = claim
     assert getattr(honest.facts, word) is not claim[word]
     lying = type("Lying", (type(honest),), {"facts": replace(honest.facts, **claim)})
-    suite = Suite(lying(**{each.name: getattr(honest, each.name) for each in fields(honest) if each.init}), kafka)
+    suite = Suite(lying(**{field.name: getattr(honest, field.name) for field in fields(honest) if field.init}), kafka)
     if word == "async_progress":
-        proof, arguments = suite.test_progress_is_written_beside_the_batches_just_where_that_is_claimed, ()
+        proof, arguments = suite.test_progress_is_written_asynchronously_just_where_that_is_claimed, ()
     else:
         proof, arguments = suite.test_it_takes_rows_without_batches_just_where_that_is_claimed, (word,)
     with pytest.raises(AssertionError):

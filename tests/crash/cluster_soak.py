@@ -73,7 +73,7 @@ class ClusterSoak(Soak):
         only: str = "",
     ) -> None:
         self.scene, self.hdfs, self.link, self.only = scene, hdfs, link, only
-        self.known: dict[int, Counter[tuple[str, str]]] = {}
+        self.counts_by_file: dict[int, Counter[tuple[str, str]]] = {}
         self.driver: subprocess.Popen[bytes] | None = None
         super().__init__(scene.root, Database("postgres", postgres.create_database("soak")), postgres, seed)
         self.chance = random.Random(seed)
@@ -98,7 +98,7 @@ class ClusterSoak(Soak):
             *(self.driver_is_killed, self.name_node_dies, self.data_node_dies, self.hdfs_dies, self.postgres_dies),
             *(self.network_is_half_open, self.network_is_cut),
         ]
-        faults = [each for each in faults if self.only in each.__name__]
+        faults = [fault for fault in faults if self.only in fault.__name__]
         # Each at least once, in an order of its own in each turn.
         at = self.seen.total() % len(faults)
         if at == 0:
@@ -106,11 +106,11 @@ class ClusterSoak(Soak):
         self.land_some()
         self.sleep(0.0, 4.0)
         begun = time.monotonic()
-        what = self.order[at]()
+        fault = self.order[at]()
         self.land_some()
         self.caught_up()
         self.seen[self.order[at].__name__] += 1
-        return f"{what}; exact {time.monotonic() - begun:.0f} s later, {self.files} files"
+        return f"{fault}; exact {time.monotonic() - begun:.0f} s later, {self.files} files"
 
     def land_some(self) -> None:
         for _ in range(self.chance.randrange(1, 4)):
@@ -128,12 +128,12 @@ class ClusterSoak(Soak):
         """As by a network that is cut: the driver gives it up, and then it is there again."""
         until("executor", lambda: bool(self.scene.executors()))
         pid, seconds = self.chance.choice(self.scene.executors()), self.chance.choice([3.0, 35.0])
-        # Its workers of Python with it, or not: those then write what nobody asks for any more.
+        # Its workers of Python with it, or not: those then write what is no longer needed.
         family = [pid, *(descendants(pid) if self.chance.random() < 0.5 else ())]
         for number in (signal.SIGSTOP, signal.SIGCONT):
-            for each in family:
+            for member in family:
                 with suppress(ProcessLookupError):
-                    os.kill(each, number)
+                    os.kill(member, number)
             if number == signal.SIGSTOP:
                 time.sleep(seconds)
         return f"an executor hung for {seconds:.0f} s"
@@ -187,7 +187,7 @@ class ClusterSoak(Soak):
     def network_is_half_open(self) -> str:
         """The driver and an executor, or all, do not hear each other; what they have said comes in later."""
         executor, seconds = self.one_or_all(), self.chance.choice([3.0, 35.0])
-        # With the whole machine cut off, the master has nobody there who would kill the executor.
+        # With the whole machine cut off, the master has no process there that would kill the executor.
         workers = [self.scene.daemon(name).pid for name in ("worker-1", "worker-2")]
         stopped = worker_of(executor, workers) if executor is not None and self.chance.random() < 0.5 else None
         before, links = self.link.held_bytes, self.link.hold(executor)
@@ -242,9 +242,9 @@ class ClusterSoak(Soak):
 
     def counts_of(self, file: int) -> Counter[tuple[str, str]]:
         """What one file adds to the counts."""
-        if file not in self.known:
-            self.known[file] = Counter((action, time[:13]) for _, time, action in self.events(file))
-        return self.known[file]
+        if file not in self.counts_by_file:
+            self.counts_by_file[file] = Counter((action, time[:13]) for _, time, action in self.events(file))
+        return self.counts_by_file[file]
 
     def stored_files(self) -> dict[int, int]:
         if not self.batches("every_event"):
@@ -315,13 +315,13 @@ def run(minutes: float, seed: int, only: str = "") -> None:
                 print(f"{time.strftime('%H:%M:%S')} {number}: {soak.round()}", flush=True)
             except BaseException:
                 print(f"cluster {number}: failed; the project is kept in {place}", flush=True)
-                _tell(soak)
+                _report(soak)
                 raise
         soak.finish()
         print(f"cluster: {number} rounds, {soak.files} files, {dict(soak.seen)}: exact", flush=True)
 
 
-def _tell(soak: ClusterSoak) -> None:
+def _report(soak: ClusterSoak) -> None:
     with suppress(Exception):
         print(f"{len(soak.stored_files())} of {soak.files} files are in", control.status(soak.scene.home), flush=True)
     print(soak.scene.tail(), flush=True)

@@ -1,4 +1,4 @@
-"""Drivers that die young leave out what only a long life repays."""
+"""Drivers that die young skip what pays off only in a long life."""
 
 from __future__ import annotations
 

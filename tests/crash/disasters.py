@@ -1,4 +1,4 @@
-"""Faults of the soak beside deaths: two copies of one storage, a network that fails, and a damaged checkpoint."""
+"""Faults of the soak other than deaths: two copies of one storage, a network that fails, and a damaged checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.crash.soak import Soak
 
 LONGEST_RUN_SECONDS = 240
-# The logs of a checkpoint in which damage tells: those that Spark writes in each batch.
+# The logs of a checkpoint in which damage shows: those that Spark writes in each batch.
 NEWEST = 2
 
 
@@ -35,7 +35,7 @@ def copies(soak: Soak) -> str:
     first = Driver(soak.root, kill=kill).wait(LONGEST_RUN_SECONDS)
     soak.land()
     soak.land()
-    with soak.configured(storage=copy.name, files=3):
+    with soak.configure(storage=copy.name, files=3):
         second = soak.run()
     again = soak.run()
     assert 0 in (second, again), f"neither storage continues: {soak.end_of_log()}"
@@ -70,7 +70,7 @@ def network(soak: Soak) -> str:
         timer.cancel()
         timer.join(LONGEST_RUN_SECONDS)
         proxy.serve()
-    return f"network ({name}): {code}{soak.said()}"
+    return f"network ({name}): {code}{soak.last_finding()}"
 
 
 def damage(soak: Soak) -> str:
@@ -84,7 +84,7 @@ def damage(soak: Soak) -> str:
         shutil.rmtree(backup)
         return "nothing to damage yet"
     file = soak.chance.choice(files)
-    what = _damaged(file, soak.chance)
+    damage_done = _damage(file, soak.chance)
     code = soak.run()
     if code:
         shutil.rmtree(soak.storage)
@@ -93,7 +93,7 @@ def damage(soak: Soak) -> str:
         assert again == 0, f"with the file back: {again}; {soak.end_of_log()}"
     else:
         shutil.rmtree(backup)
-    return f"{file.relative_to(soak.storage)} {what}: {code}{soak.said() if code else ''}"
+    return f"{file.relative_to(soak.storage)} {damage_done}: {code}{soak.last_finding() if code else ''}"
 
 
 def _newest(storage: Path) -> Iterator[Path]:
@@ -104,8 +104,8 @@ def _newest(storage: Path) -> Iterator[Path]:
             yield from sorted(files, key=lambda path: path.stat().st_mtime_ns)[-NEWEST:]
 
 
-def _damaged(file: Path, chance: Random) -> str:
-    """Damage `file` as power cuts and hands do; returns how."""
+def _damage(file: Path, chance: Random) -> str:
+    """Damage `file` as power cuts and people do; returns how."""
     how = chance.choice(["removed", "emptied", "cut off", "overwritten"])
     content = file.read_bytes()
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)

@@ -16,7 +16,7 @@ ADDRESS = "127.0.0.9"
 class DriverLink:
     """All that executors ask of a driver, and what it answers: Spark's RPC, its files, and the blocks of broadcasts.
 
-    The driver listens on 127.0.0.1 and tells executors another address of loopback, where proxies listen on the same
+    The driver listens on 127.0.0.1 and gives executors another address of loopback, where proxies listen on the same
     ports. It hands out tasks over the connections that executors have opened, so those pass here too; what it fetches
     from an executor by a connection of its own, such as a result beyond 1 MB, does not.
     """
@@ -33,8 +33,8 @@ class DriverLink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in self.proxies:
-            each.close()
+        for proxy in self.proxies:
+            proxy.close()
 
     @property
     def proxies(self) -> tuple[Proxy, Proxy]:
@@ -42,7 +42,7 @@ class DriverLink:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What the driver's target has to set. On another port than these nobody would find the driver."""
+        """What the driver's target has to set. On another port than these no executor would reach the driver."""
         return {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": ADDRESS,
@@ -53,20 +53,20 @@ class DriverLink:
 
     @property
     def held_bytes(self) -> int:
-        return sum(each.held_bytes for each in self.proxies)
+        return sum(proxy.held_bytes for proxy in self.proxies)
 
     def hold(self, executor: int | None = None) -> int:
         """Keep back what one executor and the driver say, or all; returns how many connections there are."""
-        return sum(each.hold(executor) for each in self.proxies)
+        return sum(proxy.hold(executor) for proxy in self.proxies)
 
     def let_go(self) -> None:
-        """The network is there again."""
-        for each in self.proxies:
-            each.let_go()
+        """Let the network work again."""
+        for proxy in self.proxies:
+            proxy.let_go()
 
     def cut(self, executor: int | None = None) -> int:
         """Reset the connections of one executor, or all; returns how many there were."""
-        return sum(each.cut(executor, reset=True) for each in self.proxies)
+        return sum(proxy.cut(executor, reset=True) for proxy in self.proxies)
 
 
 def worker_of(executor: int, workers: Iterable[int]) -> int | None:

@@ -71,7 +71,7 @@ class KillAt:
 
 
 class KillTogether:
-    """Kill the driver when as many queries as are told have come to a boundary; each waits there for the last."""
+    """Kill the driver when a given number of queries has come to a boundary; each waits there for the last."""
 
     def __init__(self, kill: KillAt, queries: int) -> None:
         self._kill, self._missing, self._lock = kill, queries, threading.Lock()

@@ -109,7 +109,7 @@ class LiveSoak:
         """What may go wrong, by its name."""
         return {
             "driver killed": self.kill_driver,
-            "driver told to end": self.end_driver,
+            "driver asked to end": self.end_driver,
             "database killed": self.kill_database,
             "database restarted": self.server.restart,
             "driver stands still": self.hold_driver,
@@ -161,10 +161,10 @@ class LiveSoak:
             time.sleep(1.5)
 
     def batches(self) -> dict[str, int]:
-        """The newest batch of each query, as the dashboard tells; -1 before the first."""
+        """The newest batch of each query, as the dashboard shows; -1 before the first."""
         with urllib.request.urlopen(f"{self.url}api/project", timeout=60) as answer:
-            found = json.load(answer)["queries"]
-        return {name: -1 if found[name].get("batch") is None else found[name]["batch"] for name in QUERIES}
+            queries = json.load(answer)["queries"]
+        return {name: -1 if queries[name].get("batch") is None else queries[name]["batch"] for name in QUERIES}
 
     def await_batches(self) -> None:
         """Wait until each query runs and has made a batch more."""
@@ -190,7 +190,7 @@ class LiveSoak:
 
     def look(self) -> str:
         """The page lives, shows the newest batch, and its console is empty."""
-        assert (said := faults(self.browser)) == [], said
+        assert (problems := faults(self.browser)) == [], problems
         shown = self.browser.execute_script("return document.querySelector('.live').className")
         assert shown == "live on", shown
         self.page.append(PageMemory.of(self.browser))
@@ -203,34 +203,37 @@ class LiveSoak:
         self.land()
         wanted = {"every_order": len(self.times), "order_counts": len(self.times), "paid_orders": self.paid}
         ends = time.monotonic() + LONGEST_SECONDS
-        while (found := self.stored()) != wanted:
-            assert time.monotonic() < ends, f"{found}, not {wanted}; {self.end_of_log()}"
+        while (stored := self.stored_counts()) != wanted:
+            assert time.monotonic() < ends, f"{stored}, not {wanted}; {self.end_of_log()}"
             time.sleep(2)
         self.stop()
         command = [sys.executable, "-m", "headrace", "verify", *QUERIES, "-C", str(self.root), "--json"]
         asked = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        verdicts = {said["query"]: said["verdict"] for said in map(json.loads, asked.stdout.splitlines())}
+        verdicts = {line["query"]: line["verdict"] for line in map(json.loads, asked.stdout.splitlines())}
         assert verdicts == dict.fromkeys(QUERIES, "equal"), f"{asked.stdout} {asked.stderr[-2000:]}"
         self.look()
         self.hold_still()
         return f"{self.files} files, {wanted}, verdicts {verdicts}"
 
-    def stored(self) -> dict[str, int]:
-        found = self.orders.query(
+    def stored_counts(self) -> dict[str, int]:
+        counts = self.orders.query(
             "SELECT count(*), (SELECT coalesce(sum(orders), 0) FROM order_counts) FROM every_order"
         )
         paid = Database("sqlite", str(self.root / "paid.db")).query("SELECT count(*) FROM paid_orders")
-        return {"every_order": int(found[0][0]), "order_counts": int(found[0][1]), "paid_orders": int(paid[0][0])}
+        return {"every_order": int(counts[0][0]), "order_counts": int(counts[0][1]), "paid_orders": int(paid[0][0])}
 
     def hold_still(self) -> None:
         """The page holds no more in the last third than in the second one, but for what its table holds by chance."""
         third = len(self.page) // 3
         if third >= 2:
-            for what, slack in (("heap_mb", 1.10), ("nodes", 1.25), ("listeners", 1.25)):
+            for figure, slack in (("heap_mb", 1.10), ("nodes", 1.25), ("listeners", 1.25)):
                 middle, late = (
-                    [getattr(each, what) for each in part] for part in (self.page[third:-third], self.page[-third:])
+                    [getattr(sample, figure) for sample in part]
+                    for part in (self.page[third:-third], self.page[-third:])
                 )
-                assert min(late) <= max(middle) * slack, f"{what} grew: {[getattr(each, what) for each in self.page]}"
+                assert min(late) <= max(middle) * slack, (
+                    f"{figure} grew: {[getattr(sample, figure) for sample in self.page]}"
+                )
 
 
 @contextmanager

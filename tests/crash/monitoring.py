@@ -61,7 +61,7 @@ def write_events(landing: Path, number: int, rows: int, chance: random.Random) -
     draft.rename(landing / f"{number:04d}.json")
 
 
-def counted(root: Path, files: Collection[str] | None = None) -> Counter[tuple[str, str]]:
+def count_events(root: Path, files: Collection[str] | None = None) -> Counter[tuple[str, str]]:
     """The true result: events per action and hour, counted here in Python, over all files or the named ones."""
     counts: Counter[tuple[str, str]] = Counter()
     for path in sorted((root / "landing").glob("*.json")):
@@ -72,7 +72,7 @@ def counted(root: Path, files: Collection[str] | None = None) -> Counter[tuple[s
     return counts
 
 
-def stored(root: Path) -> Counter[tuple[str, str]]:
+def stored_counts(root: Path) -> Counter[tuple[str, str]]:
     """What the sink's table holds, by action and hour."""
     connection = sqlite3.connect(f"file:{root / 'result.db'}?mode=ro", uri=True)
     try:
@@ -100,8 +100,8 @@ def committed_files(root: Path, through: int, query: str = "action_counts") -> l
     layout = layout_in(root / ".headrace", query)
     checkpoint, names = Checkpoint(layout.checkpoint), SourceNames.same("events")
     prefixes = committed_prefix(checkpoint, Archive(layout.archive), names, through)
-    found = file_prefix.files(prefixes["events"])
-    names = [Path(file).name for file, _ in found]
-    assert {batch for _, batch in found} == set(range(through + 1))
+    files = file_prefix.files(prefixes["events"])
+    names = [Path(file).name for file, _ in files]
+    assert {batch for _, batch in files} == set(range(through + 1))
     assert len(names) == len(set(names))
     return names

@@ -59,9 +59,9 @@ class ClusterScene:
     def executors(self) -> list[int]:
         """The JVMs that the workers have started for applications, the oldest first.
 
-        Process ids begin anew at their limit: by those a new one, which no driver knows yet, could be the first.
+        Process ids begin again at their limit: by those a new one, which no driver knows yet, could be the first.
         """
-        found = []
+        executors = []
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 command = (place / "cmdline").read_bytes()
@@ -69,14 +69,14 @@ class ClusterScene:
                     continue
                 if str(self.home).encode() in (place / "environ").read_bytes():
                     began = int((place / "stat").read_text().rpartition(")")[2].split()[19])
-                    found.append((began, int(place.name)))
-        return [number for _, number in sorted(found)]
+                    executors.append((began, int(place.name)))
+        return [number for _, number in sorted(executors)]
 
     def daemon(self, name: str) -> Daemon:
         """A process of the cluster that lives."""
-        found = control.require(self.home).daemon(name)
-        assert found is not None, f"{name} does not live"
-        return found
+        daemon = control.require(self.home).daemon(name)
+        assert daemon is not None, f"{name} does not live"
+        return daemon
 
     def kill_daemon(self, name: str) -> None:
         """Kill a master or a worker, and wait until it is dead."""

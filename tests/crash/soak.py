@@ -103,7 +103,7 @@ class Soak:
         return self.root / ".headrace"
 
     @contextmanager
-    def configured(self, *, storage: str, files: int) -> Iterator[None]:
+    def configure(self, *, storage: str, files: int) -> Iterator[None]:
         """Let the drivers of this time have another storage, and another number of files a batch."""
         os.environ.update(SOAK_STORAGE=storage, SOAK_FILES=str(files))
         try:
@@ -144,10 +144,10 @@ class Soak:
             faults += [self.server_dies, partial(network, self)]
         fault = self.chance.choice(faults)
         self.round_begins = len(self.log())
-        what = fault()
+        outcome = fault()
         self.check()
         self.seen[fault.func.__name__ if isinstance(fault, partial) else fault.__name__] += 1
-        return what
+        return outcome
 
     def driver_dies(self) -> str:
         life = self.chance.uniform(2.0, LONGEST_LIFE)
@@ -159,7 +159,7 @@ class Soak:
         batches = self.batches(query)
         kill = KillAt(self.chance.choice(MOMENTS), len(batches) + self.chance.randrange(2))
         code = Driver(self.root, kill=kill).wait()
-        return f"driver told to die at {kill}: {code}"
+        return f"driver set to die at {kill}: {code}"
 
     def worker_dies(self) -> str:
         # Only for many rows has a database workers of Python.
@@ -188,10 +188,10 @@ class Soak:
         self.server.kill()
         time.sleep(self.chance.uniform(0.0, 1.5))
         self.server.start()
-        return f"server killed: {driver.wait()}{self.said()}"
+        return f"server killed: {driver.wait()}{self.last_finding()}"
 
-    def said(self) -> str:
-        """The last finding that a driver ended with, for whoever reads along."""
+    def last_finding(self) -> str:
+        """The last finding that a driver ended with, for a reader of the log."""
         lines = [line for line in self.log_of_round().splitlines() if " failed " in line]
         return f" (last: {lines[-1][:200]})" if lines else ""
 
@@ -221,10 +221,10 @@ class Soak:
         for file in self.files_of("action_counts", batches):
             counts.update((action, time[:13]) for _, time, action in self.events(file))
         assert stored == counts, f"{stored - counts} too many, {counts - stored} missing; {self.end_of_log()}"
-        batches, found = self.stored_events()
+        batches, events = self.stored_events()
         ids = [number for file in self.files_of("every_event", batches) for number, _, _ in self.events(file)]
         wanted = len(ids), len(ids), sum(ids)
-        assert found == wanted, f"{found} after {batches} batches, not {wanted}; {self.end_of_log()}"
+        assert events == wanted, f"{events} after {batches} batches, not {wanted}; {self.end_of_log()}"
 
     def end_of_log(self) -> str:
         return self.log()[-3000:]
@@ -239,14 +239,14 @@ class Soak:
     def batches(self, query: str) -> list[int]:
         """The batches in the ledger, which must be 0, 1, 2, ..."""
         try:
-            found = self.database.query(f"SELECT batch FROM _headrace_ledger WHERE query = '{query}' ORDER BY batch")
+            rows = self.database.query(f"SELECT batch FROM _headrace_ledger WHERE query = '{query}' ORDER BY batch")
         except Exception as error:
             if any(
                 sign in str(error) for sign in ("no such table", "does not exist", "doesn't exist", "unable to open")
             ):
                 return []
             raise
-        batches = [int(row[0]) for row in found]
+        batches = [int(row[0]) for row in rows]
         assert batches == list(range(len(batches)))
         return batches
 

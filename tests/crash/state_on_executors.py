@@ -35,8 +35,8 @@ def main(master: str, home: Path) -> None:
         return os.getppid()  # Of the daemon, of which each executor has its own.
 
     def say(frame: DataFrame, _: int) -> None:
-        found = frame.select(F.spark_partition_id(), process("key")).distinct().collect()
-        print(json.dumps(dict(found)), flush=True)
+        rows = frame.select(F.spark_partition_id(), process("key")).distinct().collect()
+        print(json.dumps(dict(rows)), flush=True)
 
     stream = spark.readStream.schema("value BIGINT").name("numbers").json(str(landing))
     counts = stream.groupBy((F.col("value") % 100).alias("key")).count()

@@ -142,11 +142,11 @@ def scene_of(tmp_path: Path, *words: str) -> Iterator[Scene]:
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Two workers, whose Python has no packages of its own."""
-    with scene_of(tmp_path_factory.mktemp("cluster"), "--workers", "2", "--memory", "1g") as found:
-        bare = found.home / "bare"
+    with scene_of(tmp_path_factory.mktemp("cluster"), "--workers", "2", "--memory", "1g") as cluster:
+        bare = cluster.home / "bare"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=60)
-        found.environment["PYSPARK_PYTHON"] = str(bare / "bin" / "python")
-        yield found
+        cluster.environment["PYSPARK_PYTHON"] = str(bare / "bin" / "python")
+        yield cluster
 
 
 @pytest.mark.capability("CLUSTER-01", "CLUSTER-02", "CLUSTER-06")
@@ -165,20 +165,20 @@ def test_a_project_runs_unchanged_and_the_cluster_can_be_looked_at(
     scene.submit()
     scene.land(1, 13)  # The task is tried again.
     scene.wait()
-    found = control.status(scene.home)
-    assert [each.state for each in found.masters] == ["ALIVE"]
-    assert [(each.cores_used, each.memory_used_mb) for each in found.workers] == [(1, 512)] * 2
-    assert [(each.name, each.cores) for each in found.applications] == [("headrace totals", 2)]
+    status = control.status(scene.home)
+    assert [master.state for master in status.masters] == ["ALIVE"]
+    assert [(worker.cores_used, worker.memory_used_mb) for worker in status.workers] == [(1, 512)] * 2
+    assert [(application.name, application.cores) for application in status.applications] == [("headrace totals", 2)]
     if Path("/proc/self/maps").exists() and scene.classes is not None:
-        for process in (*found.processes.values(), *scene.executors()):
+        for process in (*status.processes.values(), *scene.executors()):
             assert str(scene.classes) in Path(f"/proc/{process}/maps").read_text(), "it maps the CDS archive"
-    for page in (found.masters[0].web, found.workers[0].web):
+    for page in (status.masters[0].web, status.workers[0].web):
         with urlopen(page, timeout=10) as answer:
             assert answer.status == 200
     assert main(["cluster", "status", "--home", str(scene.home)]) == 0
-    told = capsys.readouterr().out
-    assert "headrace totals" in told
-    assert f"worker-2 is process {scene.daemon('worker-2').pid}" in told
+    output = capsys.readouterr().out
+    assert "headrace totals" in output
+    assert f"worker-2 is process {scene.daemon('worker-2').pid}" in output
     main(["cluster", "logs", "--home", str(scene.home)])
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert {"master-1", "worker-1", "worker-2"} < set(listed)
@@ -235,8 +235,8 @@ def test_the_driver_is_ended_and_the_result_is_proved(
     assert "totals" in capsys.readouterr().out
     (scene.root / "calm").touch()
     assert verify(load(scene.root), "totals", spark=spark).exit_code == 0
-    (told,) = status(load(scene.root))
-    assert told.counters == {"seen": 10}, "tasks that were tried again, and those whose executor died, count once"
+    (entry,) = status(load(scene.root))
+    assert entry.counters == {"seen": 10}, "tasks that were tried again, and those whose executor died, count once"
 
 
 @pytest.mark.long
@@ -245,9 +245,11 @@ def test_each_executor_has_state_though_one_task_has_read_the_first_batch(tmp_pa
     with scene_of(tmp_path, "--workers", "2", "--cores", "1", "--memory", "1g") as scene:
         master = control.require(scene.home).url
         command = [sys.executable, "-m", "tests.crash.state_on_executors", master, str(tmp_path)]
-        said = subprocess.run(command, env=scene.environment, capture_output=True, text=True, timeout=200, check=False)
-    batches = [json.loads(line) for line in said.stdout.splitlines()]
-    assert len(batches) >= 3, said.stderr[-3000:]
+        result = subprocess.run(
+            command, env=scene.environment, capture_output=True, text=True, timeout=200, check=False
+        )
+    batches = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(batches) >= 3, result.stderr[-3000:]
     assert [len(set(batch.values())) for batch in batches] == [2] * len(batches), batches
 
 
@@ -259,9 +261,9 @@ def test_with_two_masters_the_stream_survives_the_leaders_death(tmp_path: Path, 
         scene.submit()
         scene.land(1)
         scene.wait()
-        found = control.status(scene.home).masters
-        assert sorted(each.state for each in found) == ["ALIVE", "STANDBY"]
-        (leader,) = [number for number, each in enumerate(found, 1) if each.state == "ALIVE"]
+        masters = control.status(scene.home).masters
+        assert sorted(master.state for master in masters) == ["ALIVE", "STANDBY"]
+        (leader,) = [number for number, master in enumerate(masters, 1) if master.state == "ALIVE"]
         scene.kill_daemon(f"master-{leader}")
         scene.land(2)
         scene.wait()
@@ -273,4 +275,4 @@ def test_with_two_masters_the_stream_survives_the_leaders_death(tmp_path: Path, 
 
 
 def knows_the_application(home: Path) -> bool:
-    return [each.state for each in control.status(home).applications] == ["RUNNING"]
+    return [application.state for application in control.status(home).applications] == ["RUNNING"]

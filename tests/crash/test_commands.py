@@ -1,4 +1,4 @@
-"""Processes that die while a command changes what a query has: the next one ends it."""
+"""Processes that die while a command changes what a query has: the next one completes the change."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import headrace as hr
 from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from headrace.spark.jvm.gateway import kill_all
-from tests.changes.former_jobs import JOBS, begin, land_more, table, unchanged
-from tests.starter.test_rename import called, has_run, renamed, state, whole
+from tests.changes.former_jobs import JOBS, begin, land_more, require_unchanged, table
+from tests.starter.test_rename import apply_rename, has_run, name_query, state, whole
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ hr.adopt(hr.load({root!r}), "totals", Path({checkpoint!r})).apply(reached=kill_a
 """
 
 
-def killed(script: str) -> int:
+def exit_code_of(script: str) -> int:
     """The exit code of a process of its own, whose JVM goes with it."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", script], env=environ, start_new_session=True)
@@ -52,19 +52,19 @@ def killed(script: str) -> int:
 
 
 def errors(project: hr.Project, query: str) -> list[str]:
-    found = inspect_checkpoint(project, project.queries[query]).findings
-    return [each.code for each in found if each.severity != "note"][:1]
+    findings = inspect_checkpoint(project, project.queries[query]).findings
+    return [finding.code for finding in findings if finding.severity != "note"][:1]
 
 
 def test_a_rename_whose_process_is_killed_behind_its_record_is_whole_at_the_next_start(tmp_path: Path) -> None:
     root = tmp_path / "p"
-    former = called(root, "old")
+    former = name_query(root, "old")
     has_run(former, "old")
     before = errors(former, "old")
-    project = called(root, "new", "old")
-    assert killed(RENAME.format(root=str(root))) == -signal.SIGKILL
+    project = name_query(root, "new", "old")
+    assert exit_code_of(RENAME.format(root=str(root))) == -signal.SIGKILL
     assert errors(project, "new") == before
-    renamed(project, "new")
+    apply_rename(project, "new")
     assert state(project, "new") == whole("new")
 
 
@@ -74,10 +74,10 @@ def test_an_adoption_whose_process_is_killed_is_ended_by_the_same_command(spark:
     begin(root)
     checkpoint = JOBS["totals"].run(spark, root)
     project = hr.load(root)
-    with unchanged(checkpoint):
+    with require_unchanged(checkpoint):
         for step in ("copied", "entered"):
             script = ADOPT.format(root=str(root), checkpoint=str(checkpoint), step=step)
-            assert killed(script) == -signal.SIGKILL
+            assert exit_code_of(script) == -signal.SIGKILL
             assert errors(project, "totals") == ["HR581"], step
         assert hr.adopt(project, "totals", checkpoint, spark=spark).apply().plan.continues
     # What was adopted is a query like others: it is renamed, and rebuilt.

@@ -130,9 +130,9 @@ def test_deploys_under_load_lose_and_double_no_row(tmp_path: Path, deploys: int)
         actions = {step.query: step.action for step in result.steps}
         assert actions == {"steady": "keep", "edited": "keep", "added": "start"}
         landing.stop()
-        until("last row of the new query", lambda: added(root) == list(range(landing.landed)))
+        until("last row of the new query", lambda: added_amounts(root) == list(range(landing.landed)))
         until("last row", lambda: len(versions(root)) == landing.landed)
-        until("last total", lambda: totals(root) == expected(root))
+        until("last total", lambda: totals(root) == expected_totals(root))
         started = [event for event in events(there.project, query="steady", limit=1000) if event.kind == "started"]
         assert len(started) == there.starts
     written = versions(root)
@@ -146,13 +146,13 @@ def totals(root: Path) -> list[tuple[str, int]]:
     return rows(root / "steady.db", "SELECT name, amount FROM totals ORDER BY name")
 
 
-def expected(root: Path) -> list[tuple[str, int]]:
+def expected_totals(root: Path) -> list[tuple[str, int]]:
     """The totals as another program computes them."""
     files = f"read_json('{root}/landing/*.json')"
     return duckdb.sql(f"SELECT name, sum(amount)::BIGINT FROM {files} GROUP BY name ORDER BY name").fetchall()
 
 
-def added(root: Path) -> list[int]:
+def added_amounts(root: Path) -> list[int]:
     """The amounts that the query that a deploy has added has written."""
     if not ledger(root / "added.db"):
         return []

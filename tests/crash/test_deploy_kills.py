@@ -201,7 +201,7 @@ def test_ten_deploys_and_kills_at_random_lose_and_double_no_row(
             wanted = list(range(landing.landed))
             until("last row", lambda: len(there.amounts("edited")) >= len(wanted))
             until("last line", lambda: len(there.lines()) >= len(wanted))
-            until("last total", lambda: totals(there) == expected(root))
+            until("last total", lambda: totals(there) == expected_totals(root))
             assert wait_until_gone(there.orphans, within=PATIENCE_SECONDS), "a JVM without its driver ends"
             print(f"{there.kills} kills, {there.starts} starts, {landing.landed} rows")
             assert (there.amounts("edited"), there.lines()) == (wanted, wanted)
@@ -254,7 +254,7 @@ def totals(there: Scene) -> list[tuple[Any, ...]]:
     return there.read("SELECT name, amount FROM totals ORDER BY name")
 
 
-def expected(root: Path) -> list[tuple[Any, ...]]:
+def expected_totals(root: Path) -> list[tuple[Any, ...]]:
     """The totals as another program computes them."""
     files = f"read_json('{root}/landing/*.json')"
     return duckdb.sql(f"SELECT name, sum(amount)::BIGINT FROM {files} GROUP BY name ORDER BY name").fetchall()

@@ -182,14 +182,16 @@ class Scene(ClusterScene):
 
         def is_in() -> bool:
             assert driver.poll() is None, self.tail()
-            return all(self.committed(query) == self.files for query in QUERIES)
+            return all(self.count_committed(query) == self.files for query in QUERIES)
 
         try:
             until("result", is_in, pause=0.3)
         except AssertionError as error:
-            raise AssertionError(f"{[(each, self.committed(each)) for each in QUERIES]} {self.tail()}") from error
+            raise AssertionError(
+                f"{[(query, self.count_committed(query)) for query in QUERIES]} {self.tail()}"
+            ) from error
 
-    def committed(self, query: str) -> int:
+    def count_committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
         last = max(numbered_files(layout_in(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
         with suppress(Exception):
@@ -206,13 +208,13 @@ class Scene(ClusterScene):
 def scene(
     tmp_path: Path, sessions: Sessions, postgres_url: str, mariadb_url: str, kafka_server: KafkaServer
 ) -> Iterator[Scene]:
-    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    cluster = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
     try:
-        found.begin(postgres_url, mariadb_url, Topics(kafka_server))
-        found.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
-        yield found
+        cluster.begin(postgres_url, mariadb_url, Topics(kafka_server))
+        cluster.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
+        yield cluster
     finally:
-        found.stop_cluster()
+        cluster.stop_cluster()
 
 
 def tasks_fail(scene: Scene) -> None:
@@ -238,7 +240,7 @@ def what_is_shuffled_is_lost(scene: Scene) -> None:
 
 
 def a_machine_is_cut_off(scene: Scene) -> None:
-    """It is given up, and there again: its workers of Python live on, and write what is not asked for any more."""
+    """It is given up and comes back: its Python workers live on, and write what is no longer needed."""
     scene.land(LOST)
     scene.happens(QUERIES, LOST)
     before = scene.executors()
@@ -270,13 +272,13 @@ def test_whatever_goes_wrong_on_a_cluster_each_sink_is_exact(scene: Scene, sessi
         scene.kill_daemon(name)
         scene.wait()
         scene.start_cluster()
-    assert [each.state for each in control.status(scene.home).masters] == ["ALIVE"]
+    assert [master.state for master in control.status(scene.home).masters] == ["ALIVE"]
     assert scene.end(driver) == 0, scene.tail()
     assert scene.postgres.left_over() == scene.mariadb.left_over() == []
     (scene.root / "calm").touch()
     proved = {
-        each.query: each.exit_code
-        for each in verify_each(
+        verdict.query: verdict.exit_code
+        for verdict in verify_each(
             load(scene.root),
             QUERIES[:-1],
             spark=sessions.with_connectors(CONNECTORS),

@@ -52,7 +52,7 @@ def project(root: Path, *, database: str = "out.db", options: str = "", quaranti
     return root
 
 
-def failed(root: Path, spark: SparkSession) -> Finding:
+def failure_of(root: Path, spark: SparkSession) -> Finding:
     """The finding of a run that is to fail."""
     result = run(load(root), spark=spark)
     assert result.exit_code == 1
@@ -80,7 +80,7 @@ def test_a_row_that_does_not_fit_stops_the_query_until_the_file_is_mended(
 ) -> None:
     root = project(tmp_path / "p")
     file = land_text(root, 2, broken)
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert (finding.code, file.name in finding.what) == ("HR302", True)
     assert totals(root) == {"apple": 4, "pear": 2}
     land(root, 2, [{"name": "fig", "amount": 5}, {"name": "fig", "amount": 6}])
@@ -137,7 +137,7 @@ def test_a_file_that_vanished_stops_the_query_until_it_is_back(tmp_path: Path, s
     assert totals(root) == {"apple": 4, "pear": 2, "fig": 5}
 
 
-def test_a_database_locked_by_another_process_is_told_and_waited_for(
+def test_a_database_locked_by_another_process_is_reported_and_waited_for(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A start waits for minutes, as long as a server takes to end an older driver's session.
@@ -148,7 +148,7 @@ def test_a_database_locked_by_another_process_is_told_and_waited_for(
     other = sqlite3.connect(root / "out.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     begun = time.monotonic()
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert time.monotonic() - begun > 5
     assert (finding.code, "locked by another process" in finding.what) == ("HR405", True)
     other.execute("ROLLBACK")
@@ -178,7 +178,7 @@ def test_a_full_disk_under_the_sink_stops_the_query_until_there_is_room(
     root = project(tmp_path / "p", database=str(small_disk / "out.db"))
     assert run(load(root), spark=spark).exit_code == 0
     land(root, 2, [{"name": f"a name of some length, number {n}", "amount": n} for n in range(5_000)])
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert (finding.code, "full" in finding.what) == ("HR405", True)
     assert totals(root, str(small_disk / "out.db")) == {"apple": 4, "pear": 2}
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
@@ -192,7 +192,7 @@ def test_a_full_disk_under_the_storage_stops_the_query_until_there_is_room(
 ) -> None:
     root = project(tmp_path / "p")
     (root / "headrace.yml").write_text(f"name: p\nstorage: {small_disk}\n")
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert finding.code in {"HR540", "HR541", "HR601"}
     assert "space" in finding.what
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)

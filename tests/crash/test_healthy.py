@@ -93,9 +93,9 @@ def neighbours(count: int) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in running:
-            each.kill()
-            each.wait()
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.long
@@ -107,21 +107,21 @@ def test_a_healthy_project_on_a_loaded_machine_gives_no_warning(tmp_path: Path) 
         (root / place).mkdir(parents=True)
     (root / "headrace.yml").write_text("name: healthy\n")
     (root / "pipeline.py").write_text(PIPELINE)
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     log = (tmp_path / "log").open("w")
     command = [sys.executable, "-m", "headrace", "run", "-C", str(root), "--json"]
     with neighbours(os.cpu_count() or 1), subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log) as running:
         assert running.stdout is not None
         lines = iter(running.stdout.readline, b"")
         heard = threading.Thread(
-            target=lambda: told.extend(json.loads(line) for line in lines if line.startswith(b"{")), daemon=True
+            target=lambda: events.extend(json.loads(line) for line in lines if line.startswith(b"{")), daemon=True
         )
         heard.start()
         # The minutes count from the first batches on: a machine may take long to start Spark.
         number, until = 0, float("inf")
         while time.monotonic() < until:
             assert running.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            if until == float("inf") and {each.get("query") for each in told if "batch" in each} == QUERIES:
+            if until == float("inf") and {event.get("query") for event in events if "batch" in event} == QUERIES:
                 until = time.monotonic() + 60 * MINUTES
             land(root, number)
             number += 1
@@ -129,9 +129,9 @@ def test_a_healthy_project_on_a_loaded_machine_gives_no_warning(tmp_path: Path) 
         hr.running(load(root)).stop()
         running.wait(120)
         heard.join(30)
-    findings = [each["finding"] for each in told if each.get("finding")]
-    assert [f"{each['code']}: {each['what']}" for each in findings if each["severity"] != "note"] == []
-    found = status(load(root))
-    assert {each.query for each in found} == QUERIES
-    for each in found:
-        assert each.rows_total + 50 * sum(lag.count for lag in each.lags.values() if lag) == 50 * number, each
+    findings = [event["finding"] for event in events if event.get("finding")]
+    assert [f"{finding['code']}: {finding['what']}" for finding in findings if finding["severity"] != "note"] == []
+    entries = status(load(root))
+    assert {entry.query for entry in entries} == QUERIES
+    for entry in entries:
+        assert entry.rows_total + 50 * sum(lag.count for lag in entry.lags.values() if lag) == 50 * number, entry

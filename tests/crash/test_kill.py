@@ -30,7 +30,7 @@ def assert_prefix(root: Path) -> int:
     batches = monitoring.ledger(root)
     assert batches == list(range(len(batches)))
     files = monitoring.committed_files(root, len(batches) - 1)
-    assert monitoring.stored(root) == monitoring.counted(root, files)
+    assert monitoring.stored_counts(root) == monitoring.count_events(root, files)
     return len(batches)
 
 
@@ -70,9 +70,9 @@ def test_kills_at_random_moments_leave_a_prefix_each_time(tmp_path: Path, spark:
         assert assert_prefix(root) > 0
     assert verify(load(root), "action_counts", spark=spark).state == "equal"
     assert run(load(root), spark=spark).exit_code == 0
-    assert monitoring.stored(root) == monitoring.counted(root)
+    assert monitoring.stored_counts(root) == monitoring.count_events(root)
     verdict = verify(load(root), "action_counts", spark=spark)
-    assert (verdict.state, verdict.rows_actual) == ("equal", len(monitoring.counted(root)))
+    assert (verdict.state, verdict.rows_actual) == ("equal", len(monitoring.count_events(root)))
 
 
 @pytest.mark.capability("REC-01")
@@ -88,9 +88,9 @@ def test_a_kill_at_any_boundary_changes_nothing(tmp_path: Path, spark: SparkSess
         if moment != "after-commit":
             assert len(monitoring.ledger(root)) == written
     assert run(load(root), spark=spark).exit_code == 0
-    assert [each.rows_total for each in status(load(root))] == [6 * 50]
+    assert [entry.rows_total for entry in status(load(root))] == [6 * 50]
     assert assert_prefix(root) >= 5  # A driver that dies as it plans a batch leaves its file to the next.
-    assert monitoring.stored(root) == monitoring.counted(root)
+    assert monitoring.stored_counts(root) == monitoring.count_events(root)
 
 
 @pytest.mark.long
@@ -101,7 +101,7 @@ def test_in_complete_mode_a_kill_inside_the_transaction_leaves_the_last_whole_ta
     assert Driver(root, kill=KillAt("inside-transaction", 2)).wait() == -9
     assert assert_prefix(root) == 2
     assert run(load(root), spark=spark).exit_code == 0
-    assert monitoring.stored(root) == monitoring.counted(root)
+    assert monitoring.stored_counts(root) == monitoring.count_events(root)
 
 
 # tests/connectors/exactly_once/test_two_drivers.py and the conformance suite fence drivers of one process off.
@@ -120,4 +120,4 @@ def test_a_second_driver_fences_off_the_first_and_nothing_is_written_twice(tmp_p
     if 0 not in ends:
         assert Driver(root).wait() == 0
     assert monitoring.ledger(root) == list(range(30))
-    assert monitoring.stored(root) == monitoring.counted(root)
+    assert monitoring.stored_counts(root) == monitoring.count_events(root)

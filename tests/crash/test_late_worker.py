@@ -40,7 +40,7 @@ exec "{python}" "$@"
 
 
 @pytest.mark.long
-def test_a_worker_that_connects_too_late_is_told_of_and_its_batch_is_tried_again(tmp_path: Path) -> None:
+def test_a_worker_that_connects_too_late_is_reported_and_its_batch_is_tried_again(tmp_path: Path) -> None:
     root = write_project(tmp_path / "p", QUERY, batches=FRUIT)
     (root / "headrace.yml").write_text(SETTINGS)
     python, mark = tmp_path / "python", tmp_path / "was-late"

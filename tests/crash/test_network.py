@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.connectors,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux tells whose connection it is"),
+    pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux shows whose connection it is"),
 ]
 
 # Two files have so many keys that tasks stage each partition of the sums, and each file's rows.
@@ -110,7 +110,7 @@ targets:
 """
 
 
-# A backend tells at its end, and those of tasks end with what they stage. The sink inserts no row for a known key.
+# A backend reports at its end, and those of tasks end with what they stage. The sink inserts no row for a known key.
 _INSERTED = "SELECT tup_inserted FROM pg_stat_database WHERE datname = current_database()"
 
 
@@ -142,7 +142,7 @@ class Scene(ClusterScene):
         (self.root / f"hold-{amount}").touch()
         for number in (self.files, self.files + 1):
             rows = [{"id": number * ROWS + at, "name": f"n{number % 2}-{at}", "amount": at % 97} for at in range(ROWS)]
-            # A partition of the sums without one of them would be a wonder.
+            # A partition of the sums without one of them is very improbable.
             for row in rows[:: ROWS // 12]:
                 row["amount"] = amount
             land(self.root / "next", number, rows)
@@ -153,12 +153,12 @@ class Scene(ClusterScene):
 
     def tasks(self, amount: int) -> set[Task]:
         """Who has been held at an amount by now."""
-        found = (each.name.split("-")[2:] for each in self.root.glob(f"at-{amount}-*"))
-        return {Task(query, int(executor), int(attempt)) for query, executor, attempt in found}
+        tasks = (path.name.split("-")[2:] for path in self.root.glob(f"at-{amount}-*"))
+        return {Task(query, int(executor), int(attempt)) for query, executor, attempt in tasks}
 
-    def held(self, amount: int) -> set[Task]:
+    def await_tasks(self, amount: int) -> set[Task]:
         """Wait until each query is inside the batch."""
-        until("tasks at work", lambda: {each.query for each in self.tasks(amount)} == set(QUERIES))
+        until("tasks at work", lambda: {task.query for task in self.tasks(amount)} == set(QUERIES))
         # Those that began a little later: on a busy machine a worker of Python takes seconds.
         with suppress(AssertionError):
             until("all tasks", lambda: len(self.tasks(amount)) == 2 * len(QUERIES), seconds=30)
@@ -166,10 +166,10 @@ class Scene(ClusterScene):
 
     def go(self, amount: int, executors: Collection[int]) -> None:
         """Let the tasks of some executors continue, and what they are given later."""
-        for each in executors:
-            (self.root / f"go-{amount}-{each}").touch()
+        for executor in executors:
+            (self.root / f"go-{amount}-{executor}").touch()
 
-    def written(self, query: str) -> int:
+    def written_amount(self, query: str) -> int:
         """How much tasks of a query have written by now, whatever became of it: partitions or bytes."""
         if query == "totals":
             [[rows]] = self.database.query(_INSERTED)
@@ -182,14 +182,16 @@ class Scene(ClusterScene):
 
         def is_in() -> bool:
             assert driver.poll() is None, self.tail()
-            return all(self.committed(query) == self.files for query in QUERIES)
+            return all(self.count_committed(query) == self.files for query in QUERIES)
 
         try:
             until("result", is_in)
         except AssertionError as error:
-            raise AssertionError(f"{[(each, self.committed(each)) for each in QUERIES]} {self.tail()}") from error
+            raise AssertionError(
+                f"{[(query, self.count_committed(query)) for query in QUERIES]} {self.tail()}"
+            ) from error
 
-    def committed(self, query: str) -> int:
+    def count_committed(self, query: str) -> int:
         """How many files the batches hold that Spark has committed."""
         last = max(numbered_files(layout_in(self.root / ".headrace", query).checkpoint / "commits"), default=-1)
         with suppress(Exception):
@@ -199,21 +201,21 @@ class Scene(ClusterScene):
 
 @pytest.fixture
 def link() -> Iterator[DriverLink]:
-    with DriverLink() as found:
-        yield found
+    with DriverLink() as link:
+        yield link
 
 
 @pytest.fixture
 def scene(tmp_path: Path, sessions: Sessions, postgres_url: str, link: DriverLink) -> Iterator[Scene]:
-    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    cluster = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
     try:
-        found.begin(postgres_url, link)
-        found.start_cluster("--workers", "2", "--cores", "3", "--memory", "1g")
-        yield found
+        cluster.begin(postgres_url, link)
+        cluster.start_cluster("--workers", "2", "--cores", "3", "--memory", "1g")
+        yield cluster
     finally:
-        # What is held would keep executors from hearing that they are to end.
+        # Held connections would keep executors from getting the request to end.
         link.let_go()
-        found.stop_cluster()
+        cluster.stop_cluster()
         del os.environ["NETWORK_DATABASE"]
 
 
@@ -227,7 +229,7 @@ def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
     all_connections_are_reset(scene, link)
     one_worker_is_given_up_and_there_again(scene, link)
     # It begins with the state that was committed twice.
-    nobody_hears_the_others_for_a_while(scene, link)
+    cut_the_network_for_a_while(scene, link)
     if FORGETS:
         driver = the_master_forgets_the_application(scene, link, driver)
     assert scene.end(driver) == 0, scene.tail()
@@ -236,20 +238,20 @@ def test_whatever_the_network_does_inside_a_batch_each_sink_is_exact(
     for file in scene.root.glob("hold-*"):
         file.unlink()
     spark = sessions.with_connectors(CONNECTORS)
-    proved = {each.query: each.exit_code for each in verify_each(load(scene.root), QUERIES, spark=spark)}
+    proved = {verdict.query: verdict.exit_code for verdict in verify_each(load(scene.root), QUERIES, spark=spark)}
     assert proved == dict.fromkeys(QUERIES, 0)
 
 
 def all_connections_are_reset(scene: Scene, link: DriverLink) -> None:
     """Each executor loses its driver, and ends; others come at once and do the batch."""
     scene.land(RESET)
-    held, executors = scene.held(RESET), set(scene.executors())
-    assert {each.executor for each in held} <= executors
+    held, executors = scene.await_tasks(RESET), set(scene.executors())
+    assert {task.executor for task in held} <= executors
     assert link.cut() >= 2
     until("other executors", lambda: len(scene.executors()) == 2 and not executors & set(scene.executors()))
     scene.go(RESET, scene.executors())
     scene.wait()
-    assert {each.query for each in scene.tasks(RESET) - held} == set(QUERIES)
+    assert {task.query for task in scene.tasks(RESET) - held} == set(QUERIES)
 
 
 def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> None:
@@ -258,15 +260,15 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
     # Spark decides who does what, and a state stays where it is: another batch, until one executor has tasks of both.
     for amount in LOST:
         scene.land(amount)
-        held = scene.held(amount)
-        lost = max(scene.executors(), key=lambda pid: len({each.query for each in held if each.executor == pid} & both))
+        held = scene.await_tasks(amount)
+        lost = max(scene.executors(), key=lambda pid: len({task.query for task in held if task.executor == pid} & both))
         (other,) = set(scene.executors()) - {lost}
-        late = [each for each in held if each.executor == lost]
-        if both <= {each.query for each in late}:
+        late = [task for task in held if task.executor == lost]
+        if both <= {task.query for task in late}:
             break
         scene.go(amount, scene.executors())
         scene.wait()
-    assert both <= {each.query for each in late}
+    assert both <= {task.query for task in late}
     worker = worker_of(lost, [scene.daemon(name).pid for name in ("worker-1", "worker-2")])
     assert worker is not None
     assert link.hold(lost) >= 1
@@ -276,13 +278,13 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
         scene.go(amount, [other])
         scene.wait()
         again = scene.tasks(amount) - held
-        assert {each.query for each in again} >= {each.query for each in late}
-        assert {each.executor for each in again} == {other}
+        assert {task.query for task in again} >= {task.query for task in late}
+        assert {task.executor for task in again} == {other}
         assert "Executor heartbeat timed out" in scene.log.read_text()
-        # Nobody asks any more for what the tasks do now.
-        before = {each.query: scene.written(each.query) for each in late}
+        # What the tasks do now is no longer needed.
+        before = {task.query: scene.written_amount(task.query) for task in late}
         scene.go(amount, [lost])
-        until("late rows", lambda: all(scene.written(query) > before[query] for query in before))
+        until("late rows", lambda: all(scene.written_amount(query) > before[query] for query in before))
         # No driver drops it: none of its batches ends now.
         until("end of what was staged late", lambda: scene.database.left_over() == [], seconds=60)
         link.let_go()
@@ -292,10 +294,10 @@ def one_worker_is_given_up_and_there_again(scene: Scene, link: DriverLink) -> No
     until("executor in its place", lambda: len(set(scene.executors()) - {lost, other}) == 1)
 
 
-def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
+def cut_the_network_for_a_while(scene: Scene, link: DriverLink) -> None:
     """All is half-open for less than the time after which an executor is given up: the batch resumes."""
     scene.land(SHORT)
-    held, executors = scene.held(SHORT), scene.executors()
+    held, executors = scene.await_tasks(SHORT), scene.executors()
     before = link.held_bytes
     assert len(executors) == 2
     assert link.hold() >= 2
@@ -303,13 +305,13 @@ def nobody_hears_the_others_for_a_while(scene: Scene, link: DriverLink) -> None:
     until("word that is held", lambda: link.held_bytes > before)
     # Longer than what is not held takes.
     time.sleep(3)
-    assert all(scene.committed(query) < scene.files for query in QUERIES)
+    assert all(scene.count_committed(query) < scene.files for query in QUERIES)
     link.let_go()
     scene.wait()
     assert scene.executors() == executors
     # Each file and each partition of the sums is one task; some may have begun after the others were held.
     assert held <= scene.tasks(SHORT)
-    assert Counter(each.query for each in scene.tasks(SHORT)) == dict.fromkeys(QUERIES, 2), "no task was tried again"
+    assert Counter(task.query for task in scene.tasks(SHORT)) == dict.fromkeys(QUERIES, 2), "no task was tried again"
     until("report of the lost executors", lambda: "HR882" in scene.log.read_text())
 
 

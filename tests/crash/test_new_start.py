@@ -154,7 +154,7 @@ def test_the_process_begins_again_with_what_it_could_not_take_and_no_row_is_lost
 
         landing.stop()
         until("last row", lambda: len(amounts(root)) == landing.landed)
-        until("last total", lambda: totals(root) == expected(root))
+        until("last total", lambda: totals(root) == expected_totals(root))
 
         # And what only the new start itself shows is named by it.
         write(root, colour="blue", size="three", more=FAILS_IN_A_RUN)
@@ -227,7 +227,7 @@ def totals(root: Path) -> list[tuple[str, int]]:
     return rows(root / "totals.db", "SELECT name, amount FROM totals ORDER BY name")
 
 
-def expected(root: Path) -> list[tuple[str, int]]:
+def expected_totals(root: Path) -> list[tuple[str, int]]:
     """The totals as another program computes them."""
     files = f"read_json('{root}/landing/*.json')"
     return duckdb.sql(f"SELECT name, sum(amount)::BIGINT FROM {files} GROUP BY name ORDER BY name").fetchall()

@@ -41,7 +41,7 @@ def test_whatever_dies_both_tables_are_exact(kind: str, tmp_path: Path, spark: S
     with soaking(kind, tmp_path / "project", seed=7, spark=spark) as soak:
         for fault in FAULTS[kind]:
             soak.land()
-            said = fault(soak)
-            assert fault is not Soak.worker_dies or not said.startswith("0 "), said
+            outcome = fault(soak)
+            assert fault is not Soak.worker_dies or not outcome.startswith("0 "), outcome
             soak.check()
         soak.finish()

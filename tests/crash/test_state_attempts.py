@@ -1,6 +1,6 @@
 """Several attempts at the tasks of a stateful batch, at once or one after the other: no row is lost or doubled.
 
-Rows come to an aggregate in another order at each attempt, so that a list tells which attempt's state a batch has left
+Rows come to an aggregate in another order at each attempt, so that a list shows which attempt's state a batch has left
 behind: what the next batch makes of it holds the list before as it was, or the list is torn. Tasks are slow after they
 have written their state, executors hang in the middle of a batch and continue behind it, and some are killed.
 
@@ -156,10 +156,10 @@ def batches(root: Path) -> dict[int, dict[str, str]]:
 
 
 def latest(root: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for rows in batches(root).values():
-        found |= rows
-    return found
+        newest |= rows
+    return newest
 
 
 def torn(root: Path) -> Iterator[str]:
@@ -176,12 +176,12 @@ def torn(root: Path) -> Iterator[str]:
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
-    found = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
+    cluster = Scene(home=tmp_path / "cluster", root=tmp_path / "p", log=tmp_path / "driver.log")
     try:
-        found.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
-        yield found
+        cluster.start_cluster("--workers", "2", "--cores", "2", "--memory", "1g")
+        yield cluster
     finally:
-        found.stop_cluster()
+        cluster.stop_cluster()
 
 
 # In `make test`, test_distribution lets several attempts write one state.

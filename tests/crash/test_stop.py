@@ -1,4 +1,4 @@
-"""A stop always stops, whatever hangs, and leaves no process; nobody sees the secrets of a JVM on its way up."""
+"""A stop always stops, whatever hangs, and leaves no process; no other user sees the secrets of a JVM on its way up."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Family:
                 [sys.executable, *command],
                 stdout=log,
                 stderr=log,
-                # Python then tells where its threads are when it is aborted.
+                # Python then shows where its threads are when it is aborted.
                 env={**os.environ, MARK: mark, "TMPDIR": str(scratch), "PYTHONFAULTHANDLER": "1"},
                 # As from a shell of one's own, whose Ctrl-C is not ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -60,40 +60,43 @@ class Family:
 
     def members(self) -> dict[int, bytes]:
         """The command lines of the living, by process id."""
-        found = {}
+        processes = {}
         for place in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 if self.mark in (place / "environ").read_bytes().split(b"\0"):
-                    found[int(place.name)] = (place / "cmdline").read_bytes()
-        return found
+                    processes[int(place.name)] = (place / "cmdline").read_bytes()
+        return processes
 
     def has_open(self, file: Path) -> bool:
         """Whether the process itself has this file open."""
         return any(_target(link) == str(file) for link in Path(f"/proc/{self.process.pid}/fd").iterdir())
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     def result(self) -> dict[str, object]:
-        """The exit code and the state of each query, as the last line of `--json` tells them."""
-        told = json.loads(self.said().splitlines()[-1])
-        assert told["event"] == "result", self.said()
-        return {"exit_code": told["exit_code"], **{each["query"]: each["state"] for each in told["outcomes"]}}
+        """The exit code and the state of each query, as the last line of `--json` has them."""
+        document = json.loads(self.output().splitlines()[-1])
+        assert document["event"] == "result", self.output()
+        return {
+            "exit_code": document["exit_code"],
+            **{outcome["query"]: outcome["state"] for outcome in document["outcomes"]},
+        }
 
     def await_word(self, word: str, *, asked_by: Family | None = None) -> None:
         """Wait until it says `word`; `asked_by` waits for that as well, and is not to end before."""
 
         def is_said() -> bool:
-            if word in self.said():
+            if word in self.output():
                 return True
-            assert self.process.poll() is None, self.said()
-            assert asked_by is None or asked_by.process.poll() is None, asked_by.said()
+            assert self.process.poll() is None, self.output()
+            assert asked_by is None or asked_by.process.poll() is None, asked_by.output()
             return False
 
         try:
             until(f"word {word!r}", is_said)
         except AssertionError as error:
-            raise AssertionError(self.stacks() + ("" if asked_by is None else asked_by.said())) from error
+            raise AssertionError(self.stacks() + ("" if asked_by is None else asked_by.output())) from error
 
     def gone(self, seconds: float = FEW_SECONDS) -> bool:
         ends = time.monotonic() + seconds
@@ -108,7 +111,7 @@ class Family:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGABRT)
             time.sleep(1.0)
-        return f"of process {self.process.pid}: {left}\n{self.said()}"
+        return f"of process {self.process.pid}: {left}\n{self.output()}"
 
     def end(self) -> None:
         for pid in {self.process.pid, *self.members()} if self.process.poll() is None else self.members():
@@ -125,10 +128,10 @@ def _target(link: Path) -> str:
 
 @pytest.fixture
 def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Family]]:
-    found: list[Family] = []
-    yield found
-    for each in found:
-        each.end()
+    families: list[Family] = []
+    yield families
+    for member in families:
+        member.end()
 
 
 SESSION = """
@@ -154,9 +157,9 @@ def test_a_secret_setting_is_on_no_command_line_in_no_environment_and_in_no_file
     family.append(started)
     seen: set[int] = set()
     ends = time.monotonic() + 120
-    while "READY" not in started.said():
-        assert started.process.poll() is None, started.said()
-        assert time.monotonic() < ends, started.said()
+    while "READY" not in started.output():
+        assert started.process.poll() is None, started.output()
+        assert time.monotonic() < ends, started.output()
         for pid, command in started.members().items():
             seen.add(pid)
             assert b"sesame-4711" not in command
@@ -187,7 +190,7 @@ def test_a_stop_while_the_jvm_starts_leaves_no_process(
     started = Family("start", [str(script)], tmp_path)
     family.append(started)
     until("JVM", lambda: len(started.members()) >= 2 or started.process.poll() is not None, pause=0.01)
-    assert started.process.poll() is None, started.said()
+    assert started.process.poll() is None, started.output()
     time.sleep(seconds)
     started.process.send_signal(number)
     assert started.gone(), started.stacks()
@@ -254,15 +257,15 @@ def test_the_second_signal_ends_a_run_that_hangs_with_all_its_processes_and_its_
     run = Family("hang", ["-m", "headrace", "run", "-C", str(root), "--json"], tmp_path)
     family.append(run)
     until("hanging call", lambda: hung.exists() or run.process.poll() is not None)
-    assert run.process.poll() is None, run.said()
+    assert run.process.poll() is None, run.output()
     run.process.send_signal(signal.SIGINT)
     run.await_word('"stopping"')
     run.process.send_signal(signal.SIGINT)
-    assert run.process.wait(timeout=FEW_SECONDS) == 0, run.said()
+    assert run.process.wait(timeout=FEW_SECONDS) == 0, run.output()
     assert run.gone(5.0), run.members()
     queries = ["other", "q"] if body == "the user's function" else ["q"]
     assert run.result() == {"exit_code": 0, **dict.fromkeys(queries, "stopped")}
-    hanging = re.findall(r"HR894.*(?:batch|start) of query '(\w+)' hangs", run.said())
+    hanging = re.findall(r"HR894.*(?:batch|start) of query '(\w+)' hangs", run.output())
     assert hanging == ["q"] if body == "a call into the JVM" else set(hanging) <= set(queries)
 
 
@@ -321,9 +324,9 @@ def test_the_first_signal_ends_a_start_that_waits_for_a_lock(tmp_path: Path, fam
         family.append(run)
         # The sink asks for the lock once it has the file open.
         until("sink that asks for the lock", lambda: run.has_open(root / "out.db") or run.process.poll() is not None)
-        assert run.process.poll() is None, run.said()
+        assert run.process.poll() is None, run.output()
         run.process.send_signal(signal.SIGTERM)
-        assert run.process.wait(timeout=FEW_SECONDS) == 0, run.said()
+        assert run.process.wait(timeout=FEW_SECONDS) == 0, run.output()
         assert run.gone(5.0), run.members()
         other.execute("COMMIT")
         assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 't'").fetchone() == (0,)

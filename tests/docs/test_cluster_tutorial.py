@@ -59,7 +59,7 @@ class Shell(ClusterScene):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def expected(self, command: str) -> int:
+    def expected_code(self, command: str) -> int:
         """The exit code of a command of the cluster, a look at which shows that something has died."""
         return int(command == "headrace cluster status" and not control.status(self.home).is_whole)
 
@@ -136,7 +136,7 @@ def test_the_tutorial_of_the_cluster_goes_as_it_is_written(
             in_session.lend(spark, monkeypatch)
         if command.startswith(HERE):
             capsys.readouterr()
-            expected = shell.expected(command)
+            expected = shell.expected_code(command)
             words = shlex.split(command.replace("cluster start", "cluster start --port 0 --web-port 0"))
             assert main(words[1:]) == expected, capsys.readouterr()
             printed = "".join(capsys.readouterr())

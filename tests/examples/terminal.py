@@ -42,17 +42,17 @@ class Command:
 
 def commands(readme: Path) -> list[Command]:
     """The indented lines of a README, without their comments."""
-    found = []
+    commands = []
     for line in readme.read_text(encoding="utf-8").splitlines():
         if line.startswith("    "):
             text, _, comment = line.strip().partition("  # ")
-            found.append(Command(text=text.strip(), expected=comment if comment.startswith("expected/") else ""))
-    return found
+            commands.append(Command(text=text.strip(), expected=comment if comment.startswith("expected/") else ""))
+    return commands
 
 
 @dataclass(kw_only=True)
 class Terminal:
-    """Types commands in `root`. `enough` tells when a query without an end has done what is asked of it."""
+    """Types commands in `root`. `enough` is true once a query without an end has done what is asked of it."""
 
     root: Path
     spark: SparkSession
@@ -141,11 +141,13 @@ class Terminal:
 
     def _sqlite(self, words: list[str]) -> str:
         with closing(sqlite3.connect(f"file:{self.root / words[0]}?mode=ro", uri=True)) as database:
-            return "".join(map(_lines, (database.execute(each).fetchall() for each in self._statements(words))))
+            return "".join(
+                map(_lines, (database.execute(statement).fetchall() for statement in self._statements(words)))
+            )
 
     def _psql(self, words: list[str]) -> str:
         database = Database("postgres", os.environ[words[0].removeprefix("$")])
-        return "".join(_lines(database.query(each)) for each in self._statements(words))
+        return "".join(_lines(database.query(statement)) for statement in self._statements(words))
 
     def _kafka(self, program: str, words: list[str]) -> str:
         assert self.kafka is not None

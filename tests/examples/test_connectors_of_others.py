@@ -63,7 +63,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     place = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "--no-build-isolation", "--target", str(place), str(DISTRIBUTION)], check=True)
-    # The processes live as short as the tests' own sessions do.
+    # The processes are as short-lived as the tests' own sessions.
     shutil.copy(ROOT / "tests" / "worker_daemon.py", place)
     options = " ".join(WITHOUT_CODE_GENERATION).replace("tests.worker_daemon", "worker_daemon")
     return {**os.environ, "PYTHONPATH": str(place), "PYSPARK_SUBMIT_ARGS": options}
@@ -105,33 +105,33 @@ def tested(installed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
         *("-c", os.devnull, "--rootdir", place, "--import-mode=importlib"),
         *("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "contexts"),
     ]
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-rp", *plain, *tests],
         env={**installed, "PYTHONPATH": f"{installed['PYTHONPATH']}{os.pathsep}{place}"},
         cwd=place,
         capture_output=True,
         text=True,
     )
-    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
-    return place, found.stdout
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    return place, result.stdout
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.capability("RDD-10")
 def test_the_suite_proves_the_example_and_the_page(tested: tuple[Path, str]) -> None:
-    _, said = tested
-    passed = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in", said, re.MULTILINE)
-    assert passed is not None, "something was left out: " + said[-500:]
+    _, output = tested
+    passed = re.search(r"^(\d+) passed(?:, \d+ warnings?)? in", output, re.MULTILINE)
+    assert passed is not None, "something was left out: " + output[-500:]
     assert int(passed[1]) > 36
-    assert "contexts: 1 still there: None" in said, "one context for all tests, stopped at their end"
+    assert "contexts: 1 still there: None" in output, "one context for all tests, stopped at their end"
 
 
 @pytest.mark.timeout(600)
 def test_a_project_finds_them_by_name_and_its_result_is_proved(tested: tuple[Path, str]) -> None:
     import duckdb
 
-    place, said = tested
-    assert "::test_a_project_finds_them_by_name_and_its_result_is_proved" in said
+    place, output = tested
+    assert "::test_a_project_finds_them_by_name_and_its_result_is_proved" in output
     with duckdb.connect(str(place / "shop" / "result.duckdb"), read_only=True) as connection:
         rows = connection.execute("FROM items ORDER BY item").fetchall()
     assert rows == [("jam", 1, 4.0), ("tea", 2, 5.0)]
@@ -163,7 +163,7 @@ def test_jars_and_failures_are_the_connectors_own(monkeypatch: pytest.MonkeyPatc
     )
     (jars,) = jars_of(project)
     assert (jars.name, jars.settings) == ("weather", {"spark.sql.extensions": "org.example.WeatherExtension"})
-    said = "org.apache.spark.SparkException: Job aborted\nCaused by: org.example.StationGoneException: K2\n\tat x"
-    told = finding_of_message(said, subject="query 'q'", where=NOWHERE, connectors=(weather,))
-    assert (told.code, told.what) == ("WEATHER-1", "query 'q': the station K2 has been closed")
-    assert finding_of_message(said, subject="query 'q'", where=NOWHERE).code == "HR601"
+    message = "org.apache.spark.SparkException: Job aborted\nCaused by: org.example.StationGoneException: K2\n\tat x"
+    finding = finding_of_message(message, subject="query 'q'", where=NOWHERE, connectors=(weather,))
+    assert (finding.code, finding.what) == ("WEATHER-1", "query 'q': the station K2 has been closed")
+    assert finding_of_message(message, subject="query 'q'", where=NOWHERE).code == "HR601"

@@ -67,7 +67,9 @@ def tier(home: Path) -> list[pytest.MarkDecorator]:
     return [*shown, *further, *([pytest.mark.services, *kafka] if needed else [pytest.mark.spark])]
 
 
-def opened(home: Path, place: Path, spark: SparkSession, request: Any, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def open_terminal(
+    home: Path, place: Path, spark: SparkSession, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
     """A terminal in a copy of the example, with the servers that it needs."""
     kafka = None
     for variable in sorted(variables(home) & set(SERVERS)):
@@ -100,14 +102,14 @@ def test_the_commands_of_the_readme_print_what_is_expected_and_another_run_chang
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    terminal = opened(home, tmp_path / home.name, spark, request, monkeypatch)
+    terminal = open_terminal(home, tmp_path / home.name, spark, request, monkeypatch)
     typed = commands(home / "README.md")
     looks = {command.text: (home / command.expected).read_text() for command in typed if command.expected}
     terminal.enough = lambda: {text: terminal.type(text) for text in looks} == looks
     for number, command in enumerate(typed):
-        said = terminal.type(command.text)
+        output = terminal.type(command.text)
         if command.expected:
-            assert said == (home / command.expected).read_text(), f"command {number}: {command.text}"
+            assert output == (home / command.expected).read_text(), f"command {number}: {command.text}"
     if is_run_again:
         terminal.type("headrace run")
         assert {text: terminal.type(text) for text in looks} == looks
@@ -122,14 +124,14 @@ def assert_is_sound(home: Path, project: hr.Project, spark: SparkSession) -> Non
     assert [str(finding) for finding in result.errors] == []
     assert all(finding.fix for finding in result.findings if finding.severity != "note")
     readme = (home / "README.md").read_text()
-    assert {guarantee.level for guarantee in result.guarantees.values()} == {told_guarantee(readme)}
+    assert {guarantee.level for guarantee in result.guarantees.values()} == {guarantee_of(readme)}
     assert all(guarantee.proven for guarantee in result.guarantees.values())
 
 
-def told_guarantee(readme: str) -> str:
-    told = re.findall(r"\bGuarantee: (exactly once|at least once|none)\b", readme)
-    assert len(told) == 1, "a README says once what is guaranteed"
-    return str(told[0])
+def guarantee_of(readme: str) -> str:
+    matches = re.findall(r"\bGuarantee: (exactly once|at least once|none)\b", readme)
+    assert len(matches) == 1, "a README says once what is guaranteed"
+    return str(matches[0])
 
 
 @pytest.mark.plain
@@ -140,8 +142,8 @@ def test_an_example_is_small_and_complete(home: Path) -> None:
     assert len(lines) <= 15
     assert lines[0].startswith("# ")
     assert re.search(r"^Guide: \"", readme, re.MULTILINE), "the README names no section of the guide"
-    assert re.search(r"^Next: ", readme, re.MULTILINE), "the README tells nothing to try next"
-    assert told_guarantee(readme)
+    assert re.search(r"^Next: ", readme, re.MULTILINE), "the README names nothing to try next"
+    assert guarantee_of(readme)
     typed = commands(home / "README.md")
     assert "headrace run" in [command.text for command in typed]
     expected = {str(file.relative_to(home)) for file in (home / "expected").iterdir()}

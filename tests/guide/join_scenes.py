@@ -13,7 +13,7 @@ from headrace.api import check, load, run
 from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from tests.runner.projects import rows
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,12 +61,12 @@ class Scene:
         file.write_text("".join(json.dumps({f"{short}_ad": ad, f"{short}_time": _at(at)}) + "\n" for ad, at in landed))
         os.utime(file, (1_700_000_000 + number,) * 2)
 
-    def run(self) -> Told:
+    def run(self) -> Recorder:
         """Take in everything that has landed."""
-        told = Told()
-        result = run(load(self.root), spark=self.spark, reporter=told)
+        recorder = Recorder()
+        result = run(load(self.root), spark=self.spark, reporter=recorder)
         assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
-        return told
+        return recorder
 
     def batches(self) -> list[BatchRecord]:
         """What Spark reports of taking in everything that has landed."""
@@ -74,13 +74,13 @@ class Scene:
 
     def rows(self, columns: str = "*", *, table: str = "q") -> list[tuple[Any, ...]]:
         """The sink's rows, in order; NULL first."""
-        found = rows(self.root / "out.db", f"SELECT {columns} FROM {table}")
-        return sorted(found, key=lambda row: [str(value or "") for value in row])
+        answer = rows(self.root / "out.db", f"SELECT {columns} FROM {table}")
+        return sorted(answer, key=lambda row: [str(value or "") for value in row])
 
     def findings(self, *codes: str) -> list[Finding]:
         """What the check finds, of these codes only."""
-        found = check(load(self.root), spark=self.spark).findings
-        return [finding for finding in found if finding.code in codes]
+        findings = check(load(self.root), spark=self.spark).findings
+        return [finding for finding in findings if finding.code in codes]
 
     def refusal(self) -> Finding:
         """The one error of the check; a run ends with the same before anything is begun."""
@@ -153,7 +153,7 @@ def query(inputs: str, body: str, *, mode: str = "append", key: Sequence[str] = 
     )
 
 
-def refused(root: Path, spark: SparkSession, queries: Sequence[str], *, extra: str = "") -> dict[str, Finding]:
+def refusals_of(root: Path, spark: SparkSession, queries: Sequence[str], *, extra: str = "") -> dict[str, Finding]:
     """The one error of each of these declarations, all of one project, by the query's name."""
     scene_of(root, spark, queries, extra=extra)
     return refusals(root, spark)

@@ -38,7 +38,7 @@ class Trigger:
 
 @dataclass(kw_only=True)
 class Played(Observer):
-    """What one run did: the sink after each batch, and the batches as the product tells them."""
+    """What one run did: the sink after each batch, and the batches as the product reports them."""
 
     triggers: list[Trigger] = field(default_factory=list)
     batches: list[BatchRecord] = field(default_factory=list)
@@ -138,7 +138,7 @@ def _look(played: Played, root: Path, select: str, name: str, boundary: str, bat
         )
 
 
-def refused(root: Path, spark: SparkSession) -> Finding:
+def refusal_of(root: Path, spark: SparkSession) -> Finding:
     """The one error for which the project is refused, by `check` and, before anything is started, by `run`."""
     (error,) = check(load(root), spark=spark).errors
     (outcome,) = run(load(root), spark=spark).outcomes

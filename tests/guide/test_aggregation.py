@@ -10,7 +10,7 @@ import pytest
 from headrace.api import load, verify
 from headrace.frames.plan_builder import build
 
-from .scenes import land, play, project, query, refused, source
+from .scenes import land, play, project, query, refusal_of, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +107,7 @@ def test_an_aggregate_that_a_stream_cannot_keep_is_refused(
     root = project(tmp_path, OWN, READINGS, OTHERS, query(result, inputs=inputs, mode="update", key=["sensorId"]))
     land_readings(root)
     land(root, "others", [])
-    error = refused(root, spark)
+    error = refusal_of(root, spark)
     assert error.code == "HR226"
     assert words in error.what
     assert ("approx_count_distinct" in error.fix) == ("distinct" in result.lower())

@@ -51,7 +51,7 @@ def test_the_guides_devices_are_selected_and_counted(tmp_path: Path, spark: Spar
 
 @pytest.mark.capability("OP-BASIC-02")
 def test_sql_over_a_view_of_a_stream_is_a_stream(tmp_path: Path, spark: SparkSession) -> None:
-    """The guide's `select count(*) from updates`, declared without Python, and told of the state that it brings in."""
+    """The guide's `select count(*) from updates`, declared without Python, with a warning about its state."""
     text = {
         "name": "guide",
         "sources": {
@@ -86,8 +86,8 @@ def test_sql_over_a_view_of_a_stream_is_a_stream(tmp_path: Path, spark: SparkSes
     assert [trigger.table for trigger in total.triggers] == [[(2,)], [(4,)]]
     types = play(tmp_path, spark, "SELECT * FROM types ORDER BY 1", name="types")
     assert types.triggers[-1].table == [("phone", 11.0), ("watch", 30.0)]
-    told = check(load(tmp_path), spark=spark).findings
-    assert [(finding.code, "aggregation by type" in finding.what) for finding in told] == [("HR240", True)]
+    findings = check(load(tmp_path), spark=spark).findings
+    assert [(finding.code, "aggregation by type" in finding.what) for finding in findings] == [("HR240", True)]
 
 
 LINES = source("lines", "line STRING")
@@ -156,5 +156,5 @@ def test_python_functions_map_filter_and_flatten_rows(tmp_path: Path, spark: Spa
     land(root, "lines", [{"line": "a b c"}, {"line": "dd"}], [{"line": "long line"}])
     outcomes = run(load(root), spark=spark).outcomes
     assert {outcome.query: outcome.finding for outcome in outcomes} == dict.fromkeys(names)
-    found = {form: rows(root / "out.db", f"SELECT x FROM {name} ORDER BY 1") for name, form in names.items()}
-    assert found == {form: expected for form, (_, expected) in FORMS.items()}
+    answers = {form: rows(root / "out.db", f"SELECT x FROM {name} ORDER BY 1") for name, form in names.items()}
+    assert answers == {form: expected for form, (_, expected) in FORMS.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.api import check, load, verify
 
-from .scenes import events, land, play, project, query, refused, source
+from .scenes import events, land, play, project, query, refusal_of, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,13 +25,13 @@ def clicks(watermark: str = "") -> str:
 
 
 @pytest.mark.capability("DEDUP-01")
-def test_without_a_watermark_every_key_is_remembered_and_that_is_told(tmp_path: Path, spark: SparkSession) -> None:
+def test_without_a_watermark_every_key_is_kept_and_that_is_reported(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path, clicks(), query('clicks.dropDuplicates(["guid"])', inputs="clicks"))
     land(root, "clicks", events("guid", ("12:00", "g1"), ("12:00", "g2"), ("12:00", "g1")))
     land(root, "clicks", events("guid", ("23:00", "g1"), ("23:00", "g3")))
-    (told,) = check(load(root), spark=spark).findings
-    assert (told.code, told.severity) == ("HR240", "warning")
-    assert "its deduplication by guid indefinitely" in told.what
+    (warning,) = check(load(root), spark=spark).findings
+    assert (warning.code, warning.severity) == ("HR240", "warning")
+    assert "its deduplication by guid indefinitely" in warning.what
     played = play(root, spark, TABLE)
     first = [("g1", "12:00:00"), ("g2", "12:00:00")]
     assert [trigger.table for trigger in played.triggers] == [first, [*first, ("g3", "23:00:00")]]
@@ -75,6 +75,6 @@ def test_within_the_watermark_one_of_a_kind_is_kept_whatever_its_time(tmp_path: 
 def test_within_a_watermark_that_is_not_there_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path, clicks(), query('clicks.dropDuplicatesWithinWatermark(["guid"])', inputs="clicks"))
     land(root, "clicks", [])
-    error = refused(root, spark)
+    error = refusal_of(root, spark)
     assert (error.code, "dropDuplicatesWithinWatermark" in error.what) == ("HR221", True)
     assert "give the source a watermark" in error.fix

@@ -1,4 +1,4 @@
-"""How long each side of a join is kept, told before start and shown in the state; and what holds it back."""
+"""How long each side of a join is kept, reported before start and shown in the state; and what holds it back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.contract import BatchRecord
 from headrace.errors import Finding
 from headrace.model import Default
 from headrace.runner.stop import StopRequest
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 from .join_scenes import scene
 
@@ -73,16 +73,16 @@ CONDITIONS = {
 
 @pytest.mark.capability("JOIN-STST-02")
 @pytest.mark.parametrize("case", CONDITIONS)
-def test_how_long_each_side_is_kept_is_told_before_start(tmp_path: Path, spark: SparkSession, case: str) -> None:
+def test_how_long_each_side_is_kept_is_shown_before_start(tmp_path: Path, spark: SparkSession, case: str) -> None:
     condition, kept, endless = CONDITIONS[case]
-    found = scene(tmp_path, spark, BOTH, f"impressions.join(clicks, {condition})").findings("HR240", "HR275")
-    told = {finding.code: finding for finding in found}
-    assert f"keeps each row {kept} to join it" in told["HR275"].what
-    assert told["HR275"].severity == "note"
-    assert (endless is None) == ("HR240" not in told)
+    findings = scene(tmp_path, spark, BOTH, f"impressions.join(clicks, {condition})").findings("HR240", "HR275")
+    by_code = {finding.code: finding for finding in findings}
+    assert f"keeps each row {kept} to join it" in by_code["HR275"].what
+    assert by_code["HR275"].severity == "note"
+    assert (endless is None) == ("HR240" not in by_code)
     if endless is not None:
-        assert endless in told["HR240"].what
-        assert "equate the whole window columns" in told["HR240"].fix
+        assert endless in by_code["HR240"].what
+        assert "equate the whole window columns" in by_code["HR240"].fix
 
 
 @pytest.mark.capability("JOIN-STST-02")
@@ -114,7 +114,7 @@ def test_a_where_in_sql_counts_as_a_part_of_the_condition(tmp_path: Path, spark:
 
 
 @pytest.mark.capability("JOIN-STST-02")
-def test_rows_are_kept_as_long_as_told_and_no_longer(tmp_path: Path, spark: SparkSession) -> None:
+def test_rows_are_kept_as_long_as_announced_and_no_longer(tmp_path: Path, spark: SparkSession) -> None:
     """Impressions stay until clicks are 4 hours past them; clicks 3 hours, as both inputs keep pace here."""
     body = "impressions.join(clicks, F.expr(WITHIN)).selectExpr(*SHOWN)"
     made = scene(
@@ -141,7 +141,7 @@ def test_rows_are_kept_as_long_as_told_and_no_longer(tmp_path: Path, spark: Spar
 
 
 @pytest.mark.capability("JOIN-STST-04")
-def test_an_outer_side_without_a_watermark_is_told_never_to_give_its_null_rows(
+def test_an_outer_side_without_a_watermark_is_reported_as_never_giving_its_null_rows(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     """Spark starts this join, keeps the impressions indefinitely, and gives no NULL row."""
@@ -154,13 +154,13 @@ def test_an_outer_side_without_a_watermark_is_told_never_to_give_its_null_rows(
         impressions=[[("a", "10:00"), ("b", "10:00")], [("x", "+10:00")]],
         clicks=[[("a", "10:30")], [("y", "+20:00")]],
     )
-    told = {finding.code: finding for finding in made.run().all(Finding)}
-    assert told["HR276"].severity == told["HR240"].severity == "warning"
-    assert "never gives the rows of 'plain_impressions' that have no match" in told["HR276"].what
+    by_code = {finding.code: finding for finding in made.run().all(Finding)}
+    assert by_code["HR276"].severity == by_code["HR240"].severity == "warning"
+    assert "never gives the rows of 'plain_impressions' that have no match" in by_code["HR276"].what
     assert made.rows() == [("a", "10:00", "a", "10:30")]
 
 
-class Listening(Told):
+class Listening(Recorder):
     """A reporter that asks to stop when it has heard of the watermark, or after enough batches."""
 
     stop = StopRequest()
@@ -181,11 +181,11 @@ def test_the_input_that_holds_back_the_null_rows_is_named(tmp_path: Path, spark:
     body = "impressions.join(clicks, F.expr(WITHIN), 'left').selectExpr(*SHOWN)"
     hours = [[("b", f"{hour}:00")] for hour in range(10, 16)]
     made = scene(tmp_path, spark, BOTH, body, impressions=hours, clicks=[[("a", "10:00")]])
-    told = Listening()
-    told.stop = StopRequest()
-    result = run(load(tmp_path), spark=spark, trigger=Default(), reporter=told, stop=told.stop)
+    recorder = Listening()
+    recorder.stop = StopRequest()
+    result = run(load(tmp_path), spark=spark, trigger=Default(), reporter=recorder, stop=recorder.stop)
     assert [outcome.state for outcome in result.outcomes] == ["stopped"]
-    (held,) = [finding for finding in told.all(Finding) if finding.code == "HR684"]
+    (held,) = [finding for finding in recorder.all(Finding) if finding.code == "HR684"]
     assert held.what == (
         "its watermark stands at 2026-03-01 07:00:00 UTC, held back by 'clicks': no row came from there in 5 batches, "
         "5 from 'impressions'"

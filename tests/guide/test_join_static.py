@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .join_scenes import query, refused, scene, scene_of
+from .join_scenes import query, refusals_of, scene, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ CELLS = {
 }
 
 
-def declared(cell: str) -> str:
+def query_text(cell: str) -> str:
     join, kind, _ = CELLS[cell]
     return query("impressions, ads", f"{join}, 'i_ad', '{kind}').drop('i_time')", name=cell)
 
@@ -78,7 +78,7 @@ def declared(cell: str) -> str:
 @pytest.mark.capability("JOIN-ST-01", "JOIN-TS-01")
 def test_a_stream_and_a_table_are_joined_without_a_state(tmp_path: Path, spark: SparkSession) -> None:
     answers = {cell: answer for cell, (*_, answer) in CELLS.items() if not isinstance(answer, str)}
-    made = scene_of(tmp_path, spark, [declared(cell) for cell in answers], impressions=SHOWN)
+    made = scene_of(tmp_path, spark, [query_text(cell) for cell in answers], impressions=SHOWN)
     assert made.findings("HR240", "HR275") == []
     batches = made.batches()
     assert {cell: made.rows(table=cell) for cell in answers} == answers
@@ -88,7 +88,7 @@ def test_a_stream_and_a_table_are_joined_without_a_state(tmp_path: Path, spark: 
 @pytest.mark.capability("JOIN-ST-02", "JOIN-TS-02")
 def test_a_join_that_would_have_to_keep_the_stream_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     fixes = {cell: answer for cell, (*_, answer) in CELLS.items() if isinstance(answer, str)}
-    refusals = refused(tmp_path, spark, [declared(cell) for cell in fixes])
+    refusals = refusals_of(tmp_path, spark, [query_text(cell) for cell in fixes])
     assert {cell: refusal.code for cell, refusal in refusals.items()} == dict.fromkeys(fixes, "HR228")
     assert [cell for cell, refusal in refusals.items() if not refusal.fix.startswith(fixes[cell])] == []
 

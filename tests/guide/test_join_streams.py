@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import Finding
 from tests.rounds import only_usual, rounds
 
-from .join_scenes import query, refused, scene
+from .join_scenes import query, refusals_of, scene
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ REASONS = {
 
 @pytest.mark.capability("JOIN-STST-01")
 @pytest.mark.parametrize("case", rounds(UNBOUNDED))
-def test_an_inner_join_without_a_bound_runs_and_is_told_to_grow_for_ever(
+def test_an_inner_join_without_a_bound_runs_and_is_reported_to_grow_for_ever(
     tmp_path: Path, spark: SparkSession, case: str
 ) -> None:
     inputs, join = UNBOUNDED[case]
@@ -49,8 +49,8 @@ def test_an_inner_join_without_a_bound_runs_and_is_told_to_grow_for_ever(
         impressions=[[("a", "10:00"), ("b", "10:00")], [("d", "23:00")]],
         clicks=[[("x", "10:10")], [("a", "10:30")]],
     )
-    told = made.run()
-    (warning,) = [finding for finding in told.all(Finding) if finding.code == "HR240"]
+    recorder = made.run()
+    (warning,) = [finding for finding in recorder.all(Finding) if finding.code == "HR240"]
     assert warning.severity == "warning"
     assert REASONS[case] in warning.what
     assert made.rows("i_ad") == [("a",)]
@@ -72,7 +72,9 @@ TWO_TIMES = (
 
 
 @pytest.mark.capability("JOIN-STST-03")
-def test_a_window_beside_its_own_time_is_refused_because_spark_would_fail(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_window_together_with_its_own_time_is_refused_because_spark_would_fail(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     refusal = scene(tmp_path, spark, BOTH, TWO_TIMES).refusal()
     assert refusal.code == "HR279"
     assert "(a join of two streams) rows with 2 event-time columns: i_time, w" in refusal.what
@@ -140,7 +142,7 @@ def test_an_outer_join_gives_its_null_rows_when_no_match_can_come_any_more(
     made.land("clicks", ("q", "14:01"))
     made.run()
     assert made.rows() == sorted(
-        [*early, *MATCHES, *late, ("y", "14:00", "y", "14:00")], key=lambda row: [str(each or "") for each in row]
+        [*early, *MATCHES, *late, ("y", "14:00", "y", "14:00")], key=lambda row: [str(value or "") for value in row]
     )
 
 
@@ -151,7 +153,7 @@ def test_an_outer_or_semi_join_without_a_bound_is_refused(tmp_path: Path, spark:
         for case in ("no watermark", "no time range")
         for kind in ("left", "right", "full", "leftsemi")
     }
-    errors = refused(tmp_path / "p", spark, [query(*of_it, name=name) for name, of_it in queries.items()])
+    errors = refusals_of(tmp_path / "p", spark, [query(*of_it, name=name) for name, of_it in queries.items()])
     assert {name: error.code for name, error in errors.items()} == dict.fromkeys(queries, "HR203")
     fix = "give both sources a watermark and bound the one time by the other in the join condition"
     assert {error.fix for error in errors.values()} == {fix}
@@ -209,7 +211,7 @@ def test_joins_are_cascaded_in_append_mode(
     assert "cannot be determined, because an operator before the join holds rows back" in outer.what
     assert "of 'impressions' 4 hours and of 'clicks' 2 hours" in inner.what
     made.run()
-    assert made.rows() == sorted(answer, key=lambda row: [str(each or "") for each in row])
+    assert made.rows() == sorted(answer, key=lambda row: [str(value or "") for value in row])
 
 
 REFUSED_JOINS = {
@@ -232,7 +234,7 @@ def test_a_join_that_spark_cannot_do_is_refused_before_start(tmp_path: Path, spa
         query(ALL_THREE, body, mode=mode, key=["i_ad"] if mode == "update" else (), name=case.replace(" ", "_"))
         for case, (body, mode, _) in REFUSED_JOINS.items()
     ]
-    errors = refused(tmp_path / "p", spark, queries)
+    errors = refusals_of(tmp_path / "p", spark, queries)
     assert {name: error.code for name, error in errors.items()} == {
         case.replace(" ", "_"): code for case, (*_, code) in REFUSED_JOINS.items()
     }
@@ -277,9 +279,9 @@ def test_a_time_range_join_is_followed_by_a_windowed_count(tmp_path: Path, spark
         impressions=[[("a", "10:00"), ("b", "10:20"), ("a", "10:50")], [("x", "12:00")]],
         clicks=[[("a", "10:55")], [("a", "11:40"), ("y", "13:00")]],
     )
-    told = made.run()
-    assert made.rows() == [], told.lines
+    recorder = made.run()
+    assert made.rows() == [], recorder.lines
     made.land("impressions", ("x", "+10:00"))
     made.land("clicks", ("x", "+10:00"))
-    told = made.run()
-    assert made.rows() == [("a", "10:00", 3), ("b", "10:00", 0), ("x", "12:00", 0)], told.lines
+    recorder = made.run()
+    assert made.rows() == [("a", "10:00", 3), ("b", "10:00", 0), ("x", "12:00", 0)], recorder.lines

@@ -47,7 +47,7 @@ CASES: dict[str, tuple[str, str, str, Rows, bool]] = {
 }
 
 
-def joined(left: DataFrame, right: DataFrame, condition: str, kind: str) -> DataFrame:
+def join(left: DataFrame, right: DataFrame, condition: str, kind: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     # A column with a watermark that nothing uses would not come to the join.
@@ -65,14 +65,14 @@ class Streams:
             (home / side).mkdir(parents=True)
 
     def frames(self, streaming: bool) -> list[DataFrame]:
-        found = []
+        frames = []
         for side, column in self.watermarks.items():
             if not streaming:
-                found.append(self.spark.read.schema(SCHEMA).json(str(self.home / side)))
+                frames.append(self.spark.read.schema(SCHEMA).json(str(self.home / side)))
                 continue
             frame = self.spark.readStream.name(side).schema(SCHEMA).json(str(self.home / side))
-            found.append(frame.withWatermark(column, "0 seconds") if column else frame)
-        return found
+            frames.append(frame.withWatermark(column, "0 seconds") if column else frame)
+        return frames
 
     def land(self, number: int, side: str, key: str, seen: str, time: str) -> None:
         row = {"k": key, "seen": f"2026-01-01T{seen}:00", "time": f"2026-01-01T{time}:00"}
@@ -97,8 +97,8 @@ USUAL = [
 
 def severities(spark: SparkSession, frame: DataFrame) -> list[str]:
     """What the check says of where the watermarks of a join are."""
-    found = check_joins(QUERY, stream_joins(spark, optimised_plan(frame)))
-    return [finding.severity for finding in found if finding.code == "HR296"]
+    findings = check_joins(QUERY, stream_joins(spark, optimised_plan(frame)))
+    return [finding.severity for finding in findings if finding.code == "HR296"]
 
 
 @pytest.mark.parametrize(("case", "kind"), only_usual(TABLE, *USUAL))
@@ -107,7 +107,7 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
 ) -> None:
     left, right, condition, rows, is_right = CASES[case]
     streams = Streams(spark, tmp_path / "in", {"a": left, "b": right})
-    frame = joined(*streams.frames(True), condition, kind)
+    frame = join(*streams.frames(True), condition, kind)
     assert set(severities(spark, frame)) == (set() if is_right else {"error"})
     name = "joined_" + "".join(filter(str.isalnum, f"{case}{kind}"))
     writer = frame.writeStream.format("memory").queryName(name).option("checkpointLocation", str(tmp_path / "c"))
@@ -119,7 +119,7 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
     finally:
         query.stop()
     answer = {tuple(row) for row in spark.table(name).collect()}
-    expected = {tuple(row) for row in joined(*streams.frames(False), condition, kind).collect()}
+    expected = {tuple(row) for row in join(*streams.frames(False), condition, kind).collect()}
     if is_right:
         assert answer <= expected
     elif kind == "leftsemi":
@@ -131,11 +131,11 @@ def test_a_join_is_refused_exactly_where_a_row_contradicts_the_batch_query(
 def test_an_inner_join_that_misses_matches_is_a_warning_and_a_sound_one_is_not_mentioned(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    found = {}
+    severities_of = {}
     for number, (case, (left, right, condition, _, _)) in enumerate(CASES.items()):
         frames = Streams(spark, tmp_path / str(number), {"a": left, "b": right}).frames(True)
         for kind in ["inner", *(kind for of, kind in TABLE if of == case)]:
-            found[case, kind] = severities(spark, joined(*frames, condition, kind))
-    assert found.keys() > set(TABLE)
-    for (case, kind), severity in found.items():
+            severities_of[case, kind] = severities(spark, join(*frames, condition, kind))
+    assert severities_of.keys() > set(TABLE)
+    for (case, kind), severity in severities_of.items():
         assert severity == ([] if CASES[case][-1] else ["warning" if kind == "inner" else "error"]), (case, kind)

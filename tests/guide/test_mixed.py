@@ -72,7 +72,7 @@ def test_a_stream_reads_the_results_of_batch_queries_and_is_asked_while_it_runs(
 
     try:
         with running(root, spark) as scene:
-            scene.wait("tables", lambda: {each.query for each in scene.batches} == {"by_rank", "orders"})
+            scene.wait("tables", lambda: {batch.query for batch in scene.batches} == {"by_rank", "orders"})
             for number in range(1, 5):
                 land(root, number, ORDERS)
                 ask()

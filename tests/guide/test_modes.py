@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .join_scenes import query, refused, scene_of
+from .join_scenes import query, refusals_of, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +69,7 @@ CODES = {
 MODES = ("append", "update", "complete")
 
 
-def declared(inputs: str, body: str, *, of: Sequence[str] = MODES) -> list[str]:
+def declare(inputs: str, body: str, *, of: Sequence[str] = MODES) -> list[str]:
     """The same result in several modes, each into a table of its own."""
     return [query(inputs, body, mode=mode, key=["k"] if mode == "update" else (), name=f"in_{mode}") for mode in of]
 
@@ -83,7 +83,7 @@ def test_an_allowed_mode_gives_its_rows_and_any_other_is_refused(
     made = scene_of(
         tmp_path / "allowed",
         spark,
-        declared(inputs, body, of=list(allowed)),
+        declare(inputs, body, of=list(allowed)),
         extra=STATE,
         impressions=TIMELINE,
         clicks=[[("a", "10:10")]],
@@ -91,7 +91,7 @@ def test_an_allowed_mode_gives_its_rows_and_any_other_is_refused(
     made.run()
     assert {mode: made.rows(table=f"in_{mode}") for mode in allowed} == allowed
     others = [mode for mode in MODES if mode not in allowed]
-    refusals = refused(tmp_path / "refused", spark, declared(inputs, body, of=others), extra=STATE) if others else {}
+    refusals = refusals_of(tmp_path / "refused", spark, declare(inputs, body, of=others), extra=STATE) if others else {}
     for mode in others:
         refusal = refusals[f"in_{mode}"]
         assert refusal.code == CODES.get((kind, mode), refusal.code)
@@ -104,7 +104,7 @@ def test_an_allowed_mode_gives_its_rows_and_any_other_is_refused(
 
 def test_no_aggregation_after_state_in_update_mode(tmp_path: Path, spark: SparkSession) -> None:
     body = COUNTED_AFTER.replace("'append'", "'update'")
-    refusals = refused(tmp_path, spark, declared("plain_impressions", body), extra=STATE)
+    refusals = refusals_of(tmp_path, spark, declare("plain_impressions", body), extra=STATE)
     assert refusals.keys() == {f"in_{mode}" for mode in MODES}
     assert all("aggregation" in refusal.what for refusal in refusals.values())
     fixes = [refusal.fix for name, refusal in refusals.items() if name != "in_append"]

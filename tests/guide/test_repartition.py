@@ -20,7 +20,7 @@ from headrace.runner import query_run
 from headrace.spark.jvm.settings import default_partitions
 from tests.registered import layout_in
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +58,10 @@ TWELVE = [{"name": f"fruit {number:02d}", "amount": number} for number in range(
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
+    recorder = Recorder()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told.all(BatchRecord)
+    return recorder.all(BatchRecord)
 
 
 def layout_of(root: Path) -> QueryLayout:
@@ -203,15 +203,15 @@ def test_a_batch_that_is_not_committed_has_to_be_finished_first(tmp_path: Path, 
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     ran(root, spark)
     (layout_of(root).checkpoint / "commits" / "1").unlink()
-    code, what, fix = refusal(root, 4, spark)
-    assert (code, "batch 1 is planned and not committed" in what) == ("HR580", True)
+    code, sentence, fix = refusal(root, 4, spark)
+    assert (code, "batch 1 is planned and not committed" in sentence) == ("HR580", True)
     assert "headrace run totals --available-now" in fix
     ran(root, spark)
     assert repartition(load(root), "totals", 4, spark=spark).batch == 2
 
 
 @pytest.mark.capability("TUNE-01")
-def test_the_command_tells_what_it_did(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_it_did(tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     ran(root, spark)
     repartition(load(root), "totals", 3, spark=spark)

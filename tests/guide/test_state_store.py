@@ -1,4 +1,4 @@
-"""The state store of the guide: its two providers, every option, and what a checkpoint holds fast."""
+"""The state store of the guide: its two providers, every option, and what a checkpoint fixes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from headrace.starter.start import start
 from tests.registered import layout_in
 from tests.rounds import as_long, rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Each option with a value that is not the default, the field of RocksDBConf that must hold it, and, where RocksDB
-# writes the option down beside its data, the line there.
+# writes the option down next to its data, the line there.
 ARRIVES = [
     ("changelog_checkpointing", "false", "enableChangelogCheckpointing", None),
     ("min_deltas_for_snapshot", "3", "minDeltasForSnapshot", None),
@@ -63,15 +63,15 @@ SELECT = "SELECT name, amount FROM totals ORDER BY 1"
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize(("cores", "each"), [(1, "128"), (2, "64"), (8, "16"), (64, "8")])
-def test_the_partitions_of_a_local_state_share_a_cache(monkeypatch: pytest.MonkeyPatch, cores: int, each: str) -> None:
+@pytest.mark.parametrize(("cores", "limit"), [(1, "128"), (2, "64"), (8, "16"), (64, "8")])
+def test_the_partitions_of_a_local_state_share_a_cache(monkeypatch: pytest.MonkeyPatch, cores: int, limit: str) -> None:
     monkeypatch.setitem(settings.__globals__, "default_partitions", lambda: cores)
     key = OPTIONS["block_cache_size_mb"].spark_key
     local, cluster = (
         {setting.key: setting.value for setting in settings(master=master, purpose="stream")}
         for master in ("local[*]", "spark://host:7077")
     )
-    assert (local[key], cluster.get(key)) == (each, None)
+    assert (local[key], cluster.get(key)) == (limit, None)
 
 
 def project(
@@ -88,11 +88,11 @@ def state_of(root: Path, query: str = "totals") -> Path:
     return layout_in(root / ".headrace", query).checkpoint / "state" / "0"
 
 
-def ran(root: Path, spark: SparkSession, told: Told | None = None) -> Told:
-    told = told or Told()
-    result = run(load(root), spark=spark, reporter=told)
+def ran(root: Path, spark: SparkSession, recorder: Recorder | None = None) -> Recorder:
+    recorder = recorder or Recorder()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told
+    return recorder
 
 
 @pytest.fixture
@@ -127,20 +127,21 @@ def test_every_option_arrives_in_rocksdb(tmp_path: Path, spark: SparkSession, un
         written = {line.strip() for line in snapshot.read(name).decode().splitlines()}
     assert {line for *_, line in ARRIVES if line} - written == set()
     gets = [
-        json.loads(each.json)["stateOperators"][0]["customMetrics"]["rocksdbGetCount"] for each in _progress(running)
+        json.loads(progress.json)["stateOperators"][0]["customMetrics"]["rocksdbGetCount"]
+        for progress in _progress(running)
     ]
     assert gets[1] > gets[0], "the counters were reset though they were not to be"
     assert [spark.conf.get(OPTIONS[name].spark_key, None) for name in ("block_size_kb", "compression")] == [None, None]
 
 
 def _progress(running: Any) -> list[Any]:
-    return [each for each in running.handle.recentProgress if each.numInputRows]
+    return [progress for progress in running.handle.recentProgress if progress.numInputRows]
 
 
 @pytest.mark.plain
 @pytest.mark.capability("STORE-02")
 @pytest.mark.parametrize(
-    ("section", "code", "said"),
+    ("section", "code", "words"),
     [
         ("block_size: 8", "HR103", "did you mean 'block_size_kb'"),
         ("provider: rocksdbs", "HR285", "rocksdb or hdfs"),
@@ -163,7 +164,7 @@ def _progress(running: Any) -> list[Any]:
         ("[provider]", "HR104", "not a mapping"),
     ],
 )
-def test_an_option_that_cannot_work_is_refused(tmp_path: Path, section: str, code: str, said: str) -> None:
+def test_an_option_that_cannot_work_is_refused(tmp_path: Path, section: str, code: str, words: str) -> None:
     root = project(tmp_path / "p", {})
     (root / "headrace.yml").write_text(
         f"name: p\nstate_store: {section}\n" if section[0] in "{[" else f"name: p\nstate_store:\n  {section}\n"
@@ -172,7 +173,7 @@ def test_an_option_that_cannot_work_is_refused(tmp_path: Path, section: str, cod
         load(root)
     (finding,) = caught.value.findings
     assert finding.code == code
-    assert said in str(finding)
+    assert words in str(finding)
     assert finding.where.line in (2, 3)
 
 
@@ -193,13 +194,13 @@ def test_a_target_has_options_of_its_own_over_those_of_the_project(tmp_path: Pat
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-01", "STORE-06")
-def test_the_hdfs_provider_keeps_the_state_and_tells_how_often_it_was_at_hand(
+def test_the_hdfs_provider_keeps_the_state_and_counts_how_often_it_was_at_hand(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = project(tmp_path / "p", {"provider": "hdfs"})
     first = ran(root, spark).all(BatchRecord)
     assert [path.name for path in sorted((state_of(root) / "0").glob("[0-9]*"))] == ["1.delta", "2.delta"]
-    assert [(each.state_rows, each.state_misses) for each in first] == [(2, 0), (2, 0)]
+    assert [(record.state_rows, record.state_misses) for record in first] == [(2, 0), (2, 0)]
     assert first[1].state_hits == 4, "an aggregation opens each of its two stores twice, to read and to write"
     land(root, 2, [{"name": "fig", "amount": 7}])
     (again,) = ran(root, spark).all(BatchRecord)
@@ -262,9 +263,9 @@ def test_the_memory_of_all_stores_together_is_bounded(
         if bounded == "true":
             options |= {"max_memory_usage_mb": str(megabytes), "write_buffer_cache_ratio": "0.5"}
         root = project(tmp_path / bounded, options, two, batches)
-        last = {each.query: each for each in ran(root, spark).all(BatchRecord)}
-        assert {each.state_rows for each in last.values()} == {60_000}
-        taken[bounded] = sum(each.state_bytes or 0 for each in last.values()) / 1024 / 1024
+        last = {record.query: record for record in ran(root, spark).all(BatchRecord)}
+        assert {record.state_rows for record in last.values()} == {60_000}
+        taken[bounded] = sum(record.state_bytes or 0 for record in last.values()) / 1024 / 1024
         assert rows(root / "two.db", "SELECT count(*) FROM seen") == [(15,)]
     assert taken["true"] < 1.25 * megabytes, "the bound is soft: what is being read is held for the moment"
     assert taken["false"] > 3 * megabytes
@@ -274,8 +275,8 @@ def test_the_memory_of_all_stores_together_is_bounded(
 @pytest.mark.capability("STORE-05")
 def test_rows_that_are_not_counted_are_unknown_and_not_none(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {"track_total_number_of_rows": "false"})
-    told = ran(root, spark)
-    last = told.all(BatchRecord)[-1]
+    recorder = ran(root, spark)
+    last = recorder.all(BatchRecord)[-1]
     assert last.state_rows is None
     assert last.state_bytes
     assert last.as_dict()["state_rows"] is None
@@ -297,10 +298,10 @@ def test_rows_that_are_not_counted_are_unknown_and_not_none(tmp_path: Path, spar
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-06")
-def test_it_is_told_how_many_stores_were_kept_and_how_many_loaded(tmp_path: Path, spark: SparkSession) -> None:
+def test_kept_and_loaded_stores_are_counted(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {}, SEEN)
     first = ran(root, spark).all(BatchRecord)
-    assert [(each.state_hits, each.state_misses) for each in first] == [(2, 0), (2, 0)]
+    assert [(record.state_hits, record.state_misses) for record in first] == [(2, 0), (2, 0)]
     land(root, 2, FRUIT[0])
     land(root, 3, FRUIT[1])
     moved, stayed = ran(root, spark).all(BatchRecord)
@@ -314,9 +315,9 @@ def test_it_is_told_how_many_stores_were_kept_and_how_many_loaded(tmp_path: Path
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-06")
-def test_what_rocksdb_does_not_tell_of_an_aggregation_is_unknown(tmp_path: Path, spark: SparkSession) -> None:
+def test_what_rocksdb_does_not_count_of_an_aggregation_is_unknown(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p", {})
-    assert {(each.state_hits, each.state_misses) for each in ran(root, spark).all(BatchRecord)} == {(None, None)}
+    assert {(record.state_hits, record.state_misses) for record in ran(root, spark).all(BatchRecord)} == {(None, None)}
     (row,) = status_table(["totals"], status(load(root))).rows
     assert row[-2] == "unknown"
 
@@ -360,20 +361,20 @@ def test_another_provider_is_refused_before_the_state_is_touched(
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-07")
-def test_what_the_checkpoint_keeps_is_told_when_the_project_asks_for_something_else(
+def test_what_the_checkpoint_keeps_is_reported_when_the_project_asks_for_something_else(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = project(tmp_path / "p", {})
     ran(root, spark)
     land(root, 2, FRUIT[0])
     project(root, {"format_version": 4}, more="spark: {spark.sql.shuffle.partitions: 5}\n")
-    told = ran(root, spark)
-    notes = [note for note in told.all(Finding) if note.code == "HR551"]
+    recorder = ran(root, spark)
+    notes = [note for note in recorder.all(Finding) if note.code == "HR551"]
     assert [re.sub(r".*continues with (.*), which.*not with (.*)", r"\1, \2", note.what) for note in notes] == [
         "state_store: format_version 5, 4",
         "spark.sql.shuffle.partitions 2, 5",
     ]
     assert "headrace state repartition totals 5" in notes[1].fix
-    (batch,) = told.all(BatchRecord)
+    (batch,) = recorder.all(BatchRecord)
     assert batch.rows == 2
     assert rows(root / "out.db", SELECT) == [("apple", 5), ("pear", 4)]

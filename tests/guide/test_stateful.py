@@ -12,7 +12,7 @@ from headrace.contract import BatchRecord
 from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,14 +68,14 @@ FILES = 'files("out", format="json")'
 
 def did(*actions: str) -> list[dict[str, str]]:
     """`ann click`, `bob leave` as rows."""
-    return [dict(zip(("user", "action"), each.split(), strict=True)) for each in actions]
+    return [dict(zip(("user", "action"), action.split(), strict=True)) for action in actions]
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
+    recorder = Recorder()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told.all(BatchRecord)
+    return recorder.all(BatchRecord)
 
 
 @pytest.mark.capability("STATEFUL-01")
@@ -104,15 +104,15 @@ def test_a_user_gives_no_alert_or_many(tmp_path: Path, spark: SparkSession, mode
     land(root, 2, batches[2])
     ran(root, spark)
     if sink == FILES:
-        found = sorted(
+        alerts = sorted(
             tuple(row) for row in spark.read.schema("user STRING, alert STRING").json(str(root / "out")).collect()
         )
     else:
-        found = sorted(rows(root / "out.db", "SELECT user, alert FROM alerts"))
+        alerts = sorted(rows(root / "out.db", "SELECT user, alert FROM alerts"))
     if sink == KEYED:
-        assert found == [("ann", "left"), ("bob", "came")]
+        assert alerts == [("ann", "left"), ("bob", "came")]
     else:
-        assert found == [("ann", "came"), ("ann", "came"), ("ann", "left"), ("ann", "left"), ("bob", "came")]
+        assert alerts == [("ann", "came"), ("ann", "came"), ("ann", "left"), ("ann", "left"), ("bob", "came")]
 
 
 # What is asked for, the query's mode, the code of the refusal.

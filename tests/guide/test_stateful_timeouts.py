@@ -14,7 +14,7 @@ from headrace.contract import BatchRecord
 from headrace.model import AvailableNow
 from headrace.runner.stop import StopRequest
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,15 +87,15 @@ def at(time: str, *users: str) -> list[dict[str, str]]:
 
 def ran(root: Path, spark: SparkSession, until: Callable[[int], bool] | None = None) -> list[BatchRecord]:
     """Run to the end, or until what a batch has left is as wished."""
-    stop, told = StopRequest(), Told()
+    stop, recorder = StopRequest(), Recorder()
 
     def reached(boundary: str, batch: int) -> None:
         if boundary == "after-transaction" and until is not None and until(batch):
             stop.ask()
 
-    result = run(load(root), spark=spark, reporter=told, stop=stop, reached=reached)
+    result = run(load(root), spark=spark, reporter=recorder, stop=stop, reached=reached)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told.all(BatchRecord)
+    return recorder.all(BatchRecord)
 
 
 @pytest.mark.capability("STATEFUL-03")
@@ -164,7 +164,7 @@ def test_an_hour_of_event_time_makes_inactive_and_a_downtime_does_not(tmp_path: 
 
 @pytest.mark.capability("STATEFUL-04")
 def test_the_book_counts_the_hour_from_the_watermark(tmp_path: Path, spark: SparkSession) -> None:
-    """In the first batch there is no watermark yet, so the next one ends the hour of whoever came in it."""
+    """In the first batch there is no watermark yet, so the next one ends the hour of each user in it."""
     timeout = "state.setTimeoutTimestamp(state.getCurrentWatermarkMs() + 60 * 60 * 1000)"
     batches = [at("12:00", "ann"), at("12:30", "bob"), at("13:00", "bob", "cat")]
     root = write_project(tmp_path / "p", STATUSES.format(timeout=timeout, **BY_EVENTS), batches=batches)

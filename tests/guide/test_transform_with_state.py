@@ -14,7 +14,7 @@ from headrace.inspect import state
 from headrace.spark.messages.refusals import finding_of
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,10 +148,10 @@ def visit(user: str, page: str, time: str) -> dict[str, str]:
 
 
 def ran(root: Path, spark: SparkSession) -> list[BatchRecord]:
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
+    recorder = Recorder()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [str(end.finding) for end in result.outcomes if end.finding] == []
-    return told.all(BatchRecord)
+    return recorder.all(BatchRecord)
 
 
 @pytest.mark.spark
@@ -169,9 +169,9 @@ def test_values_lists_maps_timers_and_an_initial_state(tmp_path: Path, spark: Sp
     assert rows(root / "out.db", select) == [("ann", 104, "shop,cart", "shop"), ("bob", 1, "home", "home")]
     (operator,) = state(load(root), "visitors", key={"user": "ann"}, spark=spark).operators
     kept = {part.name: list(part.sample) for part in operator.parts}
-    assert [each["value"] for each in kept["visits"]] == [{"n": 104}]
+    assert [row["value"] for row in kept["visits"]] == [{"n": 104}]
     assert sorted(kept) == ["last", "pages", "visits"]
-    assert {each["user_map_key"]["page"]: each["user_map_value"]["n"] for each in kept["pages"]} == {
+    assert {row["user_map_key"]["page"]: row["user_map_value"]["n"] for row in kept["pages"]} == {
         "home": 1,
         "shop": 2,
         "cart": 1,
@@ -224,20 +224,20 @@ def test_what_spark_lets_pass_or_fails_of_later_is_refused(tmp_path: Path, spark
     text = text.replace('mode="update", trigger=hr.once', f'mode="{mode}", trigger=hr.{trigger}')
     root = write_project(tmp_path / "p", text, batches=[[{"name": "ann", "amount": 1}]])
     (root / "headrace.yml").write_text(f"name: p\n{more}\n")
-    _refused(root, spark, code)
+    _require_refusal(root, spark, code)
 
 
 @pytest.mark.spark
 @pytest.mark.capability("STATEFUL-05")
 def test_an_initial_state_that_is_a_stream_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     text = (PROCESSOR + ROWS).replace("@hr.table\ndef known(spark):", "def unused(spark):")
-    known = 'known = hr.source.files("known", format="json", schema="user STRING, visits LONG")\n'
-    root = write_project(tmp_path / "p", known + text, batches=[[visit("ann", "home", "12:00")]])
+    source = 'known = hr.source.files("known", format="json", schema="user STRING, visits LONG")\n'
+    root = write_project(tmp_path / "p", source + text, batches=[[visit("ann", "home", "12:00")]])
     (root / "known").mkdir()
-    _refused(root, spark, "HR284")
+    _require_refusal(root, spark, "HR284")
 
 
-def _refused(root: Path, spark: SparkSession, code: str) -> None:
+def _require_refusal(root: Path, spark: SparkSession, code: str) -> None:
     errors = [finding for finding in check(load(root), spark=spark).findings if finding.severity == "error"]
     assert [finding.code for finding in errors] == [code]
     (outcome,) = run(load(root), spark=spark).outcomes

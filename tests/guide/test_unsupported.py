@@ -9,7 +9,7 @@ import pytest
 
 from headrace.spark.messages.refusals import INSTEAD
 
-from .join_scenes import query, refused, scene, scene_of
+from .join_scenes import query, refusals_of, scene, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,7 +137,7 @@ def name_of(case: str, mode: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
+def refusals(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
     """The error of each query by its name; all stand in one project, which is checked and run once."""
     queries = [
         query(
@@ -150,14 +150,14 @@ def told(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         for case, (body, modes, _, _) in REFUSED.items()
         for mode in modes
     ]
-    return refused(tmp_path_factory.mktemp("refused") / "p", sessions.with_connectors(()), queries, extra=TEXT)
+    return refusals_of(tmp_path_factory.mktemp("refused") / "p", sessions.with_connectors(()), queries, extra=TEXT)
 
 
 @pytest.mark.capability("UNSUP-01")
 @pytest.mark.parametrize(("case", "mode"), CELLS)
-def test_an_operation_that_streams_do_not_have_is_refused(told: dict[str, Finding], case: str, mode: str) -> None:
+def test_an_operation_that_streams_do_not_have_is_refused(refusals: dict[str, Finding], case: str, mode: str) -> None:
     _, _, code, fix = REFUSED[case]
-    refusal = told[name_of(case, mode)]
+    refusal = refusals[name_of(case, mode)]
     assert refusal.code == code
     assert fix in refusal.fix
     assert refusal.where.line
@@ -235,10 +235,10 @@ def test_every_call_with_something_to_use_instead_is_tried() -> None:
 def asked(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Finding], list[str]]:
     """The error of each query that asks its stream for an answer, and the lines of the file that they stand in."""
     root = tmp_path_factory.mktemp("asked") / "p"
-    extra = "".join(f"def {each}(frame):\n    frame.{call}\n    return frame\n" for each, call in CALLS.items())
-    queries = [query("impressions", f"{each}(impressions)", name=f"q_{each}") for each in CALLS]
-    found = refused(root, sessions.with_connectors(()), queries, extra=extra)
-    return found, (root / "pipeline.py").read_text().splitlines()
+    extra = "".join(f"def {name}(frame):\n    frame.{call}\n    return frame\n" for name, call in CALLS.items())
+    queries = [query("impressions", f"{name}(impressions)", name=f"q_{name}") for name in CALLS]
+    findings = refusals_of(root, sessions.with_connectors(()), queries, extra=extra)
+    return findings, (root / "pipeline.py").read_text().splitlines()
 
 
 @pytest.mark.capability("UNSUP-02")
@@ -247,8 +247,8 @@ def asked(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> tuple
 def test_asking_a_stream_for_an_answer_is_refused_with_what_to_use(
     asked: tuple[dict[str, Finding], list[str]], method: str
 ) -> None:
-    told, lines = asked
-    refusal = told[f"q_{method}"]
+    findings, lines = asked
+    refusal = findings[f"q_{method}"]
     assert refusal.code == "HR213"
     assert refusal.what == f"the function q_{method} calls {method} on a stream, which has no end"
     assert refusal.fix == INSTEAD[method]

@@ -165,7 +165,7 @@ CONDITIONS = {
 }
 
 
-def declared(case: str, *, mode: str) -> str:
+def query_text(case: str, *, mode: str) -> str:
     """The query of a case, under the name of the case."""
     result = CONDITIONS[case][0]
     key = [] if mode == "append" else ["word"]
@@ -179,7 +179,7 @@ def of_case(findings: Iterable[Finding], case: str) -> list[Finding]:
 @pytest.mark.capability("OP-WM-03")
 def test_the_condition_that_keeps_state_is_named_and_the_state_is_kept(tmp_path: Path, spark: SparkSession) -> None:
     cases = {case: condition for case, condition in CONDITIONS.items() if condition[1] != "append"}
-    root = project(tmp_path, ON_TIME, BARE, *(declared(case, mode=cases[case][1]) for case in cases))
+    root = project(tmp_path, ON_TIME, BARE, *(query_text(case, mode=cases[case][1]) for case in cases))
     hours = (("12:00", "cat"), ("12:05", "dog"), ("14:00", "owl"))
     for name in ("words", "bare"):
         land(root, name, [{"time": at(time), "seen": at(time), "word": word} for time, word in hours])
@@ -198,7 +198,7 @@ def test_the_condition_that_keeps_state_is_named_and_the_state_is_kept(tmp_path:
 @pytest.mark.capability("OP-WM-03")
 def test_in_append_mode_the_condition_that_is_not_met_is_an_error(tmp_path: Path, spark: SparkSession) -> None:
     cases = ("no event time", "another time", "a window of another", "after the aggregation", "by nothing")
-    root = project(tmp_path, ON_TIME, BARE, *(declared(case, mode="append") for case in cases))
+    root = project(tmp_path, ON_TIME, BARE, *(query_text(case, mode="append") for case in cases))
     for name in ("words", "bare"):
         land(root, name, [])
     errors = refusals(root, spark)
@@ -277,6 +277,6 @@ def test_a_policy_that_spark_does_not_know_is_found_without_it(tmp_path: Path) -
     root = project(tmp_path, WORDS, query(COUNTS, inputs="words"), spark={POLICY: "middle"})
     with pytest.raises(ProjectError) as caught:
         load(root)
-    (found,) = caught.value.findings
-    assert (found.code, found.severity) == ("HR125", "error")
-    assert found.what.endswith("takes min or max")
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.severity) == ("HR125", "error")
+    assert finding.what.endswith("takes min or max")

@@ -10,7 +10,7 @@ import pytest
 from headrace.api import load, verify
 from headrace.frames.plan_builder import build
 
-from .scenes import events, land, play, project, query, refused, source
+from .scenes import events, land, play, project, query, refusal_of, source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,11 @@ def test_sliding_windows_give_the_guides_tables(
     land(root, "lines", first, events("line", ("12:07", "owl cat")), events("line", third, ("12:13", "owl")))
     played = play(root, spark, TABLE)
     tables = [trigger.table for trigger in played.triggers]
-    assert [[row for row in each if row[0] != "11:55"] for each in tables] == [AT_12_05, AT_12_10, table]
+    assert [[row for row in rows_of_table if row[0] != "11:55"] for rows_of_table in tables] == [
+        AT_12_05,
+        AT_12_10,
+        table,
+    ]
     assert tables[-1][:2] == [("11:55", "12:05", "cat", 1), ("11:55", "12:05", "dog", dogs)]
 
 
@@ -94,7 +98,7 @@ def test_a_tumbling_window_takes_a_reading_by_its_own_time(tmp_path: Path, spark
     first = [("12:05", "12:10", "id1", 2), ("12:05", "12:10", "id2", 1)]
     second = [*first, ("12:10", "12:15", "id1", 1)]
     third = [("12:05", "12:10", "id1", 3), first[1], second[2], ("12:10", "12:15", "id2", 1)]
-    assert [(each.table, each.written) for each in played.triggers] == [(first, 2), (second, 1), (third, 2)]
+    assert [(trigger.table, trigger.written) for trigger in played.triggers] == [(first, 2), (second, 1), (third, 2)]
     assert verify(load(root), "q", spark=spark).state == "equal"
 
 
@@ -209,7 +213,7 @@ def test_what_sessions_cannot_do_in_a_stream_is_refused(
     key = ["since", "user"] if mode == "update" else []
     root = project(tmp_path, VISITS, query(result, inputs="visits", mode=mode, key=key))
     land(root, "visits", events("user", ("12:00", "ann")))
-    error = refused(root, spark)
+    error = refusal_of(root, spark)
     assert error.code == "HR226"
     assert words in error.what
 
@@ -221,5 +225,7 @@ def test_a_batch_may_group_by_a_session_window_alone(tmp_path: Path, spark: Spar
     read = spark.read.schema("time TIMESTAMP, user STRING").json(str(root / "visits"))
     declared = load(root)
     answer = build(declared, declared.queries["q"].transform, spark, lambda source: read)
-    found = [(row["since"].strftime("%H:%M"), row["until"].strftime("%H:%M"), row["count"]) for row in answer.collect()]
-    assert sorted(found) == [("12:00", "12:09", 2), ("12:10", "12:15", 1)]
+    windows = [
+        (row["since"].strftime("%H:%M"), row["until"].strftime("%H:%M"), row["count"]) for row in answer.collect()
+    ]
+    assert sorted(windows) == [("12:00", "12:09", 2), ("12:10", "12:15", 1)]

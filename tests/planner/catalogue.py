@@ -261,7 +261,7 @@ class Change:
 
 
 def changes(base: str, *rows: tuple[str, str, str, str]) -> list[Change]:
-    return [Change(base=base, what=what, old=old, new=new, verdict=verdict) for what, old, new, verdict in rows]
+    return [Change(base=base, what=title, old=old, new=new, verdict=verdict) for title, old, new, verdict in rows]
 
 
 CHANGES = [
@@ -286,8 +286,8 @@ CHANGES = [
         ("a path with a dot", "path: in,", "path: ./in,", "same"),
         ("a path with a slash", "path: in,", "path: in/,", "same"),
         ("a description", "    mode: update", "    description: counts\n    mode: update", "same"),
-        ("a column that nobody reads", "n INT, time", "n INT, more STRING, time", "same"),
-        ("a type that nobody reads", "cost DOUBLE, n INT", "cost STRING, n INT", "same"),
+        ("a column without a reader", "n INT, time", "n INT, more STRING, time", "same"),
+        ("a type without a reader", "cost DOUBLE, n INT", "cost STRING, n INT", "same"),
         ("a source renamed", "  events:|FROM events", "  visits:|FROM visits", "rebuild"),
         (
             "a source renamed, and declared so",
@@ -601,9 +601,9 @@ CHANGES = [
             "same",
         ),
         ("a renamed constant", "RATE = 1.5|value * RATE", "FACTOR = 1.5|value * FACTOR", "same"),
-        ("a constant that nobody reads", "UNUSED = 1", "UNUSED = 2", "same"),
+        ("a constant without a reader", "UNUSED = 1", "UNUSED = 2", "same"),
         (
-            "a function that nobody calls",
+            "a function without a call",
             "def unused(value):\n    return value",
             "def unused(value):\n    return 2 * value",
             "same",

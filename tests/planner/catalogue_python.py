@@ -242,7 +242,7 @@ PYTHON_CHANGES: list[Change] = [
         ),
         ("a constant by name", "LIMIT = 3", "LEAST = 3\nLIMIT = LEAST", "same"),
         (
-            "another source beside",
+            "a second source",
             "LIMIT = 3",
             'LIMIT = 3\nmore = hr.source.files("more", format="json", schema="a INT")',
             "same",

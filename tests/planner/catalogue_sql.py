@@ -324,7 +324,7 @@ SQL_CHANGES: list[Change] = [
         ("NOT EXISTS", "WHERE EXISTS", "WHERE NOT EXISTS", "forward"),
         ("another condition inside", "n.id = e.id)", "n.id = e.n)", "forward"),
         ("a filter inside", "n.id = e.id)", "n.id = e.id AND n.name > 'p')", "forward"),
-        ("a value that nobody asks for", "(1, 'one')", "(1, 'eins')", "same"),
+        ("a value without a reader", "(1, 'one')", "(1, 'eins')", "same"),
         ("another key in a row", "(1, 'one')", "(3, 'one')", "forward"),
     ),
     *changes(
@@ -351,7 +351,7 @@ SQL_CHANGES: list[Change] = [
         ("columns in another order", "action STRING, other STRING", "other STRING, action STRING", "forward"),
         ("a column in front", '"id LONG', '"key LONG, id LONG', "forward"),
         ("a column behind", "n INT", "n INT, more STRING", "same"),
-        ("a type that nobody reads", "n INT", "n LONG", "same"),
+        ("a type without a reader", "n INT", "n LONG", "same"),
         ("a header", "timestampFormat: yyyy", "timestampFormat: yyyy, header: true", "forward"),
         ("no header, written out", "timestampFormat: yyyy", "timestampFormat: yyyy, header: false", "same"),
         ("a delimiter", "timestampFormat: yyyy", "timestampFormat: yyyy, sep: ;", "forward"),
@@ -375,8 +375,8 @@ SQL_CHANGES: list[Change] = [
     ),
     *changes(
         "judged",
-        ("a column that nobody reads must be there", "cost DOUBLE", "cost DOUBLE NOT NULL", "forward"),
-        ("a column that nobody reads has another type", "cost DOUBLE", "cost INT", "forward"),
+        ("a column without a reader must be there", "cost DOUBLE", "cost DOUBLE NOT NULL", "forward"),
+        ("a column without a reader has another type", "cost DOUBLE", "cost INT", "forward"),
         ("bad rows end the query", "on_bad_row: quarantine", "on_bad_row: fail", "same"),
         ("types in small letters", "cost DOUBLE", "cost double", "same"),
     ),

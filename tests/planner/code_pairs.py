@@ -219,7 +219,7 @@ HARMLESS = {
         "def f(x):\n    if x is None:\n        return 1\n    return 2",
         "def f(x):\n    if x is not None:\n        return 2\n    return 1",
     ),
-    "a docstring beside getattr": (
+    "a docstring next to getattr": (
         "def f(x):\n    return getattr(x, 'a', 1)",
         "def f(x):\n    'Doc.'\n    return getattr(x, 'a', 1)",
     ),
@@ -283,7 +283,7 @@ HARMLESS = {
         "class C:\n    def __g(self, x):\n        return x\n    def __call__(self, x):\n        return self.__g(x)\nf = C()",
         "class C:\n    def __call__(self, x):\n        return self.__g(x)\n    def __g(self, x):\n        return x\nf = C()",
     ),
-    "a lambda beside another on its line": (
+    "a lambda next to another on its line": (
         "f = lambda x: x + 1",
         "g, f = (lambda x: x + 2), (lambda x: x + 1)",
     ),

@@ -72,7 +72,7 @@ def _without_planned(root: Path) -> Project:
     return _project(root)
 
 
-def _rolled_up(root: Path) -> Project:
+def _roll_up(root: Path) -> Project:
     body = CHEAP.replace("hr.available_now", 'hr.available_now, mode="complete"')
     body = body.replace('where(F.col("amount") < 5)', 'rollup("name").count()')
     return hr.load(write_project(root, body.format(name="cheap", database="out.db")))
@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], Project]]] = {
     "the database is gone": ("HR410", _without_sink),
     "an older copy of the database": ("HR410", _older_sink),
     "another name of the query": ("HR547", lambda root: _project(root, name="low")),
-    "rollup": ("HR277", _rolled_up),
+    "rollup": ("HR277", _roll_up),
     "another directory": ("HR525", _elsewhere),
     "the files of a planned batch are gone": ("HR303", _without_planned),
 }
@@ -109,11 +109,11 @@ def test_plan_refuses_what_run_refuses(
     project = edit(restore(ran))
     (query,) = project.queries.values()
     (judgement,) = hr.plan(project, spark=spark)
-    told = {(each.code, each.what, each.fix) for each in list_refusals(query, judgement)}
+    refusals = {(refusal.code, refusal.what, refusal.fix) for refusal in list_refusals(query, judgement)}
     with pytest.raises(HeadraceError) as raised:
         start(project, query, spark)
-    assert {each.code for each in raised.value.findings} == {code}
-    assert told >= {(each.code, each.what, each.fix) for each in raised.value.findings}
+    assert {finding.code for finding in raised.value.findings} == {code}
+    assert refusals >= {(finding.code, finding.what, finding.fix) for finding in raised.value.findings}
     assert judgement.verdict == "forbidden"
 
 
@@ -174,7 +174,7 @@ def test_a_value_of_the_clock_is_taken_again_by_the_same_code_alone(
     again = hr.load(write_project(root, CLOCK.format(limit=limit)))
     (judgement,) = hr.plan(again, spark=spark)
     assert judgement.verdict == verdict, judgement.differences
-    assert any("from a clock" in each.why for each in judgement.differences) is (verdict == "safe")
+    assert any("from a clock" in difference.why for difference in judgement.differences) is (verdict == "safe")
     assert hr.run(again, spark=spark).outcomes[0].refused is (verdict != "safe")
 
 
@@ -194,10 +194,10 @@ def test_an_age_limit_counts_where_it_leaves_out_a_file(
     tmp_path: Path, spark: SparkSession, age: str, verdict: str
 ) -> None:
     root = write_project(tmp_path / "p", "", batches=[[{"name": str(n), "amount": n}] for n in range(3)])
-    found = []
+    entries = []
     for given in ("", f', max_file_age="{age}"'):
         (root / "pipeline.py").write_text(AGED.format(age=given))
-        found += hr.plan(hr.load(root), spark=spark)
+        entries += hr.plan(hr.load(root), spark=spark)
         if not given:
             assert hr.run(hr.load(root), spark=spark).exit_code == 0
-    assert [each.verdict for each in found] == ["same", verdict]
+    assert [entry.verdict for entry in entries] == ["same", verdict]

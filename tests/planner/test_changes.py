@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Streams = dict[tuple[str, str, model.Trigger], DataFrame]
 
 pytestmark = pytest.mark.spark
-# From where to where of a base, and the text that comes there.
+# The start and the end of a place in a base, and the text that replaces it.
 Place = tuple[int, int, str]
 BASES = {**catalogue.BASES, **SQL_BASES, **PYTHON_BASES}
 CHANGES = [*catalogue.CHANGES, *SQL_CHANGES, *PYTHON_CHANGES]
@@ -94,7 +94,7 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
     before = _form(tmp_path, spark, BASES[base])
     changes = {change.what: change for change in CHANGES if change.base == base}
     assert changes.keys() >= set(FURTHER.get(base, ()))
-    tried = [change for what, change in changes.items() if (what in FURTHER.get(base, ())) == further]
+    tried = [change for title, change in changes.items() if (title in FURTHER.get(base, ())) == further]
     wrong = {}
 
     def judge(change: Change, text: str) -> bool:
@@ -105,13 +105,13 @@ def test_every_change_gets_its_verdict(tmp_path: Path, spark: SparkSession, base
         wrong[change.what] = (worst(differences), change.verdict, lines)
         return False
 
-    # Several that make no difference make none together; if they do, it is shown which one it is.
+    # Changes that make no difference make none together; if they do, each is judged alone.
     for edits, text in _together([Change(base=base, what="nothing", old="", new="", verdict="same"), *tried]):
         if not judge(edits[0], text) and len(edits) > 1:
             wrong.pop(edits[0].what)
-            alone = [judge(edit, _edited(edit)) for edit in edits]
+            alone = [judge(edit, _edit(edit)) for edit in edits]
             assert not all(alone), [edit.what for edit in edits]
-    assert not wrong, "\n".join(f"{what}: {found}" for what, found in wrong.items())
+    assert not wrong, "\n".join(f"{title}: {wrong_verdict}" for title, wrong_verdict in wrong.items())
 
 
 # Settings of a session, and the verdict on the counts of an hour when one is another at the next start.
@@ -131,15 +131,15 @@ SETTINGS = {
 
 def test_a_setting_counts_where_expressions_follow_it(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "in").mkdir()
-    before, found = _form(tmp_path, spark, BASES["counts"]), {}
+    before, verdicts = _form(tmp_path, spark, BASES["counts"]), {}
     for name, (value, verdict) in SETTINGS.items():
         former = spark.conf.get(name, None)
         spark.conf.set(name, value)
         try:
-            found[name] = (worst(compare_forms(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
+            verdicts[name] = (worst(compare_forms(before, _form(tmp_path, spark, BASES["counts"]))), verdict)
         finally:
             spark.conf.unset(name) if former is None else spark.conf.set(name, former)
-    assert {name: each for name, each in found.items() if each[0] != each[1]} == {}
+    assert {name: pair for name, pair in verdicts.items() if pair[0] != pair[1]} == {}
 
 
 REFRESHED = """name: p
@@ -187,11 +187,11 @@ def q(events, names):
 
 def test_the_lines_of_a_text_file_behind_a_table_count(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "in").mkdir()
-    found = []
+    forms = []
     for line in ("1,one", "1,one", "1,eins"):
         (tmp_path / "names.txt").write_text(line)
-        found.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
-    assert [worst(compare_forms(found[0], each)) for each in found] == ["same", "same", "forward"]
+        forms.append(_form(tmp_path, spark, f"# file: pipeline.py\n{TEXT_FILE}"))
+    assert [worst(compare_forms(forms[0], form)) for form in forms] == ["same", "same", "forward"]
 
 
 OUTSIDE = """import headrace as hr
@@ -206,18 +206,18 @@ def q(events):
 """
 
 
-def test_a_helper_outside_the_project_that_nobody_installed_counts(
+def test_a_helper_outside_the_project_that_is_not_installed_counts(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, found = tmp_path / "p", []
+    root, forms = tmp_path / "p", []
     (root / "in").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path)
     for text in ("value * 2", "value  *  2  # twice", "value * 3"):
         (tmp_path / "outside_the_project.py").write_text(f"def scaled(value):\n    return {text}\n")
         monkeypatch.delitem(sys.modules, "outside_the_project", raising=False)
         importlib.invalidate_caches()
-        found.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
-    assert [worst(compare_forms(found[0], each)) for each in found] == ["same", "same", "forward"]
+        forms.append(_form(root, spark, f"# file: pipeline.py\n{OUTSIDE}"))
+    assert [worst(compare_forms(forms[0], form)) for form in forms] == ["same", "same", "forward"]
 
 
 def _together(changes: list[Change]) -> Iterator[tuple[list[Change], str]]:
@@ -226,7 +226,7 @@ def _together(changes: list[Change]) -> Iterator[tuple[list[Change], str]]:
     for change in changes:
         places = _places(change)
         if change.verdict != "same" or not _are_apart(places):
-            yield [change], _edited(change)
+            yield [change], _edit(change)
             continue
         for edits, taken in groups:
             if _are_apart([*taken, *places]):
@@ -255,7 +255,7 @@ def _are_apart(places: list[Place]) -> bool:
     return all(before[1] < after[0] for before, after in pairwise(sorted(places)))
 
 
-def _edited(change: Change) -> str:
+def _edit(change: Change) -> str:
     text = BASES[change.base]
     for old, new in zip(change.old.split("|"), change.new.split("|"), strict=True):
         assert old in text, (change.what, old)
@@ -274,17 +274,17 @@ def _form(root: Path, spark: SparkSession, text: str, made: Streams | None = Non
     project = hr.load(root)
     query = project.queries["q"]
     streams: dict[str, DataFrame] = {}
-    former = {each.name: [*each.renamed_from, each.name][0] for each in project.sources_of(query)}
+    former = {source.name: [*source.renamed_from, source.name][0] for source in project.sources_of(query)}
     names = SourceNames(former, tuple(former))
     read = reader(spark, query.trigger, streams, names)
 
     def stream(source: model.NamedSource) -> DataFrame:
-        known = {} if made is None else made
+        cache = {} if made is None else made
         key = (names.in_spark(source.name), repr(source.connector), query.trigger)
-        if key not in known:
-            known[key] = read(source)
-        streams[source.name] = known[key]
-        return known[key]
+        if key not in cache:
+            cache[key] = read(source)
+        streams[source.name] = cache[key]
+        return cache[key]
 
     with registered_tables(project, query, spark):
         frame = build(project, query.transform, spark, stream)

@@ -43,7 +43,7 @@ EDITS = {
 }
 
 
-def declared(root: Path, text: str) -> Declared:
+def declare(root: Path, text: str) -> Declared:
     root.mkdir(exist_ok=True)
     (root / "pipeline.py").write_text(text)
     project = load(root)
@@ -56,8 +56,8 @@ def test_a_query_runs_on_as_long_as_what_runs_is_what_is_declared(
     tmp_path: Path, old: str, new: str, action: str, changes: tuple[str, ...]
 ) -> None:
     assert old in PIPELINE
-    before = declared(tmp_path / "p", PIPELINE)
-    now = declared(tmp_path / "p", PIPELINE.replace(old, new))
+    before = declare(tmp_path / "p", PIPELINE)
+    now = declare(tmp_path / "p", PIPELINE.replace(old, new))
     same = Judgement(query="shown", verdict="same", from_batch=0)
     (step,) = plan_steps({"shown": before}, now.project, [same])
     assert (step.action, step.changes) == (action, changes)
@@ -74,16 +74,16 @@ FORMS = {
 def test_what_runs_is_what_was_deployed_and_not_what_the_newest_batch_recorded(
     tmp_path: Path, ran: str, written: str, verdict: Kind, notes: tuple[Finding, ...], action: str
 ) -> None:
-    before = declared(tmp_path / "p", PIPELINE)
+    before = declare(tmp_path / "p", PIPELINE)
     assert before.code is not None
     before = before._replace(code=replace(before.code, form="running"))
-    now = declared(tmp_path / "p", PIPELINE.replace("FACTOR = 2", "FACTOR = 3"))
+    now = declare(tmp_path / "p", PIPELINE.replace("FACTOR = 2", "FACTOR = 3"))
     judgement = Judgement(query="shown", verdict=verdict, from_batch=3, ran=ran, written=written, notes=notes)
     (step,) = plan_steps({"shown": before}, now.project, [judgement])
     assert step.action == action
 
 
 def test_new_and_removed_queries_start_and_stop(tmp_path: Path) -> None:
-    before = declared(tmp_path / "p", PIPELINE)
+    before = declare(tmp_path / "p", PIPELINE)
     steps = plan_steps({"former": before}, before.project, [Judgement(query="shown", verdict="same", from_batch=0)])
     assert [(step.query, step.action) for step in steps] == [("shown", "start"), ("former", "stop")]

@@ -40,7 +40,7 @@ SOURCES: dict[str, tuple[Any, Any, str]] = {
     "where a first start begins": (TOPICS, replace(TOPICS, starting_offsets="latest"), "same"),
     "the size of a batch": (TOPICS, replace(TOPICS, max_offsets_per_trigger=5), "same"),
     "what happens after a loss": (TOPICS, replace(TOPICS, fail_on_data_loss=False), "same"),
-    "a column that nobody reads": (JSON, replace(JSON, keep=("offset",), include_headers=True), "same"),
+    "a column without a reader": (JSON, replace(JSON, keep=("offset",), include_headers=True), "same"),
     "an option of the consumer": (TOPICS, replace(TOPICS, options={"kafka.fetch.max.bytes": "9"}), "same"),
     "the default isolation": (TOPICS, replace(TOPICS, options=COMMITTED), "same"),
     "uncommitted messages too": (TOPICS, replace(TOPICS, options=UNCOMMITTED), "forward"),

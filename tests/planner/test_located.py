@@ -108,9 +108,9 @@ def project(tmp_path: Path) -> hr.Project:
 @pytest.mark.parametrize(("now", "place"), PLACES.values(), ids=PLACES)
 def test_a_difference_names_the_file_and_the_line(project: hr.Project, now: QueryForm, place: str) -> None:
     was = _python("LOAD_CONST") if now.python else STATE
-    (found,) = locate(project, project.queries["q"], was, now, compare_forms(was, now))
-    assert str(found.where).endswith(f"/{place}"), found
-    assert found.as_dict()["where"]["line"] == int(place.rpartition(":")[2])
+    (difference,) = locate(project, project.queries["q"], was, now, compare_forms(was, now))
+    assert str(difference.where).endswith(f"/{place}"), difference
+    assert difference.as_dict()["where"]["line"] == int(place.rpartition(":")[2])
 
 
 CODE_PLACES = {"pipeline.Weight": 3, "pipeline.Weight.__call__": 4, "pipeline.make.<locals>.shifted": 8}
@@ -123,7 +123,7 @@ def test_code_is_found_by_its_name(project: hr.Project) -> None:
 
 
 JOINED = "operator 0 join table of 3 rows WHERE =(events.id int, prices.id int)"
-# What fed the aggregation, what feeds it, and how that is told.
+# What fed the aggregation, what feeds it, and how that is shown.
 FEEDS = {
     "a filter more": (
         "events",
@@ -153,16 +153,16 @@ FEEDS = {
 }
 
 
-def _fed(feed: str) -> QueryForm:
+def _fed_by(feed: str) -> QueryForm:
     return replace(
         STATE, operators=(OperatorForm(kind="join of streams"), OperatorForm(kind="aggregation", feeds=(feed,)))
     )
 
 
-@pytest.mark.parametrize(("before", "now", "said"), FEEDS.values(), ids=FEEDS)
-def test_a_changed_filter_is_told_as_people_write_it(before: str, now: str, said: str) -> None:
-    (difference,) = compare_forms(_fed(before), _fed(now))
-    assert said in difference.describe(300)
+@pytest.mark.parametrize(("before", "now", "words"), FEEDS.values(), ids=FEEDS)
+def test_a_changed_filter_is_shown_as_people_write_it(before: str, now: str, words: str) -> None:
+    (difference,) = compare_forms(_fed_by(before), _fed_by(now))
+    assert words in difference.describe(300)
     assert "what feeds the aggregation 1" in difference.describe(300)
 
 
@@ -174,16 +174,16 @@ def test_a_refusal_shows_the_line_of_the_code_that_ran_and_the_one_that_is_there
             fingerprint="f", from_batch=0, at="", headrace="0.1.0", spark="4.2.0", form=form.as_dict(), shape=form.feed
         )
 
-    before, now = (revision(_fed(feed)) for feed in FEEDS["a filter more"][:2])
+    before, now = (revision(_fed_by(feed)) for feed in FEEDS["a filter more"][:2])
     layout = layout_in(tmp_path / "storage", "q", 1)
     layout.home.mkdir(parents=True)
     note_version(project, project.queries["q"], layout, before)
 
     def refusal() -> str:
         changed = hr.load(tmp_path)
-        told: Judgement = judge(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
-        (found,) = list_refusals(changed.queries["q"], told)
-        return found.what
+        judgement: Judgement = judge(changed, changed.queries["q"], [before], now, begun=True, versions=layout.versions)
+        (finding,) = list_refusals(changed.queries["q"], judgement)
+        return finding.what
 
     assert "its code" not in refusal()
     edited = YAML.replace("SELECT * FROM events", "SELECT * FROM events WHERE amount > 5")

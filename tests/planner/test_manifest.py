@@ -77,8 +77,8 @@ def test_a_start_is_compared_with_what_ran(
     if refused == ["HR537"]:
         accepting = replace(query, on_change="forward")
         assert [*list_refusals(accepting, judgement)] == []
-        *_, said = list_remarks(accepting, judgement)
-        assert "from batch 3 on" in said.what
+        *_, remark = list_remarks(accepting, judgement)
+        assert "from batch 3 on" in remark.what
 
 
 def test_a_form_is_entered_once_and_read_back_as_it_was(tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_a_form_is_entered_once_and_read_back_as_it_was(tmp_path: Path) -> None:
     for form, batch in ((FORM, 0), (FORM, 2), (OTHER, 4), (OTHER, 6)):
         enter(layout, _revision(query, form, batch))
     entered = forms(layout.manifest)
-    assert [each.from_batch for each in entered] == [0, 4]
-    assert [QueryForm.of(each.form or {}) for each in entered] == [FORM, OTHER]
+    assert [entry.from_batch for entry in entered] == [0, 4]
+    assert [QueryForm.of(entry.form or {}) for entry in entered] == [FORM, OTHER]
 
 
 def test_a_query_without_a_batch_may_change(tmp_path: Path) -> None:
@@ -103,13 +103,13 @@ def test_a_plan_that_cannot_be_read_is_compared_by_its_fingerprint_and_warned_of
     layout, query = _query(tmp_path)
     enter(layout, _revision(query, FORM, 0, "f1"))
     unread = QueryForm(spark="4.2.0", unreadable="KeyError: 7")
-    for fingerprint, told in (("f1", []), ("f2", ["HR545"])):
+    for fingerprint, codes in (("f1", []), ("f2", ["HR545"])):
         judgement = judge(
             hr.load(tmp_path), query, forms(layout.manifest), _revision(query, unread, 1, fingerprint), begun=True
         )
-        found = [*list_remarks(query, judgement)]
-        assert [finding.code for finding in found] == told
-        assert all("KeyError: 7" in finding.what for finding in found)
+        findings = [*list_remarks(query, judgement)]
+        assert [finding.code for finding in findings] == codes
+        assert all("KeyError: 7" in finding.what for finding in findings)
 
 
 # What a form is damaged by, and the words by which the start is refused.
@@ -170,10 +170,10 @@ def test_a_query_of_another_name_does_not_write_the_same_rows_once_more(tmp_path
     assert [*check_renamed(other, other.queries["sums"], replace(form, sink={"kind": "sqlite", "place": "sums"}))] == []
 
 
-def test_a_function_that_cannot_be_looked_at_is_told(tmp_path: Path) -> None:
+def test_a_function_that_cannot_be_compared_is_reported(tmp_path: Path) -> None:
     layout, query = _query(tmp_path)
-    told = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}
-    form = replace(FORM, python={"python abc": told})
+    meaning = {"root": {"ref": 0}, "nodes": [{"name": "pipeline.f", "code": {"not comparable": "it calls eval"}}]}
+    form = replace(FORM, python={"python abc": meaning})
     enter(layout, _revision(query, form, 0))
     judgement = judge(hr.load(tmp_path), query, forms(layout.manifest), _revision(query, form, 1), begun=True)
     assert judgement.verdict == "same"

@@ -32,28 +32,28 @@ def _no_modules_left() -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
-def loaded(text: str) -> ModuleType:
-    """The module `pipeline` of a text, with the modules beside it."""
+def load_module(text: str) -> ModuleType:
+    """The module `pipeline` of a text, with the modules next to it."""
     for name in OWN:
         sys.modules.pop(name, None)
     first, *others = f"pipeline\n{text}".split("--- ")
     for part in [*reversed(others), first]:
         name, _, source = part.partition("\n")
         module = sys.modules[name.strip()] = ModuleType(name.strip())
-        compiled(source, f"/project/{name.strip()}.py", vars(module))
+        compile_source(source, f"/project/{name.strip()}.py", vars(module))
     return sys.modules["pipeline"]
 
 
-def compiled(source: str, file: str, module: dict[str, Any]) -> None:
+def compile_source(source: str, file: str, module: dict[str, Any]) -> None:
     """Run the source of a file that is not there; who looks for it finds it, as that of a notebook's cell."""
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     exec(compile(source, file, "exec"), module)
 
 
 def of(text: str, salt: str = "salt", **more: Any) -> Meaning:
-    found = read_meaning(loaded(text).f, owned=lambda module: module.__name__ in OWN, salt=salt, **more)
-    written: Meaning = json.loads(json.dumps(found))
-    assert written == found
+    meaning = read_meaning(load_module(text).f, owned=lambda module: module.__name__ in OWN, salt=salt, **more)
+    written: Meaning = json.loads(json.dumps(meaning))
+    assert written == meaning
     return written
 
 
@@ -64,12 +64,12 @@ def test_an_edit_without_an_effect_is_the_same(before: str, now: str) -> None:
     assert first["digest"] == second["digest"]
 
 
-@pytest.mark.parametrize(("before", "now", "said"), DANGEROUS.values(), ids=DANGEROUS)
-def test_an_edit_with_an_effect_is_named(before: str, now: str, said: str) -> None:
+@pytest.mark.parametrize(("before", "now", "words"), DANGEROUS.values(), ids=DANGEROUS)
+def test_an_edit_with_an_effect_is_named(before: str, now: str, words: str) -> None:
     first, second = of(before), of(now)
     assert first["digest"] != second["digest"]
     assert "not compared" not in "; ".join(compare_meanings(first, second))
-    assert said in "; ".join(compare_meanings(first, second))
+    assert words in "; ".join(compare_meanings(first, second))
 
 
 def test_code_that_a_worker_would_get_is_the_same() -> None:
@@ -77,19 +77,22 @@ def test_code_that_a_worker_would_get_is_the_same() -> None:
     from pyspark.cloudpickle import register_pickle_by_value, unregister_pickle_by_value
 
     for case, (before, _, _) in DANGEROUS.items():
-        if case == "a function for one type":  # It holds weak references, which nobody can send.
+        if case == "a function for one type":  # It holds weak references, which cannot be sent.
             continue
-        module = loaded(before)
+        module = load_module(before)
         own = [sys.modules[name] for name in OWN if name in sys.modules]
-        for each in own:
-            register_pickle_by_value(each)
+        for owned_module in own:
+            register_pickle_by_value(owned_module)
         try:
             sent = cloudpickle.loads(cloudpickle.dumps((module.f, 1)))[0]
         finally:
-            for each in own:
-                unregister_pickle_by_value(each)
-        found = [read_meaning(each, owned=lambda module: module.__name__ in OWN, salt="") for each in (module.f, sent)]
-        assert compare_meanings(*found) == []
+            for owned_module in own:
+                unregister_pickle_by_value(owned_module)
+        meanings = [
+            read_meaning(function, owned=lambda module: module.__name__ in OWN, salt="")
+            for function in (module.f, sent)
+        ]
+        assert compare_meanings(*meanings) == []
 
 
 ENVIRONMENT = {
@@ -106,14 +109,14 @@ ENVIRONMENT = {
 
 @pytest.mark.parametrize("text", ENVIRONMENT.values(), ids=ENVIRONMENT)
 def test_an_environment_variable_that_the_code_reads_counts(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    meanings = []
     for value in ("very-private", "very-private", "other", None):
         monkeypatch.delenv("HEADRACE_A", raising=False)
         if value is not None:
             monkeypatch.setenv("HEADRACE_A", value)
-        found.append(of(text))
-    assert "very-private" not in json.dumps(found)
-    assert [compare_meanings(found[0], each) for each in found] == [
+        meanings.append(of(text))
+    assert "very-private" not in json.dumps(meanings)
+    assert [compare_meanings(meanings[0], meaning) for meaning in meanings] == [
         *([], []),
         *(["environment variable HEADRACE_A differs"],) * 2,
     ]
@@ -121,12 +124,12 @@ def test_an_environment_variable_that_the_code_reads_counts(text: str, monkeypat
 
 def test_a_secret_that_came_into_a_global_is_compared_but_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "import os\nP = os.environ['HEADRACE_PASSWORD']\ndef f(x):\n    return P"
-    found = []
+    meanings = []
     for value in ("hunter2", "hunter3"):
         monkeypatch.setenv("HEADRACE_PASSWORD", value)
-        found.append(of(text))
-    assert "hunter" not in json.dumps(found)
-    assert compare_meanings(*found) == ["global P was a text that is not shown and is a text that is not shown"]
+        meanings.append(of(text))
+    assert "hunter" not in json.dumps(meanings)
+    assert compare_meanings(*meanings) == ["global P was a text that is not shown and is a text that is not shown"]
 
 
 NOT_COMPARABLE = {
@@ -175,8 +178,8 @@ def test_a_file_that_was_edited_after_it_was_loaded_is_not_compared(tmp_path: Pa
     module.__file__ = str(file)
     exec(compile(file.read_text(), str(file), "exec"), vars(module))
     file.write_text("def f(x):\n    return x + 2\n")
-    found = read_meaning(module.f, owned=lambda _: True, salt="")
-    assert compare_meanings(found, found) == ["not compared: its source has changed since it was loaded"]
+    meaning = read_meaning(module.f, owned=lambda _: True, salt="")
+    assert compare_meanings(meaning, meaning) == ["not compared: its source has changed since it was loaded"]
 
 
 OPENED = {
@@ -195,23 +198,26 @@ OPENED = {
 
 @pytest.mark.parametrize("text", OPENED.values(), ids=OPENED)
 def test_the_content_of_a_file_that_the_code_opens_counts(text: str, tmp_path: Path) -> None:
-    file, found = tmp_path / "rates.csv", []
+    file, meanings = tmp_path / "rates.csv", []
     text = text.format(file=file, directory=tmp_path, name=file.name)
     for content in ("a,1", "a,1", "a,2"):
         file.write_text(content)
-        found.append(of(text))
-    assert [compare_meanings(found[0], each) for each in found[1:]] == [[], [f"the file {file} holds something else"]]
+        meanings.append(of(text))
+    assert [compare_meanings(meanings[0], meaning) for meaning in meanings[1:]] == [
+        [],
+        [f"the file {file} holds something else"],
+    ]
 
 
 def test_a_file_that_the_code_writes_does_not_count(tmp_path: Path) -> None:
-    text, found = f"def f(x):\n    open('{tmp_path}/out', 'w').write(x)", []
+    text, meanings = f"def f(x):\n    open('{tmp_path}/out', 'w').write(x)", []
     for content in ("1", "2"):
         (tmp_path / "out").write_text(content)
-        found.append(of(text))
-    assert compare_meanings(*found) == []
+        meanings.append(of(text))
+    assert compare_meanings(*meanings) == []
 
 
-def test_what_cannot_be_looked_at_hides_no_change_beside_it() -> None:
+def test_what_cannot_be_compared_hides_no_other_change() -> None:
     text = "import threading\nL = threading.Lock()\ndef f(x):\n    return L, {}"
     assert compare_meanings(of(text.format(1)), of(text.format(2))) == ["the constant 1 became 2"]
 
@@ -230,23 +236,23 @@ OTHERWISE_MADE = {
 }
 
 
-@pytest.mark.parametrize(("edit", "said"), OTHERWISE_MADE.values(), ids=OTHERWISE_MADE)
-def test_what_was_made_otherwise_is_not_compared(edit: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("edit", "words"), OTHERWISE_MADE.values(), ids=OTHERWISE_MADE)
+def test_what_was_made_otherwise_is_not_compared(edit: dict[str, Any], words: str) -> None:
     now = of("def f(x):\n    return x")
-    assert compare_meanings({**now, **edit}, now) == [said]
+    assert compare_meanings({**now, **edit}, now) == [words]
 
 
 def test_a_project_that_is_moved_is_the_same() -> None:
     text = (
         "from pathlib import Path\nHERE = Path(__file__).parent / 'a'\nLOG = __file__\ndef f(x):\n    return HERE, LOG"
     )
-    found = []
+    meanings = []
     for directory in ("/project", "/elsewhere/project"):
         module = sys.modules["pipeline"] = ModuleType("pipeline")
         module.__file__ = f"{directory}/pipeline.py"
-        compiled(text, f"{directory}/pipeline.py", vars(module))
-        found.append(read_meaning(module.f, owned=lambda module: module.__name__ in OWN, salt=""))
-    assert compare_meanings(*found) == []
+        compile_source(text, f"{directory}/pipeline.py", vars(module))
+        meanings.append(read_meaning(module.f, owned=lambda module: module.__name__ in OWN, salt=""))
+    assert compare_meanings(*meanings) == []
 
 
 def test_a_parameter_that_spark_names_keeps_its_name() -> None:
@@ -257,15 +263,15 @@ def test_a_parameter_that_spark_names_keeps_its_name() -> None:
     ]
 
 
-def test_a_module_of_the_project_that_nobody_imported_yet_is_looked_into(
+def test_a_module_of_the_project_that_is_not_yet_imported_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    found = []
+    meanings = []
     for rate in (1, 2):
         (tmp_path / "config.py").write_text(f"RATE = {rate} * 1\n# {'x' * rate}\n")
-        found.append(of("def f(x):\n    import config\n    return x * config.RATE"))
-    assert compare_meanings(*found) == ["config.RATE was 1 and is 2"]
+        meanings.append(of("def f(x):\n    import config\n    return x * config.RATE"))
+    assert compare_meanings(*meanings) == ["config.RATE was 1 and is 2"]
 
 
 # Of each edit's first text, as every version of Python from 3.10 on must give it.
@@ -316,42 +322,40 @@ expressions = st.recursive(
             lambda parts: f"({' '.join(parts)})"
         ),
         st.tuples(inner, inner, inner).map(lambda parts: f"({parts[0]} if {parts[1]} else {parts[2]})"),
-        inner.map(lambda each: f"(not {each})"),
+        inner.map(lambda text: f"(not {text})"),
         st.tuples(inner, st.sampled_from(VARIABLES)).map(lambda parts: f"sum([{parts[0]} for {parts[1]} in range(3)])"),
-        inner.map(lambda each: f"(lambda: {each})()"),
+        inner.map(lambda text: f"(lambda: {text})()"),
     ),
     max_leaves=5,
 )
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
 statements = st.recursive(
     st.one_of(
         st.tuples(st.sampled_from(VARIABLES), expressions).map(lambda parts: f"{parts[0]} = {parts[1]}\n"),
-        expressions.map(lambda each: f"return {each}\n"),
+        expressions.map(lambda text: f"return {text}\n"),
     ),
     lambda inner: st.one_of(
         st.lists(inner, min_size=1, max_size=3).map("".join),
         st.tuples(expressions, inner, inner).map(
-            lambda parts: f"if {parts[0]}:\n{indented(parts[1])}else:\n{indented(parts[2])}"
+            lambda parts: f"if {parts[0]}:\n{indent(parts[1])}else:\n{indent(parts[2])}"
         ),
         st.tuples(expressions, inner).map(
-            lambda parts: f"for b in range(2):\n    if {parts[0]}:\n        break\n{indented(parts[1])}"
+            lambda parts: f"for b in range(2):\n    if {parts[0]}:\n        break\n{indent(parts[1])}"
         ),
-        st.tuples(inner, inner).map(
-            lambda parts: f"try:\n{indented(parts[0])}except ValueError:\n{indented(parts[1])}"
-        ),
+        st.tuples(inner, inner).map(lambda parts: f"try:\n{indent(parts[0])}except ValueError:\n{indent(parts[1])}"),
     ),
     max_leaves=6,
 )
 
 
-def written(body: str, names: tuple[str, ...] = VARIABLES) -> str:
-    text = f"def f(a):\n    b = c = 1\n{indented(body)}"
-    return re.sub(r"\b[abc]\b", lambda found: names[VARIABLES.index(found[0])], text)
+def write_function(body: str, names: tuple[str, ...] = VARIABLES) -> str:
+    text = f"def f(a):\n    b = c = 1\n{indent(body)}"
+    return re.sub(r"\b[abc]\b", lambda match: names[VARIABLES.index(match[0])], text)
 
 
 def compiles(text: str) -> bool:
@@ -363,28 +367,28 @@ def compiles(text: str) -> bool:
 
 
 def results(text: str) -> list[Any]:
-    function, found = loaded(text).f, []
+    function, results = load_module(text).f, []
     for value in (0, 1, 5):
         try:
-            found.append(function(value))
+            results.append(function(value))
         except NameError as error:
-            found.append(type(error))
-    return found
+            results.append(type(error))
+    return results
 
 
 @settings(max_examples=150, deadline=None)
 @given(statements, st.permutations(VARIABLES), st.booleans())
 @example("a = (lambda: (a if (1 if a else 1) else a))()\n", ["a", "b", "c"], True)
 def test_renamed_variables_and_other_lines_are_the_same(body: str, names: list[str], wide: bool) -> None:
-    text = written(body)
-    other = text.replace("(", "(\n") if wide else written(body, tuple(names))
+    text = write_function(body)
+    other = text.replace("(", "(\n") if wide else write_function(body, tuple(names))
     assert compare_meanings(of(text), of(other)) == []
 
 
 @settings(max_examples=150, deadline=None)
 @given(statements, st.sampled_from(TOKENS), st.sampled_from(TOKENS))
 def test_what_is_the_same_gives_the_same_results(body: str, token: str, other: str) -> None:
-    texts = written(body), written(body.replace(token, other, 1))
+    texts = write_function(body), write_function(body.replace(token, other, 1))
     assume(compiles(texts[1]))
     if of(texts[0])["digest"] == of(texts[1])["digest"]:
         assert results(texts[0]) == results(texts[1])

@@ -49,26 +49,26 @@ def cheap(events):
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize(("later", "said"), LATER.values(), ids=LATER)
-def test_it_holds_until_something_else_is_found(tmp_path: Path, later: Judgement, said: str) -> None:
+@pytest.mark.parametrize(("later", "words"), LATER.values(), ids=LATER)
+def test_it_holds_until_something_else_is_found(tmp_path: Path, later: Judgement, words: str) -> None:
     project = _project(tmp_path / "p")
     save(tmp_path / "a.plan", project, "id", [FOUND])
     saved = read(tmp_path / "a.plan")
     saved.require_project(project, "id")
     assert saved.accepting(project).queries["cheap"].on_change == "forward"
-    if not said:
+    if not words:
         saved.require([later])
         return
-    with pytest.raises(CheckpointError, match=said) as raised:
+    with pytest.raises(CheckpointError, match=words) as raised:
         saved.require([later])
     assert [finding.code for finding in raised.value.findings] == ["HR660"]
 
 
-def _edited(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
+def _editing(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
     def edited(text: str) -> str:
-        told = json.loads(text)
-        edit(told)
-        return json.dumps(told)
+        document = json.loads(text)
+        edit(document)
+        return json.dumps(document)
 
     return edited
 
@@ -76,9 +76,9 @@ def _edited(edit: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
 UNREADABLE: dict[str, Callable[[str], str]] = {
     "no JSON": lambda text: text[: len(text) // 2],
     "another kind of value": lambda text: "[]",
-    "a part is missing": _edited(lambda told: told.pop("made")),
-    "of a newer version": _edited(lambda told: told.update(format=99)),
-    "a query without a verdict": _edited(lambda told: told["queries"]["cheap"].pop("verdict")),
+    "a part is missing": _editing(lambda document: document.pop("made")),
+    "of a newer version": _editing(lambda document: document.update(format=99)),
+    "a query without a verdict": _editing(lambda document: document["queries"]["cheap"].pop("verdict")),
 }
 
 
@@ -110,21 +110,21 @@ def test_a_plan_of_another_project_or_of_a_query_that_is_gone_is_refused(tmp_pat
 def test_a_stricter_filter_is_accepted_as_planned_and_no_other_one(tmp_path: Path, spark: SparkSession) -> None:
     root, plan = tmp_path / "p", tmp_path / "a.plan"
 
-    def written(amount: int) -> Project:
+    def write(amount: int) -> Project:
         return hr.load(write_project(root, QUERY.format(amount=amount)))
 
-    project = written(9)
+    project = write(9)
     land(root, 0, [{"name": "a", "amount": 8}])
     assert hr.run(project, spark=spark).exit_code == 0
-    project = written(5)
-    found = hr.plan(project, spark=spark, save=plan)
-    assert [each.verdict for each in found] == ["forward"]
+    project = write(5)
+    result = hr.plan(project, spark=spark, save=plan)
+    assert [entry.verdict for entry in result] == ["forward"]
     land(root, 1, [{"name": "b", "amount": 8}, {"name": "c", "amount": 4}])
     with pytest.raises(CheckpointError, match=r"HR660.*written otherwise"):
-        hr.apply(written(6), plan, spark=spark)
+        hr.apply(write(6), plan, spark=spark)
     assert rows(root / "out.db", "SELECT name FROM cheap") == [("a",)]
-    assert hr.apply(written(5), plan, spark=spark).exit_code == 0
+    assert hr.apply(write(5), plan, spark=spark).exit_code == 0
     assert rows(root / "out.db", "SELECT name FROM cheap ORDER BY name") == [("a",), ("c",)]
     # What the plan was made of has run by now: it is spent.
     with pytest.raises(CheckpointError, match=r"HR660.*another form of it has run"):
-        hr.apply(written(5), plan, spark=spark)
+        hr.apply(write(5), plan, spark=spark)

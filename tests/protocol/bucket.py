@@ -137,17 +137,17 @@ class Bucket(S3):
         finally:
             process.looks -= 1
 
-    def _found(self, key: str) -> Object:
+    def _object_of(self, key: str) -> Object:
         if key not in self.objects:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.url}/{key}")
         return self.objects[key]
 
     def _head_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
-        item = self._found(Key)
+        item = self._object_of(Key)
         return {**item.facts, "Metadata": item.metadata}
 
     def _get_object(self, Key: str, Range: str = "") -> bytes:  # noqa: N803
-        data = self._found(Key).data
+        data = self._object_of(Key).data
         if not Range:
             return data
         first, _, last = Range.removeprefix("bytes=").partition("-")
@@ -166,7 +166,7 @@ class Bucket(S3):
         return {}
 
     def _copy_object(self, Key: str, CopySource: dict[str, str]) -> dict[str, Any]:  # noqa: N803
-        item = self._found(CopySource["Key"])
+        item = self._object_of(CopySource["Key"])
         self.objects[Key] = Object(Key, item.data, self.scheduler.now, item.metadata)
         return {}
 

@@ -87,7 +87,7 @@ class Database:
         except sqlite3.OperationalError:
             return []
 
-    def copied(self) -> sqlite3.Connection:
+    def copy(self) -> sqlite3.Connection:
         """What is committed, as a database of its own."""
         self.show(None)
         copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -183,7 +183,7 @@ class Session:
         for statement, values, many in self.writes:
             real.executemany(statement, values) if many else real.execute(statement, values)
 
-    def seen(self, statement: str, values: Any, *, many: bool, writes: bool) -> tuple[list[Any], int, Any]:
+    def answer(self, statement: str, values: Any, *, many: bool, writes: bool) -> tuple[list[Any], int, Any]:
         """What a statement gives over what is committed and the session's own writes."""
         database = self.database
         database.show(self if self.writes or writes else None)
@@ -290,15 +290,15 @@ class Cursor:
             if statement.endswith(" FOR UPDATE"):
                 statement = statement.removesuffix(" FOR UPDATE")
                 # A row that is not there cannot be locked.
-                if session.seen(statement, values, many=False, writes=False)[0]:
+                if session.answer(statement, values, many=False, writes=False)[0]:
                     session.lock(_row(statement, values))
-            self.rows, self.rowcount, self.description = session.seen(statement, values, many=False, writes=False)
+            self.rows, self.rowcount, self.description = session.answer(statement, values, many=False, writes=False)
         else:
             for one in values if many else [values]:
                 key = _row(statement, one)
                 if key[0] in _KEYS or verb in ("CREATE", "ALTER", "DROP"):
                     session.lock(key)
-            self.rows, self.rowcount, self.description = session.seen(statement, values, many=many, writes=True)
+            self.rows, self.rowcount, self.description = session.answer(statement, values, many=many, writes=True)
             if not session.is_open:
                 session.commit()
 
@@ -370,7 +370,7 @@ def _key_places(statement: str) -> tuple[str, tuple[int | None, ...]]:
 # What is known of a table, by its name and the statement that made it.
 _tables: dict[tuple[str, Any], Any] = {}
 # By the path that the sink names.
-known: dict[str, Database] = {}
+databases: dict[str, Database] = {}
 
 
 @dataclass(frozen=True)
@@ -384,7 +384,7 @@ class ModelDialect(SqliteDialect):
     lock_own_tables: ClassVar[tuple[str, ...]] = ("BEGIN", OWN_TABLES)
 
     def connect(self) -> Connection:
-        database = known[self.path]
+        database = databases[self.path]
         database.scheduler.step("sql connect")
         if database.away_until > database.scheduler.now:
             raise sqlite3.OperationalError(AWAY)

@@ -638,15 +638,15 @@ def _begin_gone_ledger_again(let: Let) -> None:
     """Where the ledger has nothing of the query, its checkpoint is not compared."""
     fit = text_ledger.require_lines_fit
 
-    def known(context: SinkContext, table: str, lines: Any, *, begun: bool = True, **more: Any) -> None:
+    def require_if_begun(context: SinkContext, table: str, lines: Any, *, begun: bool = True, **more: Any) -> None:
         if begun:
             fit(context, table, lines, begun=begun, **more)
 
-    let(text_ledger, "require_lines_fit", known)
+    let(text_ledger, "require_lines_fit", require_if_begun)
 
 
 def _gone_messages_not_looked_for(let: Let) -> None:
-    let(topic_ledger, "require_messages", lambda target, context, found: None)
+    let(topic_ledger, "require_messages", lambda target, context, own: None)
 
 
 def _lost_topic_commit_taken_as_done(let: Let) -> None:
@@ -908,15 +908,15 @@ def _lost_register_is_a_first_run(let: Let) -> None:
 def _lost_directory_begun_again(let: Let) -> None:
     """The register may come without the directories that it names, as where it alone was copied."""
     let(register, "QUERY_FILE", "")
-    made = register.find_entry
+    find = register.find_entry
 
-    def found(storage: Any, known: Any, query: str, former: Any) -> Any:
-        entry = made(storage, known, query, former)
+    def find_or_enter(storage: Any, known: Any, query: str, former: Any) -> Any:
+        entry = find(storage, known, query, former)
         if entry is not None:
             register.enter_directory(storage, entry, known, query)
         return entry
 
-    let(register, "find_entry", found)
+    let(register, "find_entry", find_or_enter)
 
 
 def _application_drawn_again(let: Let) -> None:
@@ -1001,11 +1001,11 @@ def _adoption_is_done_first(let: Let) -> None:
 
 def _planned_batch_is_written(let: Let) -> None:
     """The batch that the former job has planned last is taken as written."""
-    let(adopt.Adopt, "_last_written", lambda self, told: self.old.last_batch)
+    let(adopt.Adopt, "_last_written", lambda self, recorded: self.old.last_batch)
 
 
 def _planned_batch_is_not_written(let: Let) -> None:
-    let(adopt.Adopt, "_last_written", lambda self, told: self.old.last_committed)
+    let(adopt.Adopt, "_last_written", lambda self, recorded: self.old.last_committed)
 
 
 def _adoption_begins_with_its_sources(let: Let) -> None:

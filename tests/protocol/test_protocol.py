@@ -89,10 +89,10 @@ def test_a_change_that_is_cut_off_at_any_step_can_be_taken_back(
 
         def make(process: Process, bucket: str, world: World = world, step: int = step) -> None:
             process.crash_in = step
-            CHANGES[change](world.declared(bucket)[0]).apply()
+            CHANGES[change](world.declare(bucket)[0]).apply()
 
         def undo(process: Process, bucket: str, world: World = world) -> None:
-            for begun in pending.changes(world.declared(bucket)[0], "q"):
+            for begun in pending.changes(world.declare(bucket)[0], "q"):
                 begun.undo()
 
         def story(world: World = world, seen: list[int] = seen, make: Work = make, undo: Work = undo) -> None:
@@ -119,7 +119,7 @@ def test_a_start_after_a_rewind_that_was_cut_off_at_any_step_is_refused_and_chan
 
         def rewind(process: Process, bucket: str, world: World = world, step: int = step) -> None:
             process.crash_in = step
-            CHANGES["rewind"](world.declared(bucket)[0]).apply()
+            CHANGES["rewind"](world.declare(bucket)[0]).apply()
 
         def story(world: World = world, rewind: Work = rewind) -> None:
             for work in (world.drive, rewind, world.drive):
@@ -141,11 +141,11 @@ def test_a_rebuild_does_not_begin_over_a_rewind_that_was_cut_off(step: int) -> N
 
     def rewind(process: Process, bucket: str) -> None:
         process.crash_in = step
-        CHANGES["rewind"](world.declared(bucket)[0]).apply()
+        CHANGES["rewind"](world.declare(bucket)[0]).apply()
 
     def rebuild(process: Process, bucket: str) -> None:
         session = cast("SparkSession", world._session())
-        Rebuild(world.declared(bucket)[0], "q", spark=session).apply(approve=False)
+        Rebuild(world.declare(bucket)[0], "q", spark=session).apply(approve=False)
 
     def story() -> None:
         for work in (world.drive, rewind, rebuild):
@@ -254,7 +254,7 @@ def start_without_its_entry(world: World, change: Callable[[World], None]) -> No
     """A start after which the register does not know a query that has run is refused, and has changed nothing."""
 
     def story() -> None:
-        register_project(world.declared("main")[0])
+        register_project(world.declare("main")[0])
         world.wait_for(world.begin("main", world.drive, undisturbed=True))
         change(world)
         world.lose_what_says_which_query("main", "the records that know the query")
@@ -288,7 +288,7 @@ def test_a_process_that_has_ended_does_nothing_more() -> None:
 
 def reset_of_a_topic(world: World) -> Work:
     def make(process: Process, bucket: str) -> None:
-        Reset(world.declared(bucket)[0], "q", result="keep").apply()
+        Reset(world.declare(bucket)[0], "q", result="keep").apply()
 
     return make
 

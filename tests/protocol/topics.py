@@ -86,7 +86,7 @@ class Broker:
 
     # ------------------------------------------------------------------------------ in place of the product's own
 
-    def connected(self, settings: Mapping[str, Any], identity: str) -> Producer:
+    def connect(self, settings: Mapping[str, Any], identity: str) -> Producer:
         """A producer that has fenced older ones off."""
         self.step(f"a producer of {identity} begins", changes=True)
         self.epochs[identity] = self.epochs.get(identity, 0) + 1
@@ -294,7 +294,7 @@ def _fault(code: int) -> KafkaException:
 
 
 # By the servers that the sink names.
-known: dict[str, Broker] = {}
+brokers: dict[str, Broker] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,5 +305,5 @@ class ModelTopic(KafkaSink):
         return iter(())
 
     def _require_topic(self, frame: Any) -> None:
-        if RESULT not in known[self.bootstrap_servers].topics:
+        if RESULT not in brokers[self.bootstrap_servers].topics:
             raise SinkError(code="HR332", what=f"there is no topic '{RESULT}'")

@@ -50,7 +50,7 @@ from headrace.storage.numbered import file_of
 
 from . import topics
 from .bucket import KEPT_PATHS, Bucket, FileSystem, Object, copy_store
-from .database import Database, Faults, ModelSink, Written, known
+from .database import Database, Faults, ModelSink, Written, databases
 from .query import SOURCE, AnotherDriver, Frame, Given, Input, ModelSource, Session
 from .scheduler import Clock, NoLock, PerProcess, Process, Scheduler, Threading
 from .topics import RESULT, Broker, ModelTopic
@@ -184,7 +184,7 @@ class World:
             events = tuple(TOPIC_EVENTS.get(name, name) for name in drawn.events)
             self.may = replace(drawn, events=events, cut_short="rename" if drawn.cut_short else "")
         faults = Faults(commit=self.random.choice((0.1, 0.5)), statement=0.01) if self.may.lost else Faults()
-        self.database = Database(self.scheduler, faults, committed=self._committed)
+        self.database = Database(self.scheduler, faults, committed=self._record_commit)
         self.broker = Broker(self.scheduler, faults, committed=self._batch_came_in)
         kind = self.random.choice((Bucket, FileSystem)) if self.kind is None else self.kind
         self.buckets = {"main": kind("main", self.scheduler, lost=0.04 if self.may.lost else 0.0)}
@@ -407,7 +407,7 @@ class World:
         """A change that is begun, or what is done with those that are."""
 
         def change(process: Process, bucket: str) -> None:
-            (project, query), spark = self.declared(bucket), cast("SparkSession", self._session())
+            (project, query), spark = self.declare(bucket), cast("SparkSession", self._session())
             if kind in CHANGES:
                 self.may = replace(self.may, changes=(kind,))
                 self._make(process, bucket, self._fresh_change(project, query), "apply")
@@ -457,7 +457,7 @@ class World:
         self._more_files(1)
         if random.random() < 0.3:
             with self.scheduler.aside():
-                register_project(self.declared("main")[0])
+                register_project(self.declare("main")[0])
             self._copy("main")
         for _ in range(random.randint(1, 3)):
             self._driver(random.choice(list(self.buckets)))
@@ -507,7 +507,7 @@ class World:
         self._lacks = None
         if place == "the register" and len(self.names[name]) == 1 and random.random() < 0.5:
             with self.scheduler.aside():
-                rebuild_register(self.declared(name)[0].storage)
+                rebuild_register(self.declare(name)[0].storage)
             return
         for key, value in before.items():
             objects[key] = value
@@ -546,10 +546,10 @@ class World:
 
     def _adopt(self, process: Process, bucket: str) -> None:
         """Take over what the former job has written, unless that is done."""
-        project, query = self.declared(bucket)
+        project, query = self.declare(bucket)
         if len({batch for _, batch in self._rows()} & set(self.former)) < len(self.former):
             return  # A reset has set the rows of the former job aside.
-        before, at = self._kept(bucket), self._now().isoformat()
+        before, at = self._read_kept(bucket), self._now().isoformat()
         checkpoint = f"{self.scheme}://{bucket}/former"
         spark = cast("SparkSession", self._session())
         change = Adopt(project, query.name, checkpoint, planned=self._planned, spark=spark)
@@ -557,7 +557,7 @@ class World:
         with self.scheduler.aside():
             status = change.status
         try:
-            change.apply(reached=lambda step: self._reached(process, step))
+            change.apply(reached=lambda step: self._trace_step(process, step))
         except BaseException:
             is_alone = self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far
             with self.scheduler.aside():
@@ -574,7 +574,7 @@ class World:
 
     def _work(self, chosen: str) -> Work:
         def done(process: Process, bucket: str) -> None:
-            project, spark = self.declared(bucket)[0], self._session()
+            project, spark = self.declare(bucket)[0], self._session()
             if chosen.startswith("half a "):
                 process.crash_in = 11
             if chosen == "rebuild":
@@ -593,7 +593,7 @@ class World:
     def _rebuild_at_last(self, process: Process, bucket: str) -> None:
         """Whatever was cut off: once that is ended, and what is kept of it discarded, the query can be rebuilt."""
         self.end_changes(process, bucket)
-        project, query = self.declared(bucket)
+        project, query = self.declare(bucket)
         while begun := pending.changes(project, query.name, spark=cast("SparkSession", self._session())):
             self.scheduler.trace.append(f"{process.name}: discard of a {begun[0].name}")
             begun[0].discard()
@@ -706,7 +706,7 @@ class World:
     def keep_database(self) -> None:
         """Copy the database."""
         self.scheduler.step("the database is copied")
-        self._backup = self.scheduler.now, self.database.copied()
+        self._backup = self.scheduler.now, self.database.copy()
 
     def bring_database_back(self) -> float:
         """Let the database be what it was; when that was."""
@@ -859,10 +859,10 @@ class World:
         try:
             work(process, bucket)
         except HeadraceError as error:
-            self._refused(process, error.findings[0])
+            self._record_refusal(process, error.findings[0])
         process.dead = True
 
-    def _refused(self, process: Process, finding: Finding) -> None:
+    def _record_refusal(self, process: Process, finding: Finding) -> None:
         self.refusals.append(finding.code)
         self.refusal = finding
         self.scheduler.trace.append(f"{process.name} is refused: {finding.code} {finding.what}")
@@ -890,7 +890,7 @@ class World:
             self.scheduler.sleep(1.0)
 
     def _drive(self, process: Process, bucket: str) -> None:
-        project, query = self.declared(bucket)
+        project, query = self.declare(bucket)
         session = self._session()
         for written in (self.database.written, self.broker.written):
             written.pop(process, None)
@@ -937,7 +937,7 @@ class World:
     def _has_restored(self, bucket: str) -> bool:
         """Whether the live directory was made by a start, so that the one before it is gone."""
         with self.scheduler.aside():
-            layout = layout_of(*self.declared(bucket))
+            layout = layout_of(*self.declare(bucket))
             record = log_of(layout)
         return record is not None and record.live.made != 1 and layout.made_by.exists()
 
@@ -950,7 +950,7 @@ class World:
         return session
 
     def _change(self, process: Process, bucket: str) -> None:
-        random, (project, query) = self.random, self.declared(bucket)
+        random, (project, query) = self.random, self.declare(bucket)
         begun = pending.changes(project, query.name, spark=self._session())  # type: ignore[arg-type]
         verb = random.choice(("resume", "undo", "discard")) if begun and random.random() < 0.7 else "apply"
         change = self._fresh_change(project, query) if verb == "apply" else begun[0]
@@ -962,7 +962,7 @@ class World:
         self.scheduler.trace.append(f"{process.name}: {verb} of a {change.name}")
         if isinstance(change, Rebuild):
             self._rebuilding[process] = verb
-        before, at = self._kept(bucket), self._now().isoformat()
+        before, at = self._read_kept(bucket), self._now().isoformat()
         if verb == "apply":
             self._before.append((at, self._batches, *before))
         with self.scheduler.aside():
@@ -975,13 +975,13 @@ class World:
         is_reset = isinstance(change, Reset) and is_done and not self.is_lost
         has_run = verb == "undo" and is_reset and bool(self._rows()) and not self.is_topic
         try:
-            getattr(change, verb)(reached=lambda step: self._reached(process, step), **more)
+            getattr(change, verb)(reached=lambda step: self._trace_step(process, step), **more)
         except BaseException:
             if self.scheduler.fault is None and not others and len(self.drivers) == begun_so_far:
                 if verb == "apply":
                     self._require_reported(process, bucket, change, before, continued or at)
                 if verb == "resume" and is_done:  # Nothing was cut off, so that it does nothing.
-                    if self._kept(bucket) != before:
+                    if self._read_kept(bucket) != before:
                         self._broken(f"{process.name} had nothing to resume, and has changed the result or checkpoint")
                 elif not is_gone:  # Another command has discarded it meanwhile.
                     self._require_changed(process, change, verb)
@@ -991,7 +991,7 @@ class World:
             self._broken(f"{process.name} has undone a reset though rows have come in since")
         self._require_changed(process, change, verb)
 
-    def _reached(self, process: Process, step: str) -> None:
+    def _trace_step(self, process: Process, step: str) -> None:
         self.scheduler.trace.append(f"{process.name}: {step}")
         if process in self._cut and process.crash_in is None and self.random.random() < 0.3:
             process.crash_in = process.changes + self.random.randint(1, 6)
@@ -999,10 +999,10 @@ class World:
     def _others(self, process: Process) -> set[Process]:
         return {other for other, _ in self.drivers if other is not process and not other.dead}
 
-    def _kept(self, bucket: str) -> tuple[set[tuple[str, int]], dict[str, bytes]]:
+    def _read_kept(self, bucket: str) -> tuple[set[tuple[str, int]], dict[str, bytes]]:
         """The result, and what the checkpoint in use has of its batches."""
         with self.scheduler.aside():
-            layout = layout_of(*self.declared(bucket))
+            layout = layout_of(*self.declare(bucket))
         below = f"/queries/{layout.directory}/{layout.place}/"
         objects = self.buckets[bucket].objects
         logs = {key: objects[key].data for key in objects if below in key and _LOGS.search(key)}
@@ -1024,7 +1024,7 @@ class World:
 
     def end_changes(self, process: Process, bucket: str) -> None:
         """What was cut off is ended, as each start asks for it."""
-        project, query = self.declared(bucket)
+        project, query = self.declare(bucket)
         for change in pending.changes(project, query.name, spark=cast("SparkSession", self._session())):
             if change.status is not None and change.status.is_cut_off:
                 self.scheduler.trace.append(f"{process.name}: resume of a {change.name}")
@@ -1035,7 +1035,7 @@ class World:
                     self.scheduler.trace.append(f"{process.name}: undo of a {change.name}, because of {error}")
                     change.undo()
 
-    def declared(self, bucket: str) -> tuple[Project, Query]:
+    def declare(self, bucket: str) -> tuple[Project, Query]:
         """The project over a storage, and its query."""
         keeps: dict[str, Any] = {"key": ["name"], "rewindable": "7 days"} if self.is_rewindable else {}
         sink: Sink = ModelSink(path=self.path, table="result", **keeps)
@@ -1062,7 +1062,7 @@ class World:
 
     # ------------------------------------------------------------------------------------------- what must hold
 
-    def _committed(self, process: Process | None, written: Sequence[Written]) -> None:
+    def _record_commit(self, process: Process | None, written: Sequence[Written]) -> None:
         before, self._count = self._count, self._require_prefix()
         if self._count < before and process is not None:
             self._require_newest(process, f"{process.name} has taken {before - self._count} rows back")
@@ -1154,7 +1154,7 @@ class World:
             if other is not process and is_same and not (other.dead or silent or is_over):
                 self._broken(f"{process.name} has begun while {other.name} runs")
         with self.scheduler.aside():
-            project, query = self.declared(bucket)
+            project, query = self.declare(bucket)
             for change in pending.changes(project, query.name):
                 if change.status is not None and change.status.is_cut_off:
                     self._broken(f"{process.name} has begun over a {change.name} that was cut off")
@@ -1190,7 +1190,7 @@ class World:
                 self._broken(f"{process.name}: the archive has batch {later}, which was taken back")
         if verb == "undo" and status is None and len(self._before) == 1:
             expected = before
-            now = self._kept("main")[1]
+            now = self._read_kept("main")[1]
             if self.about == "changes" and not self._others(process) and (lacking := logs.keys() - now.keys()):
                 self._broken(f"{process.name}: after undo of a {change.name} the checkpoint lacks {lacking}")
         if expected is not None and rows != expected:
@@ -1209,7 +1209,7 @@ class World:
             status = change.status
         # What it has continued was begun earlier; another that was ended before says nothing of it.
         is_recorded = status is not None and (status.phase not in ("done", "swapped") or status.begun[:19] >= at[:19])
-        if not is_recorded and self._kept(bucket) != before:
+        if not is_recorded and self._read_kept(bucket) != before:
             self._broken(f"{process.name} was cut off in a {change.name}, and nothing records it")
 
     def _require_archived(self, bucket: str, layout: QueryLayout) -> None:
@@ -1263,7 +1263,7 @@ class World:
         scheduler = self.scheduler
         clock, threads = Clock(scheduler), Threading(scheduler)
         ids = random.Random(self.seed)
-        known[self.path], topics.known[self.path] = self.database, self.broker
+        databases[self.path], topics.brokers[self.path] = self.database, self.broker
         before: list[tuple[Any, str, Any]] = []
 
         def let(owner: Any, name: str, value: Any) -> None:
@@ -1312,7 +1312,7 @@ class World:
             let(Rebuild, "_report", lambda *_: self._report())
             let(transactions, "ends", self.broker.ends)
             let(transactions, "as_messages", lambda frame, value, key: frame)
-            let(producer, "connect", self.broker.connected)
+            let(producer, "connect", self.broker.connect)
             for name in ("read", "ends", "partitions", "require_ledger"):
                 let(topic_ledger, name, getattr(self.broker, name))
             for owner, name, value in (*REBUILDING, *ADOPTING, *KEPT_PATHS):
@@ -1321,7 +1321,7 @@ class World:
         finally:
             for owner, name, value in reversed(before):
                 setattr(owner, name, value)
-            del known[self.path], topics.known[self.path]
+            del databases[self.path], topics.brokers[self.path]
             self.database.close()
 
     def _lease_time(self, lease: driver_lock.Lease | None, begun: float) -> float:
@@ -1482,7 +1482,7 @@ _ASIDE: dict[str, Callable[[World], object]] = {
     "lose": lambda world: world.lose_newest_batch("main"),
     "lose all": lambda world: world.lose_checkpoint(),
     "power": lambda world: world.lose_power(),
-    "register": lambda world: register_project(world.declared("main")[0]),
+    "register": lambda world: register_project(world.declare("main")[0]),
     "rename": lambda world: world.names["main"].append("qr"),
     "silence": lambda world: world.silence_database(),
     "unsure": lambda world: setattr(world.database, "faults", Faults(commit=0.5)),

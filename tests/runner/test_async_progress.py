@@ -1,4 +1,4 @@
-"""Progress written beside the batches: on, told of, and off again over the same checkpoint."""
+"""Asynchronous progress: on, reported, and off again over the same checkpoint."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write(root: Path, *, url: str = "x:1", source: str = "s", sink: str = "t", o
 @pytest.mark.connectors
 @pytest.mark.capability("ASYNC-01")
 @pytest.mark.capability("ASYNC-02")
-def test_progress_is_written_beside_the_batches_and_with_them_again(
+def test_progress_is_written_asynchronously_and_with_the_batches_again(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
     source, sink = kafka.make(), kafka.make()
@@ -54,8 +54,8 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     sent: list[str] = []
 
     def has_gap() -> bool:
-        found = numbered_files(offsets)
-        return len(found) > 1 and max(found) - 1 not in found
+        numbers = numbered_files(offsets)
+        return len(numbers) > 1 and max(numbers) - 1 not in numbers
 
     with running(root, "copied", spark) as copied:
         ends = time.monotonic() + 60
@@ -73,8 +73,8 @@ def test_progress_is_written_beside_the_batches_and_with_them_again(
     sent.append("last")
     kafka.send(source, "last")
     assert hr.run(hr.load(root), spark=spark).exit_code == 0
-    found = [value for _, value in kafka.read(sink)]
-    assert (set(found), found[-1]) == (set(sent), "last")
+    values = [value for _, value in kafka.read(sink)]
+    assert (set(values), values[-1]) == (set(sent), "last")
     assert not has_gap()
 
 
@@ -162,7 +162,7 @@ def texts(checkpoint: Checkpoint) -> dict[int, str]:
 @pytest.mark.connectors
 @pytest.mark.capability("ASYNC-01")
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "words"),
     [
         ({"trigger": "available-now"}, "HR266: query 'copied' has async_progress, and it has the trigger "
          "available now"),
@@ -172,9 +172,9 @@ def texts(checkpoint: Checkpoint) -> dict[int, str]:
          "does not take"),
     ],
 )  # fmt: skip
-def test_what_progress_beside_the_batches_cannot_do_is_refused_before_start(
-    kafka: Topics, spark: SparkSession, tmp_path: Path, given: dict[str, str], said: str
+def test_what_asynchronous_progress_cannot_do_is_refused_before_start(
+    kafka: Topics, spark: SparkSession, tmp_path: Path, given: dict[str, str], words: str
 ) -> None:
     root = write(tmp_path / "p", url=kafka.url, source=kafka.make(), options=', async_progress="1s"', **given)
     findings = hr.check(hr.load(root), spark=spark).findings
-    assert said in [f"{finding.code}: {finding.what}" for finding in findings if finding.severity == "error"]
+    assert words in [f"{finding.code}: {finding.what}" for finding in findings if finding.severity == "error"]

@@ -73,7 +73,9 @@ def call(root: Path, name: str) -> None:
 def test_rows_are_looked_up_and_another_value_is_a_change_of_the_query(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", PROJECT, batches=[EVENTS])
     price(root, 5)
-    assert [str(each.finding) for each in run(load(root), ["bills"], spark=spark).outcomes if each.finding] == []
+    assert [
+        str(outcome.finding) for outcome in run(load(root), ["bills"], spark=spark).outcomes if outcome.finding
+    ] == []
     assert rows(root / "out.db", "SELECT * FROM bills") == [("apple", 10)]
     assert verify(load(root), "bills", spark=spark).exit_code == 0
 
@@ -88,7 +90,7 @@ def test_rows_are_looked_up_and_another_value_is_a_change_of_the_query(tmp_path:
     file.write_text(file.read_text().replace('Price(row["cents"])', 'Price(cents=int(row["cents"]))'))
     assert verdict() in ("same", "safe"), "the same value, however it is computed"
     file.write_text(file.read_text().replace("for row in listed.collect()}", "for row in listed.collect()} and listed"))
-    assert [each.code for each in check(load(root), ["bills"], spark=spark, whole=False).errors] == ["HR416"]
+    assert [error.code for error in check(load(root), ["bills"], spark=spark, whole=False).errors] == ["HR416"]
 
 
 @pytest.mark.spark
@@ -98,8 +100,10 @@ def test_a_running_query_continues_with_a_refreshed_value(tmp_path: Path, spark:
     with running(root, spark, queries=["named"]) as scene:
         scene.wait_for_batch(0)
         call(root, "Malus domestica")
-        found = scene.wait_for_findings("HR560")
-        assert found[0].what == "broadcast 'names' of query 'named' has changed: from batch 1 on its version 2 counts"
+        findings = scene.wait_for_findings("HR560")
+        assert (
+            findings[0].what == "broadcast 'names' of query 'named' has changed: from batch 1 on its version 2 counts"
+        )
         land(root, 1, EVENTS)
         scene.wait_for_batch(1)
     assert rows(root / "out.db", NAMED) == [("malus",), ("Malus domestica",)]
@@ -113,4 +117,4 @@ def test_a_value_is_known_again_whatever_the_order_of_its_parts() -> None:
     same = {3: ("x", b"y"), "b": [1, 2.0, None], "a": {3, 2, 1}}
     assert broadcasts.digest(one) == broadcasts.digest(same)
     others = [{**one, "b": [2.0, 1, None]}, {**one, "a": [1, 2, 3]}, {**one, 3: ("x", "y")}, {**one, "b": [1, 2, None]}]
-    assert broadcasts.digest(one) not in {broadcasts.digest(each) for each in others}
+    assert broadcasts.digest(one) not in {broadcasts.digest(other) for other in others}

@@ -37,12 +37,12 @@ def counts(events):
 
 
 class Calls:
-    """The calls of each thread into the JVM, but for the word that Python has dropped an object."""
+    """The calls of each thread into the JVM, except the message that Python has dropped an object."""
 
     def __init__(self) -> None:
         self.by_thread: dict[int, list[str]] = {}
 
-    def counted(self, send: Callable[..., str]) -> Callable[..., str]:
+    def count(self, send: Callable[..., str]) -> Callable[..., str]:
         def sent(client: Any, command: str, *args: Any, **options: Any) -> str:
             if not command.startswith("m\n"):
                 self.mine.append(command)
@@ -51,7 +51,7 @@ class Calls:
         return sent
 
     def within(self, function: Callable[..., Any], turns: list[list[str]]) -> Callable[..., Any]:
-        """`function`; each time that it ends, `turns` gets its calls: of its own thread, as py4j has several."""
+        """Wrap `function`: each time that it ends, `turns` gets the calls of its own thread; py4j has several."""
 
         def called(*args: Any) -> Any:
             start = len(self.mine)
@@ -74,7 +74,7 @@ def test_a_tiny_batch_asks_the_jvm_no_more_often_than_it_did(
     batches: list[list[str]] = []
     progress: list[list[str]] = []
     root = write_project(tmp_path / "p", COUNTS, batches=[[{"name": "apple", "amount": 1}]] * BATCHES)
-    monkeypatch.setattr(GatewayClient, "send_command", calls.counted(GatewayClient.send_command))
+    monkeypatch.setattr(GatewayClient, "send_command", calls.count(GatewayClient.send_command))
     monkeypatch.setattr(ForeachBatchFunction, "call", calls.within(ForeachBatchFunction.call, batches))
     monkeypatch.setattr(_JavaListener, "onQueryProgress", calls.within(_JavaListener.onQueryProgress, progress))
     assert run(load(root), spark=spark).exit_code == 0

@@ -54,17 +54,17 @@ def write(
 @contextmanager
 def running(root: Path, query: str, spark: SparkSession) -> Iterator[Running]:
     project = hr.load(root)
-    found = start(project, project.queries[query], spark)
+    query_run = start(project, project.queries[query], spark)
     try:
-        yield found
+        yield query_run
     finally:
-        found.handle.stop()
+        query_run.handle.stop()
 
 
-def await_true(said: Callable[[], bool], running: Running) -> None:
+def await_true(condition: Callable[[], bool], running: Running) -> None:
     def is_so() -> bool:
         assert running.handle.exception() is None
-        return said()
+        return condition()
 
     until("rows", is_so, pause=0.05)
 
@@ -75,8 +75,8 @@ def await_true(said: Callable[[], bool], running: Running) -> None:
 def test_a_map_like_query_runs_continuously_from_rate_to_memory(spark: SparkSession, tmp_path: Path) -> None:
     with running(write(tmp_path), "shown", spark) as shown:
         await_true(lambda: spark.table("shown").count() >= 60, shown)
-        found = sorted(row[0] for row in spark.table("shown").collect())
-    assert found == list(range(0, 2 * len(found), 2))
+        values = sorted(row[0] for row in spark.table("shown").collect())
+    assert values == list(range(0, 2 * len(values), 2))
 
 
 @pytest.mark.services
@@ -128,7 +128,7 @@ def test_in_real_time_rows_are_out_before_their_batch_ends(kafka: Topics, spark:
 
 @pytest.mark.spark
 @pytest.mark.capability("CONT-03")
-def test_too_few_cores_for_the_partitions_are_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
+def test_too_few_cores_for_the_partitions_are_reported_before_start(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(CheckFailed) as raised, running(write(tmp_path, partitions=3), "shown", spark):
         pass
     [finding] = raised.value.findings
@@ -156,7 +156,7 @@ def q({source}):
 @pytest.mark.capability("CONT-01")
 @pytest.mark.capability("TRIG-06")
 @pytest.mark.parametrize(
-    ("sink", "trigger", "mode", "source", "body", "said"),
+    ("sink", "trigger", "mode", "source", "body", "words"),
     [
         ("hr.sink.console()", "hr.continuous('1 s')", "append", "files", "files",
          "HR261: query 'q' has the trigger continuous, which the source 'files' does not take"),
@@ -175,7 +175,7 @@ def q({source}):
     ],
 )  # fmt: skip
 def test_what_cannot_run_without_batches_is_refused_before_start(
-    spark: SparkSession, tmp_path: Path, sink: str, trigger: str, mode: str, source: str, body: str, said: str
+    spark: SparkSession, tmp_path: Path, sink: str, trigger: str, mode: str, source: str, body: str, words: str
 ) -> None:
     (tmp_path / "landing").mkdir()
     (tmp_path / "headrace.yml").write_text("name: p\n")
@@ -183,5 +183,5 @@ def test_what_cannot_run_without_batches_is_refused_before_start(
     (tmp_path / "pipeline.py").write_text(text)
     findings = hr.check(hr.load(tmp_path), spark=spark).findings
     errors = [f"{finding.code}: {finding.what}" for finding in findings if finding.severity == "error"]
-    assert said in errors, json.dumps(errors)
+    assert words in errors, json.dumps(errors)
     assert all(finding.fix for finding in findings)

@@ -31,7 +31,7 @@ from tests.registered import layout_in
 from tests.rounds import only_usual, rounds
 
 from .projects import land, write_project
-from .test_run import Told
+from .test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,11 +66,11 @@ ROWS = [{"name": "apple", "amount": 1}] * 3
 
 
 def rows_total(root: Path, query: str = "kept") -> int:
-    return next(each.rows_total for each in status(load(root)) if each.query == query)
+    return next(entry.rows_total for entry in status(load(root)) if entry.query == query)
 
 
 def forget(root: Path, batch: int) -> None:
-    """What a driver leaves that dies before it can tell of a batch."""
+    """Undo what was recorded of a batch, as if the driver had died before its report."""
     with sqlite3.connect(history_file(load(root).storage)) as db:
         db.execute("UPDATE totals SET rows = rows - (SELECT rows FROM batches WHERE batch = ?)", (batch,))
         of_it = "FROM batches, json_each(record, '$.sources') WHERE batch = ?"
@@ -81,26 +81,26 @@ def forget(root: Path, batch: int) -> None:
 
 
 def uncommit(root: Path, batch: int) -> None:
-    """What a driver leaves that dies between the sink's transaction and Spark's commit."""
+    """Remove Spark's commit of a batch, as if the driver had died between the sink's transaction and it."""
     (layout_in(load(root).storage, "kept").checkpoint / "commits" / str(batch)).unlink()
 
 
 @pytest.mark.parametrize("skipped", rounds([3, 0]), ids=["the worst", "all"])
-def test_rows_are_counted_once_each_whatever_a_driver_could_not_tell(
+def test_rows_are_counted_once_each_whatever_a_driver_could_not_report(
     tmp_path: Path, spark: SparkSession, skipped: int
 ) -> None:
     """The last batch is large after small ones: the sink computes it twice, first in the hope that it is small."""
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS, ROWS * 4_000])
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
-    assert [record.rows for record in told.all(BatchRecord)] == [3, 3, 12_000]
+    recorder = Recorder()
+    result = run(load(root), spark=spark, reporter=recorder)
+    assert [record.rows for record in recorder.all(BatchRecord)] == [3, 3, 12_000]
     assert (result.outcomes[0].rows, rows_total(root)) == (12_006, 12_006)
     damages = {
-        "nothing told of the middle": ([1], []),
-        "nothing told of the last": ([2], []),
+        "nothing reported of the middle": ([1], []),
+        "nothing reported of the last": ([2], []),
         "the last to be made again": ([], [2]),
-        "the last to be made again, nothing told": ([2], [2]),
-        "nothing told at all": ([0, 1, 2], []),
+        "the last to be made again, nothing reported": ([2], [2]),
+        "nothing reported at all": ([0, 1, 2], []),
     }
     for name, (incomplete, uncommitted) in list(damages.items())[skipped:]:
         for batch in incomplete:
@@ -129,18 +129,18 @@ def test_a_verdict_over_many_rows_gets_a_session_that_reads_fast(
     assert asked == ["reading", "short"]
 
 
-def test_batches_that_spark_tells_too_late_are_counted_all_the_same(
+def test_batches_that_spark_reports_too_late_are_counted_all_the_same(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A busy machine: the query has ended, and nobody waits any more for its events, which are still on their way."""
+    """A busy machine: the query has ended, and no thread waits for its events, which are still on their way."""
     monkeypatch.setattr(query_run, "LAST_EVENTS_SECONDS", 0.0)
     monkeypatch.setattr(supervision, "Listener", Deaf)
     root = write_project(tmp_path / "p", KEPT, batches=[ROWS, ROWS])
     for batches, rows, last in ((2, 6, 1), (1, 3, 2)):
-        told = Told()
-        [outcome] = run(load(root), spark=spark, reporter=told).outcomes
+        recorder = Recorder()
+        [outcome] = run(load(root), spark=spark, reporter=recorder).outcomes
         assert (outcome.state, outcome.batches, outcome.rows, outcome.last_batch) == ("finished", batches, rows, last)
-        assert [record.rows for record in told.all(BatchRecord)] == [3] * batches
+        assert [record.rows for record in recorder.all(BatchRecord)] == [3] * batches
         land(root, 2, ROWS)
     assert rows_total(root) == 9
 
@@ -149,15 +149,15 @@ def test_a_query_is_watched_while_the_next_one_starts(tmp_path: Path, spark: Spa
     root = write_project(tmp_path / "p", KEPT + SLOW, batches=[ROWS])
     project = load(root)
 
-    class Watching(Told):
+    class Watching(Recorder):
         def progressed(self, record: BatchRecord) -> None:
             super().progressed(record)
             assert rows_total(root) == 3
             project.queries["slow"].transform.function.__globals__["begun"].set()  # type: ignore[union-attr]
 
-    told = Watching()
-    assert run(project, spark=spark, reporter=told).exit_code == 0
-    assert [line if isinstance(line, str) else type(line).__name__ for line in told.lines][:3] == [
+    recorder = Watching()
+    assert run(project, spark=spark, reporter=recorder).exit_code == 0
+    assert [line if isinstance(line, str) else type(line).__name__ for line in recorder.lines][:3] == [
         "started kept",
         "BatchRecord",
         "Outcome",
@@ -210,12 +210,12 @@ def test_the_rows_of_a_batch_are_those_that_its_offsets_hold_whatever_spark_leav
 ) -> None:
     root = write_project(tmp_path / "p", OVER.format(format=format, body=body, more=more))
     land_rows(root, format, more)
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
     uses = 2 if "union" in body else 1
-    assert [record.rows for record in told.all(BatchRecord)] == [100 * uses] * 2
+    assert [record.rows for record in recorder.all(BatchRecord)] == [100 * uses] * 2
     assert rows_total(root) == 200 * uses
-    # As counted for a driver that could not tell of it.
+    # As counted for a driver that could not report it.
     forget(root, 1)
     assert run(load(root), spark=spark).exit_code == 0
     assert rows_total(root) == 200 * uses
@@ -227,10 +227,10 @@ def test_rows_are_counted_below_an_adaptive_plan_too(tmp_path: Path, spark: Spar
     body = "source.where(\"name = 'a' and amount = 4\").repartition(2)"
     root = write_project(tmp_path / "p", OVER.format(format=form, body=body, more=""))
     land_rows(root, form, "")
-    told = Told()
+    recorder = Recorder()
     with apply_settings(spark, {"spark.sql.adaptive.enabled": "true"}):
-        assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [record.rows for record in told.all(BatchRecord)] == [100] * 2
+        assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [record.rows for record in recorder.all(BatchRecord)] == [100] * 2
 
 
 TWICE = """
@@ -248,9 +248,9 @@ def test_a_function_that_computes_its_batch_twice_has_each_row_counted_once(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = write_project(tmp_path / "p", TWICE, batches=[ROWS, ROWS])
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [record.rows for record in told.all(BatchRecord)] == [3, 3]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [record.rows for record in recorder.all(BatchRecord)] == [3, 3]
 
 
 def test_tasks_that_ran_again_on_other_executors_have_each_row_counted_once(
@@ -266,9 +266,9 @@ def test_tasks_that_ran_again_on_other_executors_have_each_row_counted_once(
     monkeypatch.setattr(BatchRecord, "parse", doubled)
     failures = iter(range(9))
     monkeypatch.setattr(batch_records, "task_failures", lambda _: (next(failures) + 1, 1))
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [record.rows for record in told.all(BatchRecord)] == [3, 3]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [record.rows for record in recorder.all(BatchRecord)] == [3, 3]
 
 
 # Many rows after few, so that the sink computes the second batch twice. By the query's body: the rows that each batch
@@ -324,13 +324,13 @@ def test_a_batch_that_is_computed_twice_has_its_rows_and_its_state_counted_once(
         return seen[-1]
 
     monkeypatch.setattr(batch_records, "reads_again", looked)
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    records = told.all(BatchRecord)
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    records = recorder.all(BatchRecord)
     assert seen == [again]
     assert [record.rows for record in records][:2] == [3 * uses, MANY * uses]
     assert [record.state_rows for record in records if state][:2] == state
-    assert [each.updated for record in records[1:2] for each in record.operators] == [
+    assert [operator.updated for record in records[1:2] for operator in record.operators] == [
         end - start for start, end in pairwise(state)
     ]
 
@@ -345,20 +345,20 @@ def kept(good_or_bad):
 """
 
 
-def test_rows_in_quarantine_are_told_beside_those_that_came_in(
+def test_rows_in_quarantine_are_counted_next_to_those_that_came_in(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = [{"name": "kiwi", "amount": "many"}]
     root = write_project(tmp_path / "p", QUARANTINING, batches=[ROWS + bad, ROWS, bad * 2])
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [(record.rows, record.quarantined) for record in told.all(BatchRecord)] == [(4, 1), (3, 0), (2, 2)]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [(record.rows, record.quarantined) for record in recorder.all(BatchRecord)] == [(4, 1), (3, 0), (2, 2)]
     for batch in (None, 2):
         if batch is not None:
             forget(root, batch)
             assert run(load(root), spark=spark).exit_code == 0
-        [found] = status(load(root))
-        assert (found.rows_total, found.rows_quarantined) == (9, 3)
+        [entry] = status(load(root))
+        assert (entry.rows_total, entry.rows_quarantined) == (9, 3)
     capsys.readouterr()
     assert main(["status", "-C", str(root)]) == 0
     assert "9 (3 quarantined)" in capsys.readouterr().out
@@ -370,8 +370,8 @@ def test_rows_in_quarantine_are_not_missed_where_the_batch_was_computed_twice(
     """The last batch is large after a small one; Spark's count of its bad rows is that of both computations."""
     bad = [{"name": "kiwi", "amount": "many"}] * 2
     root = write_project(tmp_path / "p", QUARANTINING, batches=[ROWS, ROWS * 10_000 + bad])
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [(record.rows, record.quarantined) for record in told.all(BatchRecord)] == [(3, 0), (30_002, 2)]
-    [said] = told.all(Finding)
-    assert said.what.startswith("2 rows of source 'good_or_bad' in batch 1 do not fit the schema")
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [(record.rows, record.quarantined) for record in recorder.all(BatchRecord)] == [(3, 0), (30_002, 2)]
+    [finding] = recorder.all(Finding)
+    assert finding.what.startswith("2 rows of source 'good_or_bad' in batch 1 do not fit the schema")

@@ -69,9 +69,9 @@ def running(root: Path, spark: SparkSession) -> Iterator[hr.results.ApplicationH
 
 def versions(root: Path) -> dict[int, int]:
     """The version of the code that has written each amount; a row that is there twice fails."""
-    found = rows(root / "edited.db", "SELECT amount, version FROM copied")
-    assert len({amount for amount, _ in found}) == len(found)
-    return dict(found)
+    copies = rows(root / "edited.db", "SELECT amount, version FROM copied")
+    assert len({amount for amount, _ in copies}) == len(copies)
+    return dict(copies)
 
 
 def test_what_has_changed_runs_the_new_code_and_what_has_not_never_stops(
@@ -168,11 +168,11 @@ def test_if_one_query_is_refused_nothing_stops(tmp_path: Path, spark: SparkSessi
     project = load(root)
     with running(root, spark) as application:
         before, modules = {query.name: query.runId for query in application.queries}, dict(sys.modules)
-        for what, (body, code) in REFUSED.items():
+        for case, (body, code) in REFUSED.items():
             write(root, body)
             (result,) = hr.running(project).deploy()
-            assert result.errors, what
-            assert result.errors[0].code == code, (what, result)
+            assert result.errors, case
+            assert result.errors[0].code == code, (case, result)
             assert (result.carried_out, result.needs_restart) == (False, False)
         assert {query.name: query.runId for query in application.active} == before
         assert [name for name in modules if sys.modules.get(name) is not modules[name]] == []
@@ -216,9 +216,9 @@ def test_where_new_code_does_not_start_the_former_code_starts_again(
         land(root, 1, row(1))
         write(root, STEADY, edited.format(version=2).replace("(amount):\n", "(amount):" + FAILS))
         assert main(["deploy", "-C", str(root)]) == 1
-        told = capsys.readouterr()
-        assert "edited: the former code runs again" in told.out
-        assert ("HR865" in told.err, "no amount of one" in told.err) == (True, True)
+        printed = capsys.readouterr()
+        assert "edited: the former code runs again" in printed.out
+        assert ("HR865" in printed.err, "no amount of one" in printed.err) == (True, True)
         until("second batch", lambda: ledger(root / "edited.db") == [0, 1])
         write(root, STEADY, edited.format(version=3))
         land(root, 2, row(2))
@@ -263,10 +263,10 @@ def test_a_variable_and_a_module_outside_of_the_project_count_as_well(
         (tmp_path / "lib" / "shared_by_projects.py").write_text("VALUE = 22\n")
         project = load(root, environ={"PLACE": "another.db"})
         (result,) = hr.running(project).deploy(dry_run=True)
-        told = "\n".join(finding.what for finding in result.findings)
+        text = "\n".join(finding.what for finding in result.findings)
     monkeypatch.delitem(sys.modules, "shared_by_projects", raising=False)
-    assert "the files of 'shared_by_projects'" in told
-    assert "the variable 'PLACE' has another value" in told
+    assert "the files of 'shared_by_projects'" in text
+    assert "the variable 'PLACE' has another value" in text
 
 
 class View(Observer):

@@ -25,7 +25,7 @@ from tests.rounds import rounds
 
 from .projects import land, write_project
 from .test_counts import Deaf, uncommit
-from .test_run import Told
+from .test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,31 +59,31 @@ def rows(*times: str | None) -> list[dict[str, Any]]:
     return [{"name": "a"} if time is None else {"time": time, "name": "a"} for time in whole]
 
 
-def codes(told: Told) -> list[str]:
-    return [finding.code for finding in told.all(Finding) if finding.code in ("HR685", "HR686")]
+def codes(recorder: Recorder) -> list[str]:
+    return [finding.code for finding in recorder.all(Finding) if finding.code in ("HR685", "HR686")]
 
 
 def counts(record: BatchRecord) -> Mapping[str, tuple[int | None, int | None]]:
-    return {each.name: (each.null_times, each.null_times_total) for each in record.sources}
+    return {source.name: (source.null_times, source.null_times_total) for source in record.sources}
 
 
 def test_rows_without_a_time_are_counted_by_batch_and_in_all_and_reported_once(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path / "p", KEPT, batches=[rows("12:00", None, None), rows("12:30"), rows(None, "13:30")])
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    batches = told.all(BatchRecord)
-    assert [counts(each)["timed"] for each in batches][:3] == [(2, 2), (0, 2), (1, 3)]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    batches = recorder.all(BatchRecord)
+    assert [counts(batch)["timed"] for batch in batches][:3] == [(2, 2), (0, 2), (1, 3)]
     # Spark takes NULL for the beginning of 1970.
-    assert {each.event_min.year for each in batches if each.event_min} == {2024}
-    assert codes(told) == ["HR685"]
+    assert {batch.event_min.year for batch in batches if batch.event_min} == {2024}
+    assert codes(recorder) == ["HR685"]
     land(root, 3, rows("14:30"))
     land(root, 4, rows(None))
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [counts(each)["timed"] for each in told.all(BatchRecord)][:2] == [(0, 3), (1, 4)]
-    assert codes(told) == ["HR685"]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [counts(record)["timed"] for record in recorder.all(BatchRecord)][:2] == [(0, 3), (1, 4)]
+    assert codes(recorder) == ["HR685"]
     (now,) = status(load(root))
     assert now.null_times == {"timed": 4}
     assert main(["status", "-C", str(root)]) == 0
@@ -93,19 +93,19 @@ def test_rows_without_a_time_are_counted_by_batch_and_in_all_and_reported_once(
 
 
 def test_each_of_two_sources_has_its_own_count(tmp_path: Path, spark: SparkSession) -> None:
-    told = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", BOTH, batches=[rows("12:00", None, None)])
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert counts(told.all(BatchRecord)[0]) == {"left": (2, 2), "right": (2, 2)}
-    (finding,) = (each for each in told.all(Finding) if each.code == "HR685")
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert counts(recorder.all(BatchRecord)[0]) == {"left": (2, 2), "right": (2, 2)}
+    (finding,) = (finding for finding in recorder.all(Finding) if finding.code == "HR685")
     assert "2 of 'left', 2 of 'right'" in finding.what
 
 
 def test_a_join_of_two_streams_has_no_count_which_would_change_its_state(tmp_path: Path, spark: SparkSession) -> None:
-    told = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", JOINED, batches=[rows("12:00", None)])
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert counts(told.all(BatchRecord)[0]) == {"left": (None, None), "right": (None, None)}
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert counts(recorder.all(BatchRecord)[0]) == {"left": (None, None), "right": (None, None)}
 
 
 @pytest.mark.parametrize("damage", rounds(["made again", "not reported"]))
@@ -130,10 +130,10 @@ def test_the_row_that_moved_the_watermark_past_the_clock_is_named_until_it_is_be
 ) -> None:
     batches = [rows("12:00"), rows("12:10", "2126-01-01 00:00:00"), rows("12:20"), rows("2130-01-01 00:00:00")]
     root = write_project(tmp_path / "p", KEPT, batches=batches)
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert codes(told) == ["HR686"]
-    (finding,) = (each for each in told.all(Finding) if each.code == "HR686")
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert codes(recorder) == ["HR686"]
+    (finding,) = (finding for finding in recorder.all(Finding) if finding.code == "HR686")
     assert "source 'timed' in batch 1 (" in finding.what
     assert "landing/0001.json), of 2126-01-01 00:00:00 UTC" in finding.what
     assert "headrace rewind kept --to-batch 0" in finding.fix
@@ -141,28 +141,28 @@ def test_the_row_that_moved_the_watermark_past_the_clock_is_named_until_it_is_be
     assert "0001.json), of 2126" in " ".join(capsys.readouterr().out.split())
     assert main(["status", "-C", str(root), "--json"]) == 0
     (plain,) = json.loads(capsys.readouterr().out)["queries"]
-    assert [each["code"] for each in plain["wrong_times"]] == ["HR686"]
+    assert [finding["code"] for finding in plain["wrong_times"]] == ["HR686"]
     # A later run, in another process, still names the first row and not the one of 2130.
     land(root, 4, rows("12:40"))
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    (finding,) = (each for each in told.all(Finding) if each.code == "HR686")
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    (finding,) = (finding for finding in recorder.all(Finding) if finding.code == "HR686")
     assert "in batch 1 (" in finding.what
     project = load(root)
     with History.open(history_file(project.local_storage)) as history:
-        (leap,) = {each.leap.batch for each in history.recent("kept") if each.leap}
+        (leap,) = {record.leap.batch for record in history.recent("kept") if record.leap}
         standing = standings(project, history, SourceLags(project))["kept"]
-    assert (leap, [each["code"] for each in standing["wrong_times"]]) == (1, ["HR686"])
+    assert (leap, [finding["code"] for finding in standing["wrong_times"]]) == (1, ["HR686"])
 
 
 @pytest.mark.parametrize(
     "times", rounds([["1500-01-01 00:00:00", "0001-01-01 00:00:00", "12:00"], ["12:00", "12:30", "13:00"]])
 )
 def test_times_of_the_past_are_no_warning(times: Times, tmp_path: Path, spark: SparkSession) -> None:
-    told = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", KEPT, batches=[rows(time) for time in times])
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert codes(told) == []
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert codes(recorder) == []
 
 
 FILTERED = KEPT.replace('watermark=("time", "10 minutes")', "").replace(
@@ -174,11 +174,11 @@ def test_a_watermark_behind_a_filter_is_not_moved_by_what_the_filter_takes_out(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     batches = [rows("12:00"), rows("12:10", "2126-01-01 00:00:00", None), rows("12:20"), rows("13:30")]
-    told = Told()
+    recorder = Recorder()
     root = write_project(tmp_path / "p", FILTERED, batches=batches)
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert codes(told) == []
-    assert {each.watermark.year for each in told.all(BatchRecord) if each.watermark} == {2024}
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert codes(recorder) == []
+    assert {record.watermark.year for record in recorder.all(BatchRecord) if record.watermark} == {2024}
     assert status(load(root))[0].null_times == {"timed": 0}
 
 
@@ -195,10 +195,10 @@ def test_a_time_beyond_the_years_of_python_ends_nothing(
         file = root / "far" / f"{number}.parquet"
         parquet.write_table(pa.table({"time": times, "name": ["a"]}), file)
         os.utime(file, (1_700_000_000 + number,) * 2)
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [record.rows for record in told.all(BatchRecord)][:3] == [1, 1, 1]
-    assert codes(told) == ["HR686"]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [record.rows for record in recorder.all(BatchRecord)][:3] == [1, 1, 1]
+    assert codes(recorder) == ["HR686"]
     assert main(["status", "-C", str(root)]) == 0
     assert "at 9999-12-31 23:59:59 UTC, moved by a row of source 'timed' in batch 1" in " ".join(
         capsys.readouterr().out.split()

@@ -73,7 +73,10 @@ def test_what_a_source_in_a_store_has_read_is_proved(
     assert hr.run(project, spark=spark).exit_code == 0
     assert rows(tmp_path / "out.db", "SELECT name, total FROM totals ORDER BY name") == [("a", 6), ("c", 1)]
     verdict = hr.verify(project, "totals", spark=spark)
-    assert (verdict.state, [each.code for each in verdict.findings if each.severity == "error"]) == ("equal", [])
+    assert (verdict.state, [finding.code for finding in verdict.findings if finding.severity == "error"]) == (
+        "equal",
+        [],
+    )
     layout = layout_in(project.storage, "totals")
     text, read = (landing / "4.json").read_text(), ReadFiles(layout.home).read()
     assert sorted(read) == [f"{landing}/{number}.json" for number in range(5)]
@@ -84,7 +87,10 @@ def test_what_a_source_in_a_store_has_read_is_proved(
         left = lag(project, project.queries["totals"], layout)
         assert left is not None
         assert left.changed == changed
-    told = hr.verify(project, "totals", spark=spark)
-    assert (told.state, [each.code for each in told.findings if each.code == "HR326"]) == ("mismatch", ["HR326"])
+    later = hr.verify(project, "totals", spark=spark)
+    assert (later.state, [finding.code for finding in later.findings if finding.code == "HR326"]) == (
+        "mismatch",
+        ["HR326"],
+    )
     apart = layout.quarantine / "events"
     assert sorted(file.name for file in apart.iterdir()) == [f"{number}.jsonl" for number in range(4)]

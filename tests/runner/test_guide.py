@@ -17,7 +17,7 @@ from headrace.model import Once
 from headrace.runner.stop import StopRequest
 
 from .projects import land, rows, write_project
-from .test_run import FRUIT, TOTALS, Told
+from .test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,15 +71,15 @@ def test_a_watermark_does_nothing_to_a_batch(tmp_path: Path, spark: SparkSession
 @pytest.mark.capability("TRIG-01")
 def test_by_default_a_batch_follows_as_soon_as_the_last_is_done(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS.replace("hr.available_now", "None"), batches=FRUIT)
-    stop, told = StopRequest(), Told()
+    stop, recorder = StopRequest(), Recorder()
 
     def reached(boundary: str, batch: int) -> None:
         if (boundary, batch) == ("after-transaction", 1):
             stop.ask()
 
-    result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
+    result = run(load(root), spark=spark, stop=stop, reached=reached, reporter=recorder)
     assert [(end.state, end.batches) for end in result.outcomes] == [("stopped", 2)]
-    first, second = told.all(BatchRecord)
+    first, second = recorder.all(BatchRecord)
     assert second.at - first.at < timedelta(milliseconds=first.duration_ms, seconds=15)
 
 
@@ -96,7 +96,7 @@ def test_at_an_interval_batches_keep_the_three_rules_of_the_guide(tmp_path: Path
 
 
 def not_in_time(root: Path, spark: SparkSession, seconds: int) -> list[str]:
-    """Let a query make three batches, the second longer than the interval; what was not in time."""
+    """Let a query make three batches, the second longer than the interval; return what was not in time."""
     every = f"hr.every('{seconds} seconds')"
     write_project(root, TOTALS.replace("hr.available_now", every), batches=FRUIT[:1])
     stop, made = StopRequest(), []
@@ -111,16 +111,16 @@ def not_in_time(root: Path, spark: SparkSession, seconds: int) -> list[str]:
             land(root, 2, FRUIT[1])
             time.sleep(seconds + 0.5)
 
-    class Watching(Told):
+    class Watching(Recorder):
         def progressed(self, record: BatchRecord) -> None:
             super().progressed(record)
             if record.batch == 2:
                 time.sleep(2 * seconds + 0.5)
                 stop.ask()
 
-    told = Watching()
-    run(load(root), spark=spark, stop=stop, reached=reached, reporter=told)
-    first, slow, after = told.all(BatchRecord)
+    recorder = Watching()
+    run(load(root), spark=spark, stop=stop, reached=reached, reporter=recorder)
+    first, slow, after = recorder.all(BatchRecord)
     assert made == [0, 1, 2]
     assert slow.duration_ms > seconds * 1000
     assert after.at >= slow.at + timedelta(milliseconds=slow.duration_ms - 100)
@@ -151,9 +151,9 @@ def test_a_backlog_is_caught_up_without_an_oversized_batch(tmp_path: Path, spark
         'limited = hr.source.files("landing", format="json", max_files_per_trigger=2, schema="name STRING, amount INT")'
     )
     root = write_project(tmp_path / "p", f"{source}\n{text}", batches=[FRUIT[0]] * 5)
-    told = Told()
-    assert run(load(root), spark=spark, reporter=told).exit_code == 0
-    assert [record.rows for record in told.all(BatchRecord)] == [4, 4, 2]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, reporter=recorder).exit_code == 0
+    assert [record.rows for record in recorder.all(BatchRecord)] == [4, 4, 2]
     assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY 1") == [("apple", 5), ("pear", 10)]
 
 

@@ -24,7 +24,7 @@ from tests.registered import layout_in
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 from .projects import land, rows, write_project
-from .test_run import FRUIT, TOTALS, Told
+from .test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,16 +68,16 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
     spark.conf.set(IDLE, "100")
     spark.streams.addListener(heard)
 
-    def said(*command: str, code: int = 0) -> str:
+    def call(*command: str, code: int = 0) -> str:
         assert main([*command, "-C", str(root)]) == code
-        told = capsys.readouterr()
-        return told.out + told.err
+        printed = capsys.readouterr()
+        return printed.out + printed.err
 
     try:
         with hr.start(project, spark=spark) as application:
             totals, others = application.get("totals"), application.get("others")
             progress = eventually(lambda: totals.lastProgress if totals.lastProgress else None)
-            eventually(lambda: [each["batchId"] for each in totals.recentProgress][:2] == [0, 1])
+            eventually(lambda: [progress["batchId"] for progress in totals.recentProgress][:2] == [0, 1])
             assert (progress["name"], totals.name, totals.isActive) == ("totals", "totals", True)
             checkpoint = layout_in(root / ".headrace", "totals").home / "checkpoint"
             assert totals.id == json.loads((checkpoint / "metadata").read_text())["id"] != totals.runId
@@ -91,17 +91,17 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
 
             first = totals.runId
             eventually(lambda: first in heard.idle)
-            assert "is paused" in said("pause", "totals")
-            assert "is already paused, since" in said("pause", "totals")
-            (paused,) = [each for each in status(project) if each.query == "totals"]
+            assert "is paused" in call("pause", "totals")
+            assert "is already paused, since" in call("pause", "totals")
+            (paused,) = [entry for entry in status(project) if entry.query == "totals"]
             assert (paused.state, totals.state, bool(paused.now.by)) == ("paused", "paused", True)
-            assert "totals: paused since" in said("status")
+            assert "totals: paused since" in call("status")
             land(root, 2, FRUIT[1])
-            assert "runs again, from batch 2 on" in said("resume", "totals")
-            assert "is running" in said("resume", "totals")
+            assert "runs again, from batch 2 on" in call("resume", "totals")
+            assert "is running" in call("resume", "totals")
             eventually(lambda: ("totals", 2) in heard.progress)
             again = totals.runId
-            assert "runs again, from batch 3 on" in said("restart", "totals")
+            assert "runs again, from batch 3 on" in call("restart", "totals")
             assert len({first, again, totals.runId}) == 3
 
             others.stop()
@@ -109,11 +109,11 @@ def test_the_api_of_the_guide_and_orders_from_other_terminals(
             assert application.awaitAnyTermination(5) is True
             application.resetTerminated()
             assert application.awaitAnyTermination(0.1) is False
-            refused = said("pause", "others", code=1)
+            refused = call("pause", "others", code=1)
             assert "HR850" in refused
             assert "cannot be paused: it has stopped" in refused
-            assert "runs again" in said("restart", "others")
-            assert "the application has stopped" in said("stop")
+            assert "runs again" in call("restart", "others")
+            assert "the application has stopped" in call("stop")
             result = application.wait()
     finally:
         spark.streams.removeListener(heard)
@@ -143,10 +143,10 @@ def test_a_declared_query_gives_sparks_own_handle_in_a_session_of_the_users(
     query = start_query(project, project.queries["totals"], spark)
     try:
         eventually(lambda: query.lastProgress)
-        assert [each.name for each in spark.streams.active] == ["totals"]
-        found = spark.streams.get(query.id)
-        assert found is not None
-        assert (found.runId, query.exception(), query.awaitTermination(0.1)) == (query.runId, None, False)
+        assert [query.name for query in spark.streams.active] == ["totals"]
+        value = spark.streams.get(query.id)
+        assert value is not None
+        assert (value.runId, query.exception(), query.awaitTermination(0.1)) == (query.runId, None, False)
     finally:
         query.stop()
     assert spark.streams.awaitAnyTermination(5)
@@ -205,28 +205,30 @@ def test_a_query_that_fails_of_what_passes_is_started_again_and_gives_up_at_its_
     orders = Orders()
     given = [Order(verb="pause", query="flaky"), *(Order(verb="stop", query="flaky", by=who) for who in ("me", "her"))]
 
-    class Watching(Told):
+    class Watching(Recorder):
         def progressed(self, record: Any) -> None:
             super().progressed(record)
             if record.query == "flaky" and record.batch == 1:
                 for order in given:
                     orders.give(order)
 
-    told = Watching()
-    result = run(load(root), spark=spark, reporter=told, orders=orders)
+    recorder = Watching()
+    result = run(load(root), spark=spark, reporter=recorder, orders=orders)
     overtaken, *stopped = (order.answer.result(0) for order in given)
     assert overtaken.finding.code == "HR851"
     assert [answer.said for answer in stopped] == ["query 'flaky' has stopped"] * 2
     ends = {end.query: end for end in result.outcomes}
     assert (ends["flaky"].state, ends["flaky"].batches, ends["flaky"].rows) == ("stopped", 2, 3)
-    notes = [finding.what for finding in told.all(Finding) if finding.code == "HR861"]
+    notes = [finding.what for finding in recorder.all(Finding) if finding.code == "HR861"]
     assert len([note for note in notes if note.startswith("query 'flaky'")]) == 2
     assert (root / "flaky").read_text() == "xxxx"
     assert (ends["wrong"].state, (root / "wrong").read_text()) == ("failed", "x")
     assert (root / "hopeless").read_text() == "xxx", "the first attempt and two restarts"
-    posted = [(each["event"], (each.get("restart") or "")[:14]) for each in receiver.got if each["query"] == "flaky"]
+    posted = [
+        (event["event"], (event.get("restart") or "")[:14]) for event in receiver.got if event["query"] == "flaky"
+    ]
     assert posted == [("failure", "restart 1 of 2"), ("failure", "restart 2 of 2"), ("recovery", "")]
-    assert [each["restart"] for each in receiver.got if each["query"] == "wrong"] == [None]
+    assert [event["restart"] for event in receiver.got if event["query"] == "wrong"] == [None]
     assert verify(load(root), "flaky", spark=spark).findings
     assert (receiver.got[-1]["event"], receiver.got[-1]["verdict"]["verdict"]) == ("verdict", "undecided")
     assert [event.kind for event in events(load(root), query="flaky")] == [
@@ -294,7 +296,7 @@ def test_a_driver_with_nothing_to_do_ends_once_another_process_has_changed_its_q
     project = load(root)
     with hr.start(project, spark=spark) as application:
         totals = application.get("totals")
-        eventually(lambda: [each["batchId"] for each in totals.recentProgress][:2] == [0, 1])
+        eventually(lambda: [progress["batchId"] for progress in totals.recentProgress][:2] == [0, 1])
         layout = layout_in(root / ".headrace", "totals")
         record = log_of(layout)
         assert record is not None

@@ -56,7 +56,7 @@ def land_next(root: Path, number: int) -> None:
     land(root, number, [{"name": NAMES[number % len(NAMES)], "amount": number}])
 
 
-def troubled(server: HdfsServer, *, dies: bool) -> Callable[[str, int], None]:
+def make_trouble(server: HdfsServer, *, dies: bool) -> Callable[[str, int], None]:
     """The store may die in the midst of batch 1 and come back; the driver dies once batch 2 is in the database."""
     died = set[str]()
 
@@ -84,13 +84,13 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
     """One story, as each start takes its time: a store that dies, a crash, a second driver, a restart, a proof."""
     root = project_on(hdfs_server, tmp_path / "shop", postgres_url, 4, place="killed shop" if store_dies else "")
     project = load(root)
-    reached = troubled(hdfs_server, dies=store_dies)
+    reached = make_trouble(hdfs_server, dies=store_dies)
     broken = run(project, spark=spark, reached=reached)
-    if store_dies and stored(root, capsys)[0] < 2:
+    if store_dies and stored_batches(root, capsys)[0] < 2:
         # Spark's client has asked over a connection of the store that died. A query that goes on for ever starts again.
         assert broken.outcomes[0].finding.passes
         broken = run(project, spark=spark, reached=reached)
-    assert (broken.exit_code, stored(root, capsys)) == (1, (2, 1)), broken
+    assert (broken.exit_code, stored_batches(root, capsys)) == (1, (2, 1)), broken
 
     with holder(root) as other:
         assert main(["run", "-C", str(root)]) == 1
@@ -107,19 +107,19 @@ def test_a_query_is_exact_with_its_storage_on_hdfs(
 
     layout = layout_in(project.storage, "counts", latest_generation(layout_in(project.storage, "counts")))
     assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
-    assert [each.name for each in layout.checkpoint.rglob("*.tmp")] == []
-    assert stored(root, capsys) == (4, 4)
+    assert [path.name for path in layout.checkpoint.rglob("*.tmp")] == []
+    assert stored_batches(root, capsys) == (4, 4)
     for words in (["status"], ["inspect", "checkpoint", "counts"], ["inspect", "offsets", "counts"]):
         assert main([*words, "-C", str(root)]) == 0, words
     # The history and the sockets are this machine's.
-    assert {"history.db", "logs"} <= {each.name for each in (root / ".headrace" / "targets" / "dev").iterdir()}
+    assert {"history.db", "logs"} <= {path.name for path in (root / ".headrace" / "targets" / "dev").iterdir()}
     assert not (root / ".headrace" / "queries").exists()
 
     if not store_dies:
         return
     # Back to an earlier batch, and under another name: one start resumes from both.
     rewind(project, "counts", to_batch=2, spark=spark).apply()
-    assert stored(root, capsys) == (2, 2)
+    assert stored_batches(root, capsys) == (2, 2)
     assert database.query("SELECT name, n, total FROM counts ORDER BY name") == [("a", 2, 2), ("b", 1, 1)]
     rewind(project, "counts", spark=spark).discard()
     with pytest.raises(CheckFailed, match=r"HR580: .* because of the ' ' in its path"):
@@ -156,10 +156,10 @@ def test_the_state_is_brought_into_other_partitions_on_hdfs(
     assert verify(project, "counts", spark=spark).state == "equal"
 
 
-def stored(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
-    """The planned and the committed batch, as `headrace status --storage-only` tells them."""
+def stored_batches(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
+    """The planned and the committed batch, as `headrace status --storage-only` shows them."""
     capsys.readouterr()
     assert main(["status", "--storage-only", "--json", "-C", str(root)]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["queries"]
-    assert (told["query"], told["driver"], told["fault"]) == ("counts", None, None)
-    return told["planned"], told["committed"]
+    (entry,) = json.loads(capsys.readouterr().out)["queries"]
+    assert (entry["query"], entry["driver"], entry["fault"]) == ("counts", None, None)
+    return entry["planned"], entry["committed"]

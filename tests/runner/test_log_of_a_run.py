@@ -1,4 +1,4 @@
-"""One log of a run tells what Headrace, Spark and the user's code say, each with the query and the batch."""
+"""One log of a run has what Headrace, Spark and the user's code say, each with the query and the batch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_prints_logging_and_warnings_of_spark_are_in_one_log_with_query_and_batc
     until = Until(1)
     assert run(load(root), spark=spark, reporter=until, stop=until.stop).exit_code == 0
     log = [json.loads(line) for line in (root / ".headrace" / "logs" / "headrace.log").read_text().splitlines()]
-    told = {(line["level"], line["query"], line["batch"], line["message"]) for line in log}
+    entries = {(line["level"], line["query"], line["batch"], line["message"]) for line in log}
     assert {
         ("info", "totals", None, "query is built"),
         ("warning", "totals", None, "mine: query of mine"),
@@ -74,7 +74,7 @@ def test_prints_logging_and_warnings_of_spark_are_in_one_log_with_query_and_batc
         *(("info", "totals", batch, f"udf has {batch + 7}") for batch in (0, 1)),
         *(("warning", "totals", batch, f"mine: udf of {batch + 7}") for batch in (0, 1)),
         *(("warning", "totals", batch, f"Reader: spark has {batch}") for batch in (0, 1)),
-    } <= told
+    } <= entries
     behind = [line for line in log if line["message"].startswith("ProcessingTimeExecutor: Current batch is falling")]
     assert behind
     assert {line["query"] for line in behind} == {"totals"}

@@ -62,7 +62,7 @@ def written(project: Path, spark: SparkSession) -> Iterator[Path]:
         kept.mkdir()
         shutil.copytree(project / ".headrace", kept / ".headrace")
         for name in ("copied.db", "totals.db"):
-            # What SQLite has committed may lie in the log beside the file.
+            # What SQLite has committed may lie in the log next to the file.
             with closing(sqlite3.connect(project / name)) as source, closing(sqlite3.connect(kept / name)) as copy:
                 source.backup(copy)
     shutil.rmtree(project / ".headrace")
@@ -84,8 +84,8 @@ def run(project: Path, spark: SparkSession) -> None:
 
 def take(file: Path) -> None:
     """Remove a file with its checksum."""
-    for each in (file, file.with_name(f".{file.name}.crc")):
-        each.unlink(missing_ok=True)
+    for path in (file, file.with_name(f".{file.name}.crc")):
+        path.unlink(missing_ok=True)
 
 
 def empty(file: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_restart_gives_the_exact_result(written: Path, spark: SparkSession, da
         damage(layout_in(written / ".headrace", query).checkpoint)
     land(written, BATCHES, content(BATCHES))
     run(written, spark)
-    expected = [each for number in range(BATCHES + 1) for each in content(number)]
-    found = rows(written / "copied.db", "SELECT name, amount FROM copied ORDER BY amount, name")
-    assert found == sorted([(each["name"], each["amount"]) for each in expected], key=lambda row: (row[1], row[0]))
+    expected = [row for number in range(BATCHES + 1) for row in content(number)]
+    copied = rows(written / "copied.db", "SELECT name, amount FROM copied ORDER BY amount, name")
+    assert copied == sorted([(row["name"], row["amount"]) for row in expected], key=lambda row: (row[1], row[0]))
     totals = dict(rows(written / "totals.db", "SELECT name, total FROM totals"))
     assert totals == {
         "a": sum(10**number for number in range(BATCHES + 1)),

@@ -17,7 +17,7 @@ from headrace.errors import Finding
 from headrace.runner import source_health
 from tests.registered import layout_in
 from tests.runner.projects import write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +82,7 @@ def test_a_file_that_is_archived_before_spark_looks_for_it_is_read_there(
 
 
 @pytest.mark.parametrize("empty", [1, 9], ids=["then all", "never all"])
-def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_told(
+def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty: int
 ) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
@@ -94,15 +94,15 @@ def test_rows_that_do_not_come_when_they_are_read_again_are_asked_for_and_told(
         return frame.limit(0) if frame is not None and len(readings) <= empty else frame
 
     monkeypatch.setattr(Files, "rejected_rows", fewer)
-    project, told = hr.load(root), Told()
-    assert hr.run(project, trigger=hr.available_now, spark=spark, reporter=told).exit_code == 0
-    said = [each.what for each in told.all(Finding) if each.code == "HR305"]
+    project, recorder = hr.load(root), Recorder()
+    assert hr.run(project, trigger=hr.available_now, spark=spark, reporter=recorder).exit_code == 0
+    notes = [finding.what for finding in recorder.all(Finding) if finding.code == "HR305"]
     apart = layout_in(project.storage, "copies").quarantine / "kept" / "0.jsonl"
     if empty == 1:
-        assert (len(readings), apart.is_file(), len(said)) == (2, True, 1)
+        assert (len(readings), apart.is_file(), len(notes)) == (2, True, 1)
     else:
-        assert (len(readings), apart.is_file(), len(said)) == (3, False, 1)
-        assert "1 of the 1 rows of source 'kept' that batch 0 counted" in said[0]
+        assert (len(readings), apart.is_file(), len(notes)) == (3, False, 1)
+        assert "1 of the 1 rows of source 'kept' that batch 0 counted" in notes[0]
 
 
 def test_a_batch_whose_progress_has_no_count_is_looked_through(
@@ -116,7 +116,7 @@ def test_a_batch_whose_progress_has_no_count_is_looked_through(
     assert (layout_in(project.storage, "copies").quarantine / "kept" / "0.jsonl").is_file()
 
 
-def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
+def test_a_file_that_is_gone_is_reported_and_the_run_ends_well(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_project(tmp_path / "p", BODY, batches=[[{"name": "a", "amount": 1}, {"name": "b", "amount": "many"}]])
@@ -128,7 +128,7 @@ def test_a_file_that_is_gone_is_told_and_the_run_ends_well(
         return frame
 
     monkeypatch.setattr(Files, "rejected_rows", removed_after)
-    told = Told()
-    (outcome,) = hr.run(hr.load(root), trigger=hr.available_now, spark=spark, reporter=told).outcomes
+    recorder = Recorder()
+    (outcome,) = hr.run(hr.load(root), trigger=hr.available_now, spark=spark, reporter=recorder).outcomes
     assert (outcome.state, outcome.finding) == ("finished", None)
-    assert ("HR303", "warning") in [(each.code, each.severity) for each in told.all(Finding)]
+    assert ("HR303", "warning") in [(finding.code, finding.severity) for finding in recorder.all(Finding)]

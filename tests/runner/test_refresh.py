@@ -28,7 +28,7 @@ from tests.registered import layout_in
 from tests.waiting import PATIENCE_SECONDS, until
 
 from .projects import land, rows, write_project
-from .test_run import Told
+from .test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,11 +59,11 @@ BILLS = "SELECT name, cost FROM bills ORDER BY rowid"
 
 @dataclass
 class Scene:
-    """A project that runs in a thread of its own, and what it told."""
+    """A project that runs in a thread of its own, and what it reported."""
 
     root: Path
     spark: SparkSession
-    told: Told
+    recorder: Recorder
     stop: StopRequest
     result: RunResult | None = None
 
@@ -72,27 +72,27 @@ class Scene:
         assert self.result is None, f"ended before {what}: {self.result}"
 
     def wait_for_batch(self, number: int) -> None:
-        self.wait(f"batch {number}", lambda: any(each.batch == number for each in self.batches))
+        self.wait(f"batch {number}", lambda: any(batch.batch == number for batch in self.batches))
 
     def wait_for_findings(self, code: str, count: int = 1) -> list[Finding]:
         self.wait(f"{count} of {code}", lambda: len(self.findings(code)) >= count)
         return self.findings(code)
 
-    def computed(self) -> int:
+    def computations(self) -> int:
         log = self.root / "computed.log"
         return len(log.read_text()) if log.exists() else 0
 
     def wait_for_two_refreshes(self) -> None:
         """One of the two began after this was asked for."""
-        before = self.computed()
-        self.wait("two more refreshes", lambda: self.computed() >= before + 2)
+        before = self.computations()
+        self.wait("two more refreshes", lambda: self.computations() >= before + 2)
 
     def findings(self, code: str) -> list[Finding]:
-        return [each for each in self.told.all(Finding) if each.code == code]
+        return [finding for finding in self.recorder.all(Finding) if finding.code == code]
 
     @property
     def batches(self) -> list[BatchRecord]:
-        return self.told.all(BatchRecord)
+        return self.recorder.all(BatchRecord)
 
     def sold(self) -> list[tuple[Any, ...]]:
         return rows(self.root / "out.db", BILLS)
@@ -100,10 +100,10 @@ class Scene:
 
 @contextmanager
 def running(root: Path, spark: SparkSession, **options: Any) -> Iterator[Scene]:
-    scene = Scene(root, spark, Told(), StopRequest())
+    scene = Scene(root, spark, Recorder(), StopRequest())
 
     def work() -> None:
-        scene.result = run(load(root), spark=spark, reporter=scene.told, stop=scene.stop, **options)
+        scene.result = run(load(root), spark=spark, reporter=scene.recorder, stop=scene.stop, **options)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -142,7 +142,7 @@ def uses(root: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.capability("JOIN-ST-03")
-def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
+def test_the_next_batches_see_the_refreshed_table_and_no_observer_sees_a_restart(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     root = shop(tmp_path / "p")
@@ -164,13 +164,13 @@ def test_the_next_batches_see_the_refreshed_table_and_nobody_sees_a_restart(
         (seen,) = status(load(root))
         assert (seen.state, seen.now.restarts, seen.batch, seen.rows_total, seen.error) == ("running", 0, 3, 4, None)
     assert scene.sold() == [("apple", 10), ("apple", 40), ("apple", 60), ("apple", 120)]
-    assert [each.batch for each in scene.batches] == [0, 1, 2, 3]
+    assert [batch.batch for batch in scene.batches] == [0, 1, 2, 3]
     assert rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1") == [(0,), (1,), (2,), (3,)]
     assert uses(root) == [(0, 1), (1, 2), (3, 3)]
     assert scene.result is not None
     ((end,),) = (scene.result.outcomes,)
     assert (end.state, end.batches, end.rows, end.last_batch) == ("stopped", 4, 4, 3)
-    assert scene.told.lines.count("started bills") == 1
+    assert scene.recorder.lines.count("started bills") == 1
     verdict = verify(load(root), "bills", spark=spark)
     assert (verdict.state, verdict.rows_read, verdict.rows_expected) == ("equal", 4, 4)
 
@@ -257,7 +257,7 @@ def test_a_query_that_is_never_idle_is_halted_between_two_batches(tmp_path: Path
     # Each version counts one more than the one before.
     assert written == [[batch, [[batch, record.in_force(batch)["prices"]]]] for batch in range(len(written))]
     assert (root / "begun.log").read_text().split() == [str(batch) for batch in range(len(written))]
-    assert len({found[0][1] for _, found in written}) >= 3
+    assert len({versions[0][1] for _, versions in written}) >= 3
 
 
 def test_a_batch_that_is_broken_off_all_the_same_is_made_again_before_the_new_version_counts(
@@ -294,12 +294,12 @@ def test_a_batch_that_comes_again_sees_the_version_that_it_was_begun_with(tmp_pa
     (leftovers / ".3").mkdir()
     (leftovers / "9").mkdir()
     land(root, 2, sale(3))
-    told = Told()
-    assert run(project, spark=spark, trigger=now, reporter=told).exit_code == 0
+    recorder = Recorder()
+    assert run(project, spark=spark, trigger=now, reporter=recorder).exit_code == 0
     written = [json.loads(line) for line in (root / "written.log").read_text().splitlines()]
     assert written == [[0, [[1, 1]]], [1, [[2, 2]]], [1, [[2, 2]]], [2, [[3, 3]]]]
-    assert [each.batch for each in told.all(BatchRecord)] == [1, 2]
-    assert told.lines.count("started bills") == 1
+    assert [batch.batch for batch in recorder.all(BatchRecord)] == [1, 2]
+    assert recorder.lines.count("started bills") == 1
     assert uses(root) == [(0, 1), (1, 2), (2, 3)]
     assert sorted(path.name for path in leftovers.iterdir()) == ["1", "2", "3"]
 
@@ -318,9 +318,9 @@ def test_at_a_later_start_the_last_version_stands_in_for_a_table_that_is_not_to_
     assert run(load(root), spark=spark, trigger=AvailableNow()).exit_code == 0
     (root / "down").touch()
     land(root, 1, sale(2))
-    told = Told()
-    assert run(load(root), spark=spark, trigger=AvailableNow(), reporter=told).exit_code == 0
-    assert [(each.code, each.severity) for each in told.all(Finding)] == [("HR561", "warning")]
+    recorder = Recorder()
+    assert run(load(root), spark=spark, trigger=AvailableNow(), reporter=recorder).exit_code == 0
+    assert [(finding.code, finding.severity) for finding in recorder.all(Finding)] == [("HR561", "warning")]
     (root / "down").unlink()
     assert run(load(root), spark=spark, trigger=AvailableNow()).exit_code == 0
     assert uses(root) == [(0, 1)], "a table that stays the same keeps its version"
@@ -376,13 +376,13 @@ def test_what_could_not_be_halted_is_refused_before_start(tmp_path: Path, spark:
         )
     (tmp_path / "pipeline.py").write_text(text)
     (tmp_path / "landing").mkdir()
-    found = [each for each in check(load(tmp_path), spark=False).findings if each.code == code]
-    assert [each.severity for each in found] == ["error"]
-    assert words in found[0].what
-    assert found[0].fix
+    findings = [finding for finding in check(load(tmp_path), spark=False).findings if finding.code == code]
+    assert [finding.severity for finding in findings] == ["error"]
+    assert words in findings[0].what
+    assert findings[0].fix
     with pytest.raises(CheckFailed) as refused:
         run(load(tmp_path), spark=spark)
-    assert found[0] in refused.value.findings
+    assert findings[0] in refused.value.findings
 
 
 def test_in_a_session_of_ones_own_a_refreshed_table_is_refused_unless_the_run_ends(
@@ -394,5 +394,5 @@ def test_in_a_session_of_ones_own_a_refreshed_table_is_refused_unless_the_run_en
     assert project.tables["prices"].refresh == Duration("1 second", 1.0)
     with pytest.raises(CheckFailed) as refused:
         start_query(project, project.queries["bills"], spark, trigger=Every(Duration.parse("1 second")))
-    assert [each.code for each in refused.value.findings] == ["HR292"]
+    assert [finding.code for finding in refused.value.findings] == ["HR292"]
     start_query(project, project.queries["bills"], spark).awaitTermination(60)

@@ -14,7 +14,7 @@ from headrace.api import load, verify
 from headrace.runner.supervise import run
 from services import HdfsServer, S3Server
 from tests.runner.test_hdfs import land_next
-from tests.runner.test_s3 import reached_by
+from tests.runner.test_s3 import reach_bucket
 from tests.storage.stores import new_bucket
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[tuple
     if request.param == "s3a":
         server: S3Server = request.getfixturevalue("s3_server")
         bucket = new_bucket(server)
-        with reached_by(spark, bucket):
+        with reach_bucket(spark, bucket):
             yield f"s3a://{bucket.name}/shop", bucket.settings()
         return
     hdfs: HdfsServer = request.getfixturevalue("hdfs_server")

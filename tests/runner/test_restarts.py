@@ -1,4 +1,4 @@
-"""A query that failed of something that passes is started again, less and less often, and at last no more."""
+"""A query that failed by a fault that passes is restarted, at growing intervals, and in the end no more."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def totals(events):
         ("HR302", "a row does not fit the schema: 503", False),
     ],
 )
-def test_what_passes_by_itself_is_told_from_what_somebody_has_to_correct(code: str, what: str, passes: bool) -> None:
+def test_what_passes_by_itself_differs_from_what_somebody_has_to_correct(code: str, what: str, passes: bool) -> None:
     assert Finding(code=code, what=what).passes is passes
 
 
 class Failing:
-    """A query of a run that fails and fails, without Spark."""
+    """A query that fails again and again, without Spark."""
 
     def __init__(self, project: Project, *, ends: bool = False) -> None:
         self.query, self.ends, self.board = project.queries["totals"], ends, Board()
@@ -94,9 +94,9 @@ class Failing:
 
     @property
     def now(self) -> QueryState:
-        found = self.board.get("totals")
-        assert found is not None
-        return found
+        state = self.board.get("totals")
+        assert state is not None
+        return state
 
 
 def project_with(root: Path, restart: str, settings: str = "") -> Project:
@@ -145,7 +145,7 @@ def test_a_query_that_fails_is_in_trouble_until_it_has_worked(tmp_path: Path) ->
         assert shown["next_attempt"] == (query.now.next_attempt and query.now.next_attempt.isoformat())
     query.states.start("totals", None)
     query.states.change("totals", "running")
-    assert [each.now.in_trouble for each in hr.status(project)] == [True]
+    assert [entry.now.in_trouble for entry in hr.status(project)] == [True]
     query.states.worked("totals")
     (status,) = hr.status(project)
     assert (status.in_trouble, status.now.level, status.error, status.now.restarts) == (False, "good", None, 3)
@@ -169,7 +169,7 @@ def test_yaml_and_python_declare_the_same_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("python", "yaml", "what"),
+    ("python", "yaml", "words"),
     [
         ('{"limit": -1}', "{limit: -1}", "'-1' is not a whole number from 0"),
         ('{"pause": "soon"}', "{pause: soon}", "'soon' is not a length of time"),
@@ -182,7 +182,7 @@ def test_yaml_and_python_declare_the_same_policy(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_policy_is_one_sentence(tmp_path: Path, python: str, yaml: str, what: str) -> None:
+def test_a_wrong_policy_is_one_sentence(tmp_path: Path, python: str, yaml: str, words: str) -> None:
     root = write_project(tmp_path / "p", QUERY.format(restart=python))
     (root / "headrace.yml").write_text(
         f"name: p\nqueries:\n  a: {{select: SELECT * FROM events, sink: console, restart: {yaml}}}\n"
@@ -191,4 +191,4 @@ def test_a_wrong_policy_is_one_sentence(tmp_path: Path, python: str, yaml: str, 
         load(root)
     assert isinstance(caught.value, ProjectError)
     assert [finding.code for finding in caught.value.findings] == ["HR104", "HR104"]
-    assert all(what in finding.what for finding in caught.value.findings)
+    assert all(words in finding.what for finding in caught.value.findings)

@@ -42,7 +42,7 @@ FRUIT = [[{"name": "apple", "amount": 1}, {"name": "pear", "amount": 2}], [{"nam
 
 
 @dataclass
-class Told(Observer):
+class Recorder(Observer):
     """A reporter that remembers."""
 
     lines: list[object] = field(default_factory=list)
@@ -66,18 +66,18 @@ class Told(Observer):
 @pytest.mark.capability("TRIG-04")
 def test_available_now_takes_the_backlog_in_batches_and_ends(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
-    told = Told()
-    result = run(load(root), spark=spark, reporter=told)
+    recorder = Recorder()
+    result = run(load(root), spark=spark, reporter=recorder)
     assert [(end.query, end.state, end.batches, end.rows) for end in result.outcomes] == [("totals", "finished", 2, 3)]
     assert result.exit_code == 0
     assert sorted(rows(root / "out.db", "SELECT name, amount FROM totals")) == [("apple", 4), ("pear", 2)]
-    assert told.lines[0] == "started totals"
-    batches = told.all(BatchRecord)
+    assert recorder.lines[0] == "started totals"
+    batches = recorder.all(BatchRecord)
     assert [batch.batch for batch in batches] == [0, 1]
     assert [source.name for source in batches[0].sources] == ["events"]
     assert batches[-1].backlog is not None
     # What the sink took by itself is a part of what Spark took to process the batch.
-    assert all(each.write_ms is not None and each.write_ms <= each.durations["addBatch"] for each in batches)
+    assert all(batch.write_ms is not None and batch.write_ms <= batch.durations["addBatch"] for batch in batches)
 
 
 def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: SparkSession) -> None:
@@ -86,9 +86,9 @@ def test_a_batch_that_was_not_committed_comes_first(tmp_path: Path, spark: Spark
     run(project, spark=spark)
     (layout_in(project.storage, "totals").checkpoint / "commits" / "1").unlink()
     land(root, 2, [{"name": "fig", "amount": 9}])
-    told = Told()
-    assert run(project, spark=spark, reporter=told).exit_code == 0
-    assert [batch.batch for batch in told.all(BatchRecord)] == [1, 2]
+    recorder = Recorder()
+    assert run(project, spark=spark, reporter=recorder).exit_code == 0
+    assert [batch.batch for batch in recorder.all(BatchRecord)] == [1, 2]
     assert sorted(rows(root / "out.db", "SELECT * FROM totals")) == [("apple", 4), ("fig", 9), ("pear", 2)]
     assert rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1") == [(0,), (1,), (2,)]
 
@@ -132,7 +132,7 @@ def bad(events):
     assert (finding.code, finding.where.line is not None) == ("HR601", True)
     assert "ValueError: no price of" in finding.what
     assert "Traceback" not in str(finding)
-    states = {each.query: each.state for each in status(load(root))}
+    states = {entry.query: entry.state for entry in status(load(root))}
     assert states == {"totals": "finished", "bad": "failed"}
 
 
@@ -186,9 +186,9 @@ def test_late_word_of_the_batch_before_is_not_taken_for_the_end_of_the_running_o
     stop, on_time, inside = StopRequest(), threading.Event(), []
 
     def listener(spark: SparkSession) -> Listener:
-        found = Listener(spark)
-        found.events = Late(found.events, on_time)  # type: ignore[assignment]
-        return found
+        late = Listener(spark)
+        late.events = Late(late.events, on_time)  # type: ignore[assignment]
+        return late
 
     def reached(boundary: str, batch: int) -> None:
         if (boundary, batch) == ("before-transaction", 1):
@@ -261,7 +261,7 @@ def test_a_changed_query_is_refused_each_time_until_the_change_is_undone(tmp_pat
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT[:1])
 
     def started(**options: bool) -> set[str]:
-        notes = Told()
+        notes = Recorder()
         result = run(load(root), spark=spark, reporter=notes, **options)
         assert result.exit_code == (78 if any(outcome.refused for outcome in result.outcomes) else 0)
         return {outcome.finding.code for outcome in result.outcomes if outcome.finding} | {
@@ -281,7 +281,7 @@ def test_a_changed_query_is_refused_each_time_until_the_change_is_undone(tmp_pat
     lines = (layout_in(root / ".headrace", "totals").home / "manifest.jsonl").read_text().splitlines()
     assert [json.loads(line)["from_batch"] for line in lines] == [0, 1]
     fingerprints = rows(root / "out.db", "SELECT fingerprint FROM _headrace_ledger ORDER BY batch")
-    assert [fingerprints.count(each) for each in fingerprints] == [1, 2, 2]
+    assert [fingerprints.count(fingerprint) for fingerprint in fingerprints] == [1, 2, 2]
 
 
 def test_functions_of_the_project_reach_the_python_workers(tmp_path: Path, spark: SparkSession) -> None:
@@ -344,7 +344,7 @@ queries:
         pytest.param(None, TOTALS.replace("(events)", "(event)").replace("events.", "event."), "HR204", id="input"),
     ],
 )
-def test_what_cannot_start_is_told_before_anything_starts(
+def test_what_cannot_start_is_reported_before_anything_starts(
     tmp_path: Path, spark: SparkSession, names: list[str] | None, body: str, code: str
 ) -> None:
     root = write_project(tmp_path / "p", body)

@@ -27,7 +27,7 @@ from services.proxy import Proxy
 from tests.connectors.sql.databases import Database
 from tests.registered import latest_generation, layout_in
 from tests.runner.projects import rows
-from tests.runner.test_hdfs import land_next, stored
+from tests.runner.test_hdfs import land_next, stored_batches
 from tests.servers import unavailable
 from tests.starter.test_driver_lock import holder
 from tests.storage.stores import Bucket, new_bucket
@@ -62,7 +62,7 @@ def project_on(bucket: Bucket, root: Path, url: str, batches: int) -> Path:
 
 
 @contextmanager
-def reached_by(spark: SparkSession, bucket: Bucket, **other: str) -> Iterator[None]:
+def reach_bucket(spark: SparkSession, bucket: Bucket, **other: str) -> Iterator[None]:
     """Let a session that is there reach the bucket; one of its own would, by the project's settings."""
     conf = spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]
     names = {key.removeprefix("spark.hadoop."): value for key, value in bucket.settings(**other).items()}
@@ -73,7 +73,7 @@ def reached_by(spark: SparkSession, bucket: Bucket, **other: str) -> Iterator[No
         conf.unset(name)
 
 
-def troubled(server: S3Server) -> Callable[[str, int], None]:
+def make_trouble(server: S3Server) -> Callable[[str, int], None]:
     """The store dies in the midst of batch 1 and comes back; the driver dies once batch 2 is in the database."""
     died = set[str]()
 
@@ -104,14 +104,14 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
     home = f"/{bucket.name}/shop/queries/{layout_in(project.storage, 'counts').directory}/g1.1/checkpoint"
     with (
         Proxy(s3_server.port, word=f"PUT {home}/offsets/4".encode()) as offsets,
-        reached_by(spark, bucket, endpoint=f"http://127.0.0.1:{offsets.port}"),
+        reach_bucket(spark, bucket, endpoint=f"http://127.0.0.1:{offsets.port}"),
     ):
-        reached = troubled(s3_server)
+        reached = make_trouble(s3_server)
         broken = run(project, spark=spark, reached=reached)
-        if stored(root, capsys)[0] < 2:
+        if stored_batches(root, capsys)[0] < 2:
             assert broken.outcomes[0].finding.passes, broken
             broken = run(project, spark=spark, reached=reached)
-        assert (broken.exit_code, stored(root, capsys)) == (1, (2, 1)), broken
+        assert (broken.exit_code, stored_batches(root, capsys)) == (1, (2, 1)), broken
 
         with holder(root) as other:
             assert main(["run", "-C", str(root)]) == 1
@@ -125,10 +125,10 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         lost = run(project, spark=spark)
         assert offsets.commits >= 2, "Hadoop's client has put it again"
         if lost.exit_code:
-            # Its own first put is in the way of the second: nobody can tell it from another driver's.
+            # Its own first put is in the way of the second: it looks like another driver's.
             assert lost.outcomes[0].finding.passes, lost
             assert run(project, spark=spark).exit_code == 0
-        assert stored(root, capsys) == (4, 4)
+        assert stored_batches(root, capsys) == (4, 4)
         expected = [("a", 2, 2), ("b", 2, 5), ("c", 1, 3)]
         assert database.query("SELECT name, n, total FROM counts ORDER BY name") == expected
         assert verify(project, "counts", spark=spark).state == "equal"
@@ -137,7 +137,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
         assert sorted(Archive(layout.archive).entries()) == [0, 1, 2, 3, 4]
         landed = {f"{root}/landing/{file.name}": file.stat().st_size for file in (root / "landing").iterdir()}
         assert {path: file.size_bytes for path, file in ReadFiles(layout.home).read().items()} == landed
-        assert [each.name for each in layout.checkpoint.rglob("*.tmp")] == []
+        assert [path.name for path in layout.checkpoint.rglob("*.tmp")] == []
         for words in (["status"], ["inspect", "checkpoint", "counts"], ["inspect", "offsets", "counts"]):
             assert main([*words, "-C", str(root)]) == 0, words
         assert not (root / ".headrace" / "queries").exists()
@@ -173,7 +173,7 @@ def test_a_query_is_exact_with_its_storage_in_a_bucket(
 
 @pytest.mark.long
 def test_the_first_start_on_a_machine_has_the_jar_that_it_compiles(s3_server: S3Server, tmp_path: Path) -> None:
-    """With an empty cache. In the place of Maven stands what copies the jars that Maven has brought for the tests."""
+    """With an empty cache. In place of Maven, a program copies the jars that Maven has brought for the tests."""
     connectors.use()
     jars = find(known_connectors()["s3"])
     if jars is None:
@@ -209,14 +209,14 @@ def test_the_first_start_on_a_machine_has_the_jar_that_it_compiles(s3_server: S3
 def test_of_two_drivers_that_write_one_batch_one_is_the_first(
     s3_server: S3Server, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """By Spark's own writer of a checkpoint's files, without a lease: what both have begun, one alone can end."""
+    """By Spark's own writer of checkpoint files, without a lease: both begin a file, and only one can complete it."""
     from py4j.protocol import Py4JJavaError
 
     from headrace.spark.jvm.settings import FILE_MANAGERS
 
     bucket = new_bucket(s3_server)
     jvm = spark._jvm
-    with reached_by(spark, bucket):
+    with reach_bucket(spark, bucket):
         path = jvm.org.apache.hadoop.fs.Path(f"s3a://{bucket.name}/offsets/7")  # type: ignore[union-attr]
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
         made = loader.loadClass(FILE_MANAGERS["s3a"]).getConstructors()[0]
@@ -235,4 +235,4 @@ def test_of_two_drivers_that_write_one_batch_one_is_the_first(
         with pytest.raises(Py4JJavaError):
             one.close()
         assert (files / "7").read_bytes() == b"other"
-        assert [each.name for each in files.iterdir()] == ["7"]
+        assert [path.name for path in files.iterdir()] == ["7"]

@@ -62,9 +62,9 @@ def test_each_operator_is_shown_with_its_parts_columns_and_samples(
     (operator,) = hr.inspect.state(project, "totals", spark=spark).operators
     (part,) = operator.parts
     assert (operator.name, part.key, part.rows) == ("stateStoreSave", "struct<name:string>", 1)
-    assert [(each["key"]["name"], each["value"]["sum"]) for each in part.sample] == [("a", 3)]
+    assert [(row["key"]["name"], row["value"]["sum"]) for row in part.sample] == [("a", 3)]
     before = hr.inspect.state(project, "totals", batch=0, key={"name": "a"}, spark=spark)
-    assert [each["value"]["sum"] for each in before.operators[0].parts[0].sample] == [1]
+    assert [row["value"]["sum"] for row in before.operators[0].parts[0].sample] == [1]
     null = hr.inspect.state(project, "firsts", key={"name": ""}, limit=0, spark=spark).operators[0].parts[0]
     assert (null.rows, null.sample) == (1, ())
 
@@ -74,11 +74,11 @@ def test_each_operator_is_shown_with_its_parts_columns_and_samples(
     assert {part.name: part.rows for part in operator.parts} == {"left": 2, "right": 1}
     assert "weight:int" in operator.parts[1].value
 
-    for asked, said in (
+    for asked, words in (
         ({"key": {"town": "x"}}, "no key column 'town'"),
         ({"batch": 9}, "batch 9 is not committed"),
     ):
-        with pytest.raises(HeadraceError, match=rf"HR588: .*{said}"):
+        with pytest.raises(HeadraceError, match=rf"HR588: .*{words}"):
             hr.inspect.state(project, "totals", spark=spark, **asked)  # type: ignore[arg-type]
     with pytest.raises(HeadraceError, match=r"HR588: .*keeps no state"):
         hr.inspect.state(project, "plain", spark=spark)
@@ -88,5 +88,5 @@ def test_each_operator_is_shown_with_its_parts_columns_and_samples(
     assert "name=a -> sum=3" in capsys.readouterr().out
     assert main(["state", "show", "totals", "-C", str(root), "--key", "a"]) == 2
     assert main(["state", "show", "totals", "-C", str(root), "--json", "--limit", "1"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["operators"]
-    assert (told["partitions"], len(told["parts"][0]["sample"])) == (2, 1)
+    (shown,) = json.loads(capsys.readouterr().out)["operators"]
+    assert (shown["partitions"], len(shown["parts"][0]["sample"])) == (2, 1)

@@ -1,4 +1,4 @@
-"""A run is asked to stop once for after the running batch, twice for now."""
+"""The first request to stop ends a run after the running batch, the second one at once."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_hangs_after_the_second_signal_is_ended(
 def test_a_query_that_was_broken_off_is_waited_for_until_its_thread_has_ended(
     monkeypatch: pytest.MonkeyPatch, seconds: float, settled: float
 ) -> None:
-    """Spark says that it has ended before its last words to the session are out."""
+    """Spark says that it has ended before its last events have reached the session."""
     monkeypatch.setattr(stop, "SETTLED_SECONDS", settled)
     ended: list[str] = []
     over = threading.Event()

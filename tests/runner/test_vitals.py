@@ -52,5 +52,5 @@ def test_a_first_batch_whose_tasks_end_one_after_another_is_not_silent(
     root = write_project(tmp_path / "p", SLOW, batches=[[{"name": "apple", "amount": at} for at in range(12)]])
     with hr.start(hr.load(root), spark=spark) as application:
         until("first batch", lambda: bool(application.get("names").lastProgress))
-    # Each time that a task has ended it begins again; once it does as Spark tells of the start.
+    # Each time that a task has ended it begins again; once it does as Spark reports the start.
     assert sum(after < before for before, after in pairwise(seen)) > 1, seen

@@ -90,14 +90,14 @@ class Shown:
     @property
     def states(self) -> set[str]:
         """In board, /readyz, `status` and the dashboard."""
-        found = {self.board.states()["totals"].state, readiness(self.board)["queries"]["totals"], self.status["state"]}
-        return found | {str(self.standing["state"])}
+        states = {self.board.states()["totals"].state, readiness(self.board)["queries"]["totals"], self.status["state"]}
+        return states | {str(self.standing["state"])}
 
     @property
     def status(self) -> dict[str, Any]:
         self.exit_code = main(["status", "-C", str(self.project.root), "--json"])
-        (found,) = json.loads(self._capsys.readouterr().out)["queries"]
-        return dict(found)
+        (entry,) = json.loads(self._capsys.readouterr().out)["queries"]
+        return dict(entry)
 
     @property
     def standing(self) -> dict[str, Any]:
@@ -115,8 +115,8 @@ class Shown:
         status, standing = self.status, self.standing
         assert (self.exit_code, status["in_trouble"], readiness(self.board)["ok"]) == (1, True, False)
         assert datetime.fromisoformat(status["since"]) <= datetime.now(timezone.utc)
-        assert (standing["level"], [each["code"] for each in standing["findings"]][:1]) == ("bad", ["HR864"])
-        assert [self.metric("waiting", on=each) for each in ("source", "sink")] == [on == "source", on == "sink"]
+        assert (standing["level"], [finding["code"] for finding in standing["findings"]][:1]) == ("bad", ["HR864"])
+        assert [self.metric("waiting", on=side) for side in ("source", "sink")] == [on == "source", on == "sink"]
         assert [self.metric(name) for name in ("up", "down")] == [0, 1]
         assert main(["status", "-C", str(self.project.root)]) == 1
         text = self._capsys.readouterr().out
@@ -130,7 +130,7 @@ class Shown:
 
 
 @contextmanager
-def stopped(pid: int) -> Iterator[None]:
+def stop_process(pid: int) -> Iterator[None]:
     """Let a process do nothing, as on a machine that hangs."""
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -186,7 +186,7 @@ def test_a_broker_that_does_not_answer_is_what_the_query_waits_for_everywhere(
     with hr.start(load(root), spark=spark) as application:
         shown = Shown(load(root), application.board, capsys)
         eventually(lambda: shown.status["batch"] == 0)
-        with stopped(kafka_server.pid):
+        with stop_process(kafka_server.pid):
             shown.waits("waiting for source", "source")
             assert topic in shown.status["waits"]["what"]
         kafka.send(topic, '{"n": 2}')
@@ -261,15 +261,15 @@ def test_a_query_waits_for_a_source_that_takes_much_longer_than_usual_to_say_wha
 
 @pytest.mark.plain
 @pytest.mark.parametrize("word", ["waiting for source", "waiting for sink"])
-def test_a_wait_is_told_once_and_what_failed_before_it_is_kept(tmp_path: Path, word: State) -> None:
-    told: list[QueryState] = []
+def test_a_wait_is_reported_once_and_what_failed_before_it_is_kept(tmp_path: Path, word: State) -> None:
+    notes: list[QueryState] = []
 
-    class Told(Observer):
+    class Recorder(Observer):
         def changed(self, state: QueryState) -> None:
-            told.append(state)
+            notes.append(state)
 
     project = load(write_project(tmp_path / "p", CONSOLE))
-    states = States(project, Board(), Notes(project, Observer()), Told())
+    states = States(project, Board(), Notes(project, Observer()), Recorder())
     states.add(project, [project.queries["totals"]])
     states.wait_for("totals", word, AWAY)
     assert states["totals"].state.state == "waiting", "one that does not run waits for nothing"
@@ -277,18 +277,18 @@ def test_a_wait_is_told_once_and_what_failed_before_it_is_kept(tmp_path: Path, w
     states.restart_later(project.queries["totals"], AWAY, ends=False, ran_seconds=0)
     states.start("totals", None)
     states.change("totals", "running")
-    before = len(told)
+    before = len(notes)
     for _ in range(3):
         states.wait_for("totals", word, AWAY)
-    assert [(state.state, state.waits, state.level) for state in told[before:]] == [(word, AWAY, "bad")]
+    assert [(state.state, state.waits, state.level) for state in notes[before:]] == [(word, AWAY, "bad")]
     states.wait_for("totals", word, replace(AWAY, what="it starts"))
-    assert told[-1].since == told[before].since
+    assert notes[-1].since == notes[before].since
     states.wait_for("totals", "running", None)
-    assert (told[-1].state, told[-1].waits, told[-1].cause) == ("running", None, AWAY)
+    assert (notes[-1].state, notes[-1].waits, notes[-1].cause) == ("running", None, AWAY)
     states.worked("totals")
-    assert (told[-1].in_trouble, told[-1].cause) == (False, None)
+    assert (notes[-1].in_trouble, notes[-1].cause) == (False, None)
     states.wait_for("totals", word, AWAY)
     states.change("totals", "stopping")
     states.wait_for("totals", word, AWAY)
-    assert (told[-1].state, told[-1].waits) == ("stopping", None)
-    assert QueryState.from_dict(json.loads(json.dumps(told[before].as_dict(), default=str))) == told[before]
+    assert (notes[-1].state, notes[-1].waits) == ("stopping", None)
+    assert QueryState.from_dict(json.loads(json.dumps(notes[before].as_dict(), default=str))) == notes[before]

@@ -17,7 +17,7 @@ from headrace.generations.manifest import forms
 from headrace.model import Project
 from headrace.starter.state_store import key_order
 from tests.registered import layout_in
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 from .written_checkpoints import QUERIES, WIDE, archive_of, land, of_others
 
@@ -43,7 +43,7 @@ def test_queries_resume_in_the_middle_of_a_batch_unchanged_and_are_right(
     with tarfile.open(archive_of(version)) as archive:
         archive.extractall(root, filter="data")
     land(root, 11)
-    project, recorder = hr.load(root), Told()
+    project, recorder = hr.load(root), Recorder()
     resumed = [query for query in QUERIES if query != WIDE or not is_newer(version)]
     assert revisions(project, QUERIES) == [version] * len(QUERIES)
     judged = {entry.query: (entry.verdict, entry.differences, entry.notes) for entry in hr.plan(project, spark=spark)}

@@ -21,7 +21,7 @@ from headrace.starter.counters import Counters, read
 from tests.registered import layout_in
 from tests.runner.projects import land, rows, write_project
 from tests.runner.test_counts import uncommit
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -134,7 +134,7 @@ def test_each_committed_batch_counts_once_whatever_is_computed_again(
     tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = write_project(tmp_path / "p", PROJECT, batches=BATCHES)
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), spark=spark, reporter=recorder)
     assert [str(outcome.finding) for outcome in result.outcomes if outcome.finding] == []
     assert [finding.code for finding in recorder.all(Finding) if finding.code == "HR411"] == ["HR411"], (

@@ -17,7 +17,7 @@ from headrace.generations.inspect_checkpoint import inspect_checkpoint
 from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,7 +178,7 @@ def test_the_fix_for_a_lost_newest_state_leads_to_the_exact_result(tmp_path: Pat
 
 def outcome(root: Path, spark: SparkSession) -> tuple[str | None, dict[str, int]]:
     """What refused the start, and what the table holds."""
-    recorder = Told()
+    recorder = Recorder()
     (end,) = run(load(root), spark=spark, reporter=recorder).outcomes
     errors = {finding.code for finding in recorder.all(Finding) if finding.severity == "error"}
     assert errors <= {end.finding.code if end.finding is not None else None}

@@ -12,7 +12,7 @@ import pytest
 from headrace.api import load, plan, run, verify
 from headrace.errors import Finding
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ MORE = [{"name": "pear", "amount": 40}]
 
 def ran(root: Path, spark: SparkSession, queries: list[str] | None = None) -> list[Finding]:
     """Run to the end; what was reported."""
-    recorder = Told()
+    recorder = Recorder()
     result = run(load(root), queries, spark=spark, reporter=recorder)
     return [*recorder.all(Finding), *[end.finding for end in result.outcomes if end.finding is not None]]
 

@@ -42,7 +42,7 @@ def {name}(events):
 """
 
 
-def called(root: Path, name: str, former: object = ()) -> Project:
+def name_query(root: Path, name: str, former: object = ()) -> Project:
     """The project once its one query has this name."""
     return hr.load(write_project(root, BODY.format(name=name, former=former)))
 
@@ -51,7 +51,7 @@ def called(root: Path, name: str, former: object = ()) -> Project:
 def root(tmp_path: Path) -> Path:
     """A project whose query `old` has run: three batches, their lines in the ledger, and its files."""
     root = tmp_path / "p"
-    has_run(called(root, "old"), "old")
+    has_run(name_query(root, "old"), "old")
     return root
 
 
@@ -85,7 +85,7 @@ def no_session() -> Any:
     raise AssertionError("a database needs no session")
 
 
-def renamed(project: Project, query: str) -> list[str]:
+def apply_rename(project: Project, query: str) -> list[str]:
     """What a start does once all of it was looked at; what it says."""
     declared = project.queries[query]
     waiting = list(waiting_renames(project, declared))
@@ -130,22 +130,22 @@ def whole(name: str) -> dict[str, Any]:
 
 
 def test_a_rename_is_one_record_and_nothing_that_is_kept_moves(root: Path) -> None:
-    assert state(called(root, "old"), "old") == whole("old")
+    assert state(name_query(root, "old"), "old") == whole("old")
     before = files(root)
-    project = called(root, "new", "old")
+    project = name_query(root, "new", "old")
     assert [finding.code for finding in waiting_renames(project, project.queries["new"])] == ["HR559"]
     assert state(project, "new") == whole("new") | {"history": ["old"], "verdicts": [("old",)]}, (
         "a look renames nothing"
     )
-    (sentence,) = renamed(project, "new")
+    (sentence,) = apply_rename(project, "new")
     assert "continues what ran as 'old'" in sentence
     assert state(project, "new") == whole("new")
     assert len(files(root) - before) == 1
     assert before - files(root) == set()
-    assert [*waiting_renames(project, project.queries["new"]), *renamed(project, "new")] == []
+    assert [*waiting_renames(project, project.queries["new"]), *apply_rename(project, "new")] == []
     # The option may stay, and the query may get its old name again.
-    back = called(root, "old", "new")
-    renamed(back, "old")
+    back = name_query(root, "old", "new")
+    apply_rename(back, "old")
     assert state(back, "old") == whole("old")
 
 
@@ -154,44 +154,44 @@ def files(root: Path) -> set[str]:
 
 
 def test_the_history_of_a_rename_that_was_cut_off_follows_at_the_next_start(root: Path) -> None:
-    project = called(root, "new", "old")
+    project = name_query(root, "new", "old")
     query = project.queries["new"]
     enter_name(project, query, layout_of(project, query))
     assert state(project, "new")["history"] == ["old"]
-    project = called(root, "new")
-    assert renamed(project, "new") == []
+    project = name_query(root, "new")
+    assert apply_rename(project, "new") == []
     assert state(project, "new") == whole("new")
 
 
 def test_a_chain_of_names_is_followed_to_the_one_that_ran(root: Path) -> None:
-    project = called(root, "third", ["new", "old"])
-    renamed(project, "third")
+    project = name_query(root, "third", ["new", "old"])
+    apply_rename(project, "third")
     assert state(project, "third") == whole("third")
 
 
 def test_a_start_that_failed_by_the_new_name_gives_way(root: Path) -> None:
-    project = called(root, "new", "old")
+    project = name_query(root, "new", "old")
     layout_in(project.storage, "new", 2).checkpoint.mkdir(parents=True)
-    renamed(project, "new")
+    apply_rename(project, "new")
     assert state(project, "new") == whole("new")
 
 
 @pytest.mark.parametrize("change", ["reset", "rebuild"])
 def test_what_a_change_keeps_stays_with_a_query_that_is_renamed(root: Path, change: str) -> None:
-    project = called(root, "new", "old")
+    project = name_query(root, "new", "old")
     if change == "reset":
-        hr.reset(called(root, "old"), "old", result="keep").apply()
+        hr.reset(name_query(root, "old"), "old", result="keep").apply()
     else:
         folder, made = layout_in(project.storage, "old").folder, Directory(generation=2, made=2)
         facts = {"former": "g1.1", "made": "g2.2", "since": "", "notes": []}
         begun_now = replace(begin(folder), kind="building", change="rebuild", building=made, facts=facts, of=0)
         append(folder, "old", begun_now)
-    renamed(project, "new")
-    (begun,) = changes(called(root, "new"), "new")
+    apply_rename(project, "new")
+    (begun,) = changes(name_query(root, "new"), "new")
     assert begun.name == change
     if change == "reset":
         begun.undo()
-        assert state(called(root, "new"), "new") == whole("new")
+        assert state(name_query(root, "new"), "new") == whole("new")
 
 
 def ran_too(project: Project) -> None:
@@ -211,19 +211,19 @@ def third_ran(project: Project) -> None:
 def test_what_cannot_be_renamed_is_said_in_a_sentence_and_stays(
     root: Path, before: Callable[[Project], None], former: object, words: str
 ) -> None:
-    before(called(root, "new", former))
-    project = called(root, "new", former)
+    before(name_query(root, "new", former))
+    project = name_query(root, "new", former)
     with pytest.raises(CheckpointError) as error:
         apply_renames(StartFacts.read(project, project.queries["new"]), None)  # type: ignore[arg-type]
     (finding,) = error.value.findings
     assert (finding.code, words in finding.what) == ("HR549", True)
     with pytest.raises(CheckpointError, match="HR549"):
         list(waiting_renames(project, project.queries["new"]))
-    assert state(called(root, "old"), "old") == whole("old")
+    assert state(name_query(root, "old"), "old") == whole("old")
 
 
 def test_a_name_that_has_never_run_is_no_fault(tmp_path: Path) -> None:
-    project = called(tmp_path / "p", "new", "old")
+    project = name_query(tmp_path / "p", "new", "old")
     assert list(waiting_renames(project, project.queries["new"])) == []
     (finding,) = report_unknown_former(project, project.queries["new"], read_register(project.storage))
     assert "renamed from 'old', and nothing is kept here by that name" in finding.what
@@ -278,7 +278,7 @@ queries:
 
 
 def test_a_running_query_is_not_renamed(root: Path) -> None:
-    project = called(root, "new", "old")
+    project = name_query(root, "new", "old")
     with (layout_in(project.storage, "old").folder / "driver.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(json.dumps({"pid": 7, "host": "here", "started": "today"}))
@@ -291,7 +291,7 @@ def test_a_driver_that_lost_its_lease_is_refused_though_the_query_has_another_na
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_lock, "store_at", lambda _: SimpleNamespace(has_locks=False))
-    former, renamed = called(root, "old"), called(root, "new", "old")
+    former, renamed = name_query(root, "old"), name_query(root, "new", "old")
     query, folder = former.queries["old"], layout_in(former.storage, "old").folder
     (folder / "driver.lock.leases").mkdir()
     lock = driver_lock.take(former, query)
@@ -358,7 +358,7 @@ def test_a_table_is_renamed_with_its_ledger(root: Path, before: tuple[str, ...])
 
 def test_a_table_and_its_query_are_renamed_together(root: Path) -> None:
     project = hr.load(write_project(root, MOVED.format(name="new", former="old")))
-    renamed(project, "new")
+    apply_rename(project, "new")
     rename_table(StartFacts.read(project, project.queries["new"]), no_session)
     assert (of_table(root, "sums"), of_table(root, "totals")) == ((True, 3, ["old"]), (False, 0, []))
 
@@ -382,7 +382,7 @@ def test_a_table_that_cannot_be_renamed_stays(root: Path, statement: str, words:
 def test_a_reset_waits_for_the_rename_of_its_table_and_the_rename_for_what_a_reset_keeps(root: Path) -> None:
     with pytest.raises(HeadraceError, match="HR580"):
         hr.reset(table_renamed(root), "old", result="drop").apply()
-    hr.reset(called(root, "old"), "old", result="drop").apply()
+    hr.reset(name_query(root, "old"), "old", result="drop").apply()
     with zipfile.ZipFile(FIXTURES / "rocksdb_few.zip") as archive:
         archive.extractall(layout_in(root / ".headrace", "old", 2).checkpoint)
     project = table_renamed(root)

@@ -18,7 +18,7 @@ from tests.connectors.python_source.test_source import CLASS
 from tests.registered import layout_in
 from tests.runner.projects import land, ledger, rows, write_project
 from tests.verifier.late_project import land as land_late
-from tests.verifier.test_late_output import SECOND, SQLITE, held
+from tests.verifier.test_late_output import SECOND, SQLITE, late_times
 from tests.verifier.test_late_output import write as write_late
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_late_rows_and_lag_follow_a_renamed_source(spark: SparkSession, tmp_path
     pending = hr.load(root)
     assert [status.backlog.count for status in hr.status(pending) if status.query == "counted"] == [len(SECOND)]
     project = run(root, spark)
-    assert held(root)[-1] == ("12:10", 7)
+    assert late_times(root)[-1] == ("12:10", 7)
     hr.late(project, "counted", export=tmp_path / "late", spark=spark)
     assert [path.name for path in (tmp_path / "late").iterdir()] == ["happened"]
     [counted] = (status for status in hr.status(project) if status.query == "counted")

@@ -130,12 +130,12 @@ class MemoryBucket(S3):
             return getattr(self, f"_{verb}")(**options)
 
     def _head_object(self, Key: str) -> dict[str, Any]:  # noqa: N803
-        data, metadata, modified = self._found(Key)
+        data, metadata, modified = self._object_of(Key)
         return {"ContentLength": len(data), "LastModified": modified, "Metadata": metadata}
 
     def _get_object(self, Key: str, Range: str = "bytes=0-") -> bytes:  # noqa: N803
         first, _, last = Range.removeprefix("bytes=").partition("-")
-        return self._found(Key)[0][int(first) : int(last) + 1 if last else None]
+        return self._object_of(Key)[0][int(first) : int(last) + 1 if last else None]
 
     def _put_object(self, Key: str, Body: bytes, IfNoneMatch: str = "", Metadata: Any = None) -> None:  # noqa: N803
         if IfNoneMatch and Key in self.objects:
@@ -143,7 +143,7 @@ class MemoryBucket(S3):
         self.objects[Key] = (Body, Metadata or {}, datetime.now(timezone.utc))
 
     def _copy_object(self, Key: str, CopySource: dict[str, str]) -> None:  # noqa: N803
-        self._put_object(Key, *self._found(CopySource["Key"])[:1])
+        self._put_object(Key, *self._object_of(CopySource["Key"])[:1])
 
     def _delete_object(self, Key: str) -> None:  # noqa: N803
         self.objects.pop(Key, None)
@@ -166,7 +166,7 @@ class MemoryBucket(S3):
             "CommonPrefixes": [{"Prefix": folder} for folder in folders],
         }
 
-    def _found(self, key: str) -> tuple[bytes, dict[str, str], datetime]:
+    def _object_of(self, key: str) -> tuple[bytes, dict[str, str], datetime]:
         if key not in self.objects:
             raise FileNotFoundError(key)
         return self.objects[key]

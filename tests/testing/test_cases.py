@@ -222,13 +222,13 @@ def test_a_case_is_recorded_with_masked_values_and_passes(
     assert main([*command, "--mask", "time"]) == 1
     assert main([*command, "--mask", "custom"]) == 1
     assert main(["test", "-C", str(tmp_path), "--record", "dear"]) == 1
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     for part in (
         "HR724: no case of query 'totals': column 'time' holds datetime values",
         "no column 'custom'",
         "it has committed no batch yet",
     ):
-        assert part in said
+        assert part in errors
     monkeypatch.setattr(recording, "MOST_ROWS", 0)
     for batches, says in (
         ("3", "its newest 3 batches have more than 0 rows, too many for a case\n  fix: record fewer: --batches 1"),
@@ -255,10 +255,10 @@ def test_cases_run_again_when_a_file_changes(
 
     monkeypatch.setattr("headrace.cli.test.time", SimpleNamespace(sleep=save))
     assert main(["test", "-C", str(project), "--watch"]) == 130
-    told = capsys.readouterr()
-    assert re.findall(r"HR\d+", told.err) == ["HR723"]
-    assert re.findall("^(passed|failed) dear|no query is named 'dar'", told.out, re.MULTILINE) == ["", "passed"]
-    assert told.out.count("passed") == 1
+    printed = capsys.readouterr()
+    assert re.findall(r"HR\d+", printed.err) == ["HR723"]
+    assert re.findall("^(passed|failed) dear|no query is named 'dar'", printed.out, re.MULTILINE) == ["", "passed"]
+    assert printed.out.count("passed") == 1
 
 
 BASE = "tests:\n- {name: a, query: totals, GIVEN}\n"
@@ -344,13 +344,13 @@ def test_each_case_that_does_not_fit_fails_alone_with_its_line(
     (project / "tests" / "a.yml").write_text("\n".join(["tests:", *lines, right]))
     assert main(["test", "-C", str(project), "--json"]) == 1
     results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(each["case"], each["line"]) for each in results] == [
+    assert [(result["case"], result["line"]) for result in results] == [
         (name, at) for at, name in enumerate([*UNFIT, "right"], 2)
     ]
-    for each, (_, message) in zip(results, UNFIT.values(), strict=False):
-        assert not each["passed"], each
-        assert message in each["error"], each
-        assert re.match(r"\S+:\d+ HR72\d: .*\n  fix: \S", each["error"]), each
+    for result, (_, message) in zip(results, UNFIT.values(), strict=False):
+        assert not result["passed"], result
+        assert message in result["error"], result
+        assert re.match(r"\S+:\d+ HR72\d: .*\n  fix: \S", result["error"]), result
     assert results[-1]["passed"]
 
 
@@ -377,9 +377,9 @@ def test_an_option_that_has_no_use_is_refused(
 ) -> None:
     (project / "tests" / "a.yml").write_text(BASE.replace("GIVEN", ROWS))
     assert main(["test", "-C", str(project), *(word.replace("DIR", str(project)) for word in arguments)]) == 2
-    said = capsys.readouterr().err
-    assert "HR090" in said
-    assert message in said
+    errors = capsys.readouterr().err
+    assert "HR090" in errors
+    assert message in errors
 
 
 @pytest.mark.spark

@@ -29,10 +29,10 @@ def of_example(name: str) -> hr.Project:
 
 
 def test_a_query_in_sql_is_answered_without_its_database_and_its_files(spark: SparkSession) -> None:
-    found = evaluate(of_example("mobile-monitoring"), "counts_in_postgres", spark=spark, events=ACTIONS)
-    assert found == COUNTS
-    assert found["open", "01:00"].count == 2
-    assert list(found[0:1]) == [("close", datetime(2024, 1, 1, 1), 1)]
+    answer = evaluate(of_example("mobile-monitoring"), "counts_in_postgres", spark=spark, events=ACTIONS)
+    assert answer == COUNTS
+    assert answer["open", "01:00"].count == 2
+    assert list(answer[0:1]) == [("close", datetime(2024, 1, 1, 1), 1)]
 
 
 @pytest.mark.parametrize("form", ["dicts", "pandas", "json", "csv", "parquet"])
@@ -58,27 +58,27 @@ def test_rows_come_in_each_form(spark: SparkSession, tmp_path: Path, form: str) 
 
 
 def test_an_outer_join_gives_the_rows_that_no_other_followed(spark: SparkSession) -> None:
-    found = evaluate(
+    answer = evaluate(
         of_example("outer-join"),
         "shown",
         spark=spark,
         impressions=[("ad1", "12:00"), ("ad2", "12:00")],
         clicks=[("ad1", "12:30"), ("ad1", "14:30")],
     )
-    assert found == [("ad1", "12:00", "12:30"), ("ad2", "12:00", None)]
+    assert answer == [("ad1", "12:00", "12:30"), ("ad2", "12:00", None)]
 
 
 def test_duplicates_within_the_watermark_are_left_out(spark: SparkSession) -> None:
-    found = evaluate(
+    answer = evaluate(
         of_example("deduplication"), "events_once", spark=spark, events=[("a", "12:00"), ("a", "12:00"), ("b", "12:01")]
     )
-    assert found == [("a", "12:00"), ("b", "12:01")]
+    assert answer == [("a", "12:00"), ("b", "12:01")]
 
 
 def test_sessions_are_all_closed(spark: SparkSession) -> None:
     visits = [("12:00:00", "user1"), ("12:00:04", "user1"), ("12:00:30", "user1")]
-    found = evaluate(of_example("session-windows"), "sessions", spark=spark, visits=visits)
-    assert found.only(["since", "count"]) == [("12:00:00", 2), ("12:00:30", 1)]
+    answer = evaluate(of_example("session-windows"), "sessions", spark=spark, visits=visits)
+    assert answer.only(["since", "count"]) == [("12:00:00", 2), ("12:00:30", 1)]
 
 
 def test_a_source_without_rows_is_empty(spark: SparkSession) -> None:

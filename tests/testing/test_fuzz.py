@@ -210,7 +210,7 @@ def test_a_test_looks_at_each_run(run: TimelineRun, most: int) -> None:
 
 
 @pytest.mark.spark
-def test_a_run_that_a_test_does_not_like_is_told(spark: SparkSession, headrace_project: hr.Project) -> None:
+def test_a_run_that_fails_a_test_is_reported(spark: SparkSession, headrace_project: hr.Project) -> None:
     @fuzzed("counts_in_postgres", runs=2, seed=1, events=[("p1", "01:10", "open"), ("p2", "01:10", "open")])
     def test(run: TimelineRun) -> None:
         assert run.final["open", "01:00"].count < 1, "more than none"
@@ -274,7 +274,7 @@ def test_the_command_prints_a_case_to_be_pasted(
 
 
 @pytest.mark.spark
-def test_rows_over_which_a_query_fails_are_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_over_which_a_query_fails_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     failing = """
 @hr.query(sink=hr.sink.console(), mode="append")
 def mistake(events: DataFrame) -> DataFrame:
@@ -293,7 +293,7 @@ def mistake(events: DataFrame) -> DataFrame:
 
 
 @pytest.mark.spark
-def test_a_machine_without_hypothesis_is_told_what_to_install(
+def test_without_hypothesis_the_message_says_what_to_install(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)

@@ -98,7 +98,7 @@ class Scene:
         return layout_in(self.project.storage, "q")
 
     def run(self) -> None:
-        """Everything that is there, a file a batch."""
+        """Run the query over everything that is there, a file a batch."""
         running = start(self.project, self.project.queries["q"], self.spark)
         running.handle.awaitTermination()
 
@@ -107,7 +107,7 @@ class Scene:
 
 
 def write(folder: Path, batches: Sequence[Sequence[Row]], columns: Sequence[str] = ("time", "who", "value")) -> None:
-    """One file a batch, in order; a time `12:05` is that of 2024-01-01."""
+    """Write one file a batch, in order; a time `12:05` is that of 2024-01-01."""
     folder.mkdir(exist_ok=True)
     begin = len(list(folder.iterdir()))
     for index, rows in enumerate(batches, start=begin):

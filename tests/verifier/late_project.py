@@ -154,7 +154,7 @@ def read(root: Path, statement: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def held(root: Path, table: str) -> dict[tuple[str, str], int]:
+def counts_in(root: Path, table: str) -> dict[tuple[str, str], int]:
     """What a table of counts by name and window holds, the window as the hour and minute of its start."""
     return {
         (who, str(begin)[11:16]): count for who, begin, count in read(root, f"SELECT who, start, count FROM {table}")

@@ -5,7 +5,7 @@ A row is "in the result" of
 - an aggregation, a session, a chain of them or a function with a state: by its id, which the result collects;
 - a deduplication: itself, or as the duplicate of a row with the same key that is there;
 - a join: in a pair with each row of the other side that fits it and is not late itself; one without such a row is in an
-  outer join's result beside NULL, and in an inner join's nowhere, because there is nothing to pair it with.
+  outer join's result next to NULL, and in an inner join's nowhere, because there is nothing to pair it with.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Scene:
         return layout_in(self.project.storage, "q")
 
     def let_in(self, batch: int, minute: int) -> None:
-        """A file for each source, with rows up to an hour old; some are malformed, and some are to be filtered."""
-        for place, (name, known) in enumerate(self.rows.items()):
+        """Land a file for each source, with rows up to an hour old; some are malformed, and some are to be filtered."""
+        for place, (name, rows) in enumerate(self.rows.items()):
             lines = []
             for number in range(self.random.randint(6, 10)):
                 id_ = 1000 * place + 20 * batch + number
@@ -112,7 +112,7 @@ class Scene:
                     self.malformed.add(id_)
                     lines.append(row.line.replace("T", " noon "))
                 else:
-                    known[id_] = row
+                    rows[id_] = row
                     lines.append(row.line)
             self.write(name, batch, lines)
 
@@ -128,7 +128,7 @@ class Scene:
         if running is None or dies_at is not None:
             self.stop()
             declared = replace(self.project.queries[query], trigger=Default())
-            reached = None if dies_at is None else self.killed_at(dies_at)
+            reached = None if dies_at is None else self.kill_at(dies_at)
             running = start_query(Request(project=self.project, query=declared, spark=self.spark, reached=reached))
         try:
             running.handle.processAllAvailable()
@@ -136,7 +136,9 @@ class Scene:
             if dies_at is None:
                 raise
         if query == "q":
-            self.counted |= {each["batchId"] for each in running.handle.recentProgress if dropped(each)}
+            self.counted |= {
+                progress["batchId"] for progress in running.handle.recentProgress if dropped_rows(progress)
+            }
         if query == "q" and dies_at is None:
             self.running = running
             return
@@ -144,7 +146,7 @@ class Scene:
         running.clean_up()
 
     @staticmethod
-    def killed_at(boundary: Boundary) -> Callable[[Boundary, int], None]:
+    def kill_at(boundary: Boundary) -> Callable[[Boundary, int], None]:
         def reached(at: Boundary, batch: int) -> None:
             if at == boundary:
                 raise Died
@@ -212,13 +214,13 @@ class Scene:
         assert kept.place.schema is not None
         return [dict(zip(kept.place.schema.names, row, strict=True)) for row in kept.rows()]
 
-    def quarantined(self) -> list[int]:
+    def quarantined_ids(self) -> list[int]:
         sources = tuple(self.project.sources_of(self.query))
         names = SourceNames.same(*(source.name for source in sources))
         quarantine = QuarantineFiles(layout=self.layout, sources=sources, names=names, spark=self.spark)
         list(quarantine.catch_up())
         text = "".join(file.read_text() for file in self.layout.quarantine.rglob("*.jsonl"))
-        return [int(found) for found in re.findall(r'\\"id\\": ?(\d+)', text)]
+        return [int(id_) for id_ in re.findall(r'\\"id\\": ?(\d+)', text)]
 
     @property
     def query(self) -> Query:
@@ -234,7 +236,7 @@ class Scene:
         }
 
 
-def dropped(progress: Any) -> int:
+def dropped_rows(progress: Any) -> int:
     """How many rows Spark says that a batch dropped: too few perhaps, and 0 only where it dropped none."""
     return sum(operator["numRowsDroppedByWatermark"] for operator in progress["stateOperators"])
 
@@ -242,7 +244,7 @@ def dropped(progress: Any) -> int:
 Result = list[dict[str, Any]]
 
 
-def collected(scene: Scene, result: Result) -> Iterator[int]:
+def collected_ids(scene: Scene, result: Result) -> Iterator[int]:
     yield from (id_ for row in result for id_ in row["ids"])
 
 
@@ -258,7 +260,7 @@ def sessions(events: DataFrame) -> DataFrame:
     return good(events).groupBy(F.session_window("time", "5 minutes"), "who").agg(F.collect_list("id").alias("ids"))
 
 
-def chained(events: DataFrame) -> DataFrame:
+def chain(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     small = good(events).groupBy(F.window("time", "5 minutes"), "who").agg(F.collect_list("id").alias("ids"))
@@ -274,7 +276,7 @@ def distinct_within(events: DataFrame) -> DataFrame:
     return good(events).dropDuplicatesWithinWatermark(["who", "value"])
 
 
-def joined(events: DataFrame, others: DataFrame, how: str = "inner") -> DataFrame:
+def join(events: DataFrame, others: DataFrame, how: str = "inner") -> DataFrame:
     from pyspark.sql import functions as F
 
     left, right = good(events).alias("l"), good(others).alias("r")
@@ -283,11 +285,11 @@ def joined(events: DataFrame, others: DataFrame, how: str = "inner") -> DataFram
 
 
 def inner(events: DataFrame, others: DataFrame) -> DataFrame:
-    return joined(events, others)
+    return join(events, others)
 
 
 def outer(events: DataFrame, others: DataFrame) -> DataFrame:
-    return joined(events, others, "full_outer")
+    return join(events, others, "full_outer")
 
 
 def by_function(events: DataFrame) -> DataFrame:
@@ -297,7 +299,7 @@ def by_function(events: DataFrame) -> DataFrame:
         import pandas as pd
 
         for frame in frames if not state.hasTimedOut else ():
-            yield pd.DataFrame({"ids": [[int(each)] for each in frame["id"]]})
+            yield pd.DataFrame({"ids": [[int(value)] for value in frame["id"]]})
         state.update((0,))
 
     grouped = good(events).groupBy("who")
@@ -317,7 +319,7 @@ def by_processor(events: DataFrame) -> DataFrame:
             import pandas as pd
 
             for frame in rows:
-                yield pd.DataFrame({"ids": [[int(each)] for each in frame["id"]]})
+                yield pd.DataFrame({"ids": [[int(value)] for value in frame["id"]]})
 
         def close(self) -> None:
             pass
@@ -330,7 +332,7 @@ def good(rows: DataFrame) -> DataFrame:
 
 
 def kept_or_duplicates(*by: str) -> Callable[[Scene, Result], Iterator[int]]:
-    def found(scene: Scene, result: Result) -> Iterator[int]:
+    def ids(scene: Scene, result: Result) -> Iterator[int]:
         rows = scene.rows["events"]
         assert all(count == 1 for count in Counter(row["id"] for row in result).values())
         there = {row["id"] for row in result if row["id"] >= 0}
@@ -340,10 +342,10 @@ def kept_or_duplicates(*by: str) -> Callable[[Scene, Result], Iterator[int]]:
             if id_ not in there and tuple(getattr(row, name) for name in by) in keys:
                 yield id_
 
-    return found
+    return ids
 
 
-def paired(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int]:
+def paired_ids(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int]:
     left, right = scene.passed["events"], scene.passed["others"]
     pairs = {
         (one.id, other.id)
@@ -359,19 +361,19 @@ def paired(scene: Scene, result: Result, *, outer: bool = False) -> Iterator[int
 
 
 def paired_or_alone(scene: Scene, result: Result) -> Iterator[int]:
-    return paired(scene, result, outer=True)
+    return paired_ids(scene, result, outer=True)
 
 
 OPERATORS: Mapping[str, tuple[Callable[..., DataFrame], Callable[[Scene, Result], Iterator[int]]]] = {
-    "windows": (windows, collected),
-    "sessions": (sessions, collected),
-    "chained aggregations": (chained, collected),
+    "windows": (windows, collected_ids),
+    "sessions": (sessions, collected_ids),
+    "chained aggregations": (chain, collected_ids),
     "dropDuplicates": (distinct, kept_or_duplicates("who", "minute")),
     "dropDuplicatesWithinWatermark": (distinct_within, kept_or_duplicates("who", "value")),
-    "inner join": (inner, paired),
+    "inner join": (inner, paired_ids),
     "outer join": (outer, paired_or_alone),
-    "applyInPandasWithState": (by_function, collected),
-    "transformWithState": (by_processor, collected),
+    "applyInPandasWithState": (by_function, collected_ids),
+    "transformWithState": (by_processor, collected_ids),
 }
 
 
@@ -401,7 +403,7 @@ def test_each_row_is_in_the_result_late_quarantined_or_filtered(
     given = {id_: row for rows in scene.rows.values() for id_, row in rows.items()}
     filtered = [id_ for id_, row in given.items() if row.value < 0]
     result = [id_ for id_ in in_result(scene, scene.sink("q")) if id_ >= 0]
-    places = Counter([*result, *late, *scene.quarantined(), *filtered])
+    places = Counter([*result, *late, *scene.quarantined_ids(), *filtered])
     assert places == Counter([*given, *scene.malformed])
     assert min(map(len, (result, late, filtered, scene.malformed))) > 0
     assert {row["late_batch"] for row in scene.sink("q_late")} == scene.counted

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def windowed(events: DataFrame) -> DataFrame:
+def count_windows(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.groupBy(F.window("time", "10 minutes"), "who").count().select("who", "count")
@@ -37,8 +37,8 @@ def largest(events: DataFrame) -> DataFrame:
 def sessions(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    found = events.groupBy(F.session_window("time", "10 minutes"), "who").count()
-    return found.select(F.col("session_window.start").alias("start"), "count")
+    counts = events.groupBy(F.session_window("time", "10 minutes"), "who").count()
+    return counts.select(F.col("session_window.start").alias("start"), "count")
 
 
 def another_for_a_batch(events: DataFrame) -> DataFrame:
@@ -78,7 +78,7 @@ CLOSED: list[list[Row]] = [
 CASES = [
     Case(code="HR706", function=sessions, mode="append", delay="10 minutes", batches=CLOSED),
     Case(code="HR641", function=first_value, mode="append", batches=TWO, spoil=change),
-    Case(code="HR709", function=windowed, mode="update", key=("who",), delay="10 minutes", batches=TWO),
+    Case(code="HR709", function=count_windows, mode="update", key=("who",), delay="10 minutes", batches=TWO),
     Case(code="HR710", function=another_for_a_batch, mode="update", key=("who",), batches=TWO),
     Case(code="HR641", function=largest, mode="complete", batches=TIES, spoil=change),
 ]

@@ -23,7 +23,7 @@ def frame_of(spark: SparkSession, given: list[Change]) -> DataFrame:
     return spark.createDataFrame(rows, f"id BIGINT, name STRING, city STRING, {CHANGE_COLUMN} {change_type('BIGINT')}")
 
 
-def folded(given: list[Change], options: ChangeOptions) -> list[tuple[Any, ...]]:
+def fold(given: list[Change], options: ChangeOptions) -> list[tuple[Any, ...]]:
     """Apply changes one by one in their order, as a person would."""
     current: dict[int, dict[str, Any]] = {}
     history: dict[int, list[dict[str, Any]]] = {}
@@ -99,7 +99,7 @@ def test_the_table_is_the_fold_of_all_changes_in_their_order(
 ) -> None:
     given = made_by_chance(seed)
     rows = [tuple(row) for row in apply_changes(frame_of(spark, given), options).collect()]
-    assert sorted(rows, key=repr) == sorted(folded(given, options), key=repr)
+    assert sorted(rows, key=repr) == sorted(fold(given, options), key=repr)
 
 
 def test_of_equal_sequences_the_later_offset_holds(spark: SparkSession) -> None:

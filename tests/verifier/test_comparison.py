@@ -76,10 +76,10 @@ def test_rows_are_compared(
     counts: tuple[int, int, int],
     spark: SparkSession,
 ) -> None:
-    found = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl), key)
-    assert (found.missing, found.unexpected, found.different) == counts
-    assert (found.rows_expected, found.rows_actual) == (len(expected), len(actual))
-    assert found.equal == (sum(counts) == 0)
+    comparison = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl), key)
+    assert (comparison.missing, comparison.unexpected, comparison.different) == counts
+    assert (comparison.rows_expected, comparison.rows_actual) == (len(expected), len(actual))
+    assert comparison.equal == (sum(counts) == 0)
 
 
 def test_what_puts_a_result_right_is_no_more_than_what_differs(spark: SparkSession) -> None:
@@ -94,19 +94,26 @@ def test_what_puts_a_result_right_is_no_more_than_what_differs(spark: SparkSessi
 
 
 def test_at_most_twenty_rows_are_kept_and_all_are_counted(spark: SparkSession) -> None:
-    found = compare(spark.range(100), spark.range(50, 130))
-    assert (found.missing, found.unexpected, len(found.differences)) == (50, 30, 20)
+    comparison = compare(spark.range(100), spark.range(50, 130))
+    assert (comparison.missing, comparison.unexpected, len(comparison.differences)) == (50, 30, 20)
 
 
 @pytest.mark.parametrize("replans", ["true", "false"])
-def test_what_was_observed_below_is_told_though_the_differing_rows_are_kept(spark: SparkSession, replans: str) -> None:
+def test_what_was_observed_below_is_counted_though_the_differing_rows_are_kept(
+    spark: SparkSession, replans: str
+) -> None:
     from pyspark.sql import functions as F
 
     with apply_settings(spark, {"spark.sql.adaptive.enabled": replans}):
         expected = spark.range(100).observe("below", F.count(F.lit(1)).alias("rows")).groupBy("id").count()
-        found = compare(expected, spark.range(50, 130).groupBy("id").count())
-        assert (found.rows_expected, found.rows_actual, found.missing, found.unexpected) == (100, 80, 50, 30)
-        assert metric(found.executed, "below") == 100
+        comparison = compare(expected, spark.range(50, 130).groupBy("id").count())
+        assert (comparison.rows_expected, comparison.rows_actual, comparison.missing, comparison.unexpected) == (
+            100,
+            80,
+            50,
+            30,
+        )
+        assert metric(comparison.executed, "below") == 100
 
 
 def test_schemas_differ_by_names_and_types(spark: SparkSession) -> None:
@@ -149,9 +156,9 @@ def test_schemas_differ_by_names_and_types(spark: SparkSession) -> None:
     ],
 )
 def test_the_hashes_of_other_rows_differ(ddl: str, expected: list[Any], actual: list[Any], spark: SparkSession) -> None:
-    found = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl))
-    assert not found.equal
-    assert (found.rows_expected, found.rows_actual) == (len(expected), len(actual))
+    comparison = compare(spark.createDataFrame(expected, ddl), spark.createDataFrame(actual, ddl))
+    assert not comparison.equal
+    assert (comparison.rows_expected, comparison.rows_actual) == (len(expected), len(actual))
 
 
 def test_the_hashes_of_the_same_rows_in_another_order_are_equal(spark: SparkSession) -> None:

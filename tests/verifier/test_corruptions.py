@@ -60,7 +60,7 @@ def sliding(events: DataFrame) -> DataFrame:
     return counted.select("who", F.col("window.start").alias("start"), "n")
 
 
-def _joined(events: DataFrame, others: DataFrame, how: str) -> DataFrame:
+def _join(events: DataFrame, others: DataFrame, how: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     left = events.select("time", "who", F.col("value").alias("n"))
@@ -70,15 +70,15 @@ def _joined(events: DataFrame, others: DataFrame, how: str) -> DataFrame:
 
 
 def inner(events: DataFrame, others: DataFrame) -> DataFrame:
-    return _joined(events, others, "inner").select("who", "time", "n", "m")
+    return _join(events, others, "inner").select("who", "time", "n", "m")
 
 
 def outer(events: DataFrame, others: DataFrame) -> DataFrame:
-    return _joined(events, others, "left").select("who", "time", "n", "m")
+    return _join(events, others, "left").select("who", "time", "n", "m")
 
 
 def counted_join(events: DataFrame, others: DataFrame) -> DataFrame:
-    return windows(_joined(events, others, "inner").select("who", "time"))
+    return windows(_join(events, others, "inner").select("who", "time"))
 
 
 def distinct(events: DataFrame) -> DataFrame:
@@ -98,7 +98,7 @@ def sessions(events: DataFrame) -> DataFrame:
     return counted.select("who", F.col("session_window.start").alias("start"), "n")
 
 
-def chained(events: DataFrame) -> DataFrame:
+def chain(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     first = events.groupBy("who", F.window("time", "5 minutes")).agg(F.count("*").alias("m"))
@@ -106,7 +106,7 @@ def chained(events: DataFrame) -> DataFrame:
     return second.select(F.col("window.start").alias("start"), "n")
 
 
-def collected(events: DataFrame) -> DataFrame:
+def collect_numbers(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.groupBy("who").agg(
@@ -151,8 +151,8 @@ def processing(events: DataFrame) -> DataFrame:
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
             import pandas as pd
 
-            known = self.total.get()[0] if self.total.exists() else 0
-            total = known + sum(len(frame) for frame in rows)
+            before = self.total.get()[0] if self.total.exists() else 0
+            total = before + sum(len(frame) for frame in rows)
             self.total.update((total,))
             yield pd.DataFrame({"who": [key[0]], "n": [total]})
 
@@ -226,7 +226,7 @@ def of_row(row: Row, given: Row) -> bool:
 
 
 def of_session(row: Row, given: Row) -> bool:
-    times = sorted({each["at"] for each in inputs() if each["source"] == "events" and of_who(row, each)})
+    times = sorted({event["at"] for event in inputs() if event["source"] == "events" and of_who(row, event)})
     within, last = [], at(row, "start")
     for time in times:
         if last <= time <= last + 5:
@@ -278,7 +278,7 @@ class Case:
     @property
     def tried(self) -> list[tuple[Damage, ...]]:
         """The damages that are done to one result."""
-        return [(each,) for each in self.damages] if EVERY_DAMAGE else [self.damages[: self.few]]
+        return [(damage,) for damage in self.damages] if EVERY_DAMAGE else [self.damages[: self.few]]
 
 
 # `make soak` has every one.
@@ -301,8 +301,8 @@ CASES = (
     Case(function=distinct, feeds=of_row, right="late", damages=(double, delete, change), few=3),
     Case(function=top, feeds=of_who, mode="complete", key=("who",), damages=(add, delete, change)),
     Case(function=sessions, feeds=of_session, right="late", pending=1, damages=(change, delete, double), few=3),
-    Case(function=chained, feeds=of_window(10), right="late", pending=1, damages=(delete, change), few=2),
-    Case(function=collected, feeds=of_who, mode="update", key=("who",), damages=(change, delete), few=2),
+    Case(function=chain, feeds=of_window(10), right="late", pending=1, damages=(delete, change), few=2),
+    Case(function=collect_numbers, feeds=of_who, mode="update", key=("who",), damages=(change, delete), few=2),
     Case(function=largest, feeds=of_who, mode="update", key=("who",), damages=(delete, change), few=2),
     Case(
         function=counting, feeds=of_who, mode="update", key=("who",), right="late", damages=(change, delete, add), few=2
@@ -321,7 +321,7 @@ CASES = (
 
 # Others take the same ways through verify.
 OTHERS_LONG = (
-    *(sliding, inner, largest, top, chained, collected, processing, counting, counted_join, sessions),
+    *(sliding, inner, largest, top, chain, collect_numbers, processing, counting, counted_join, sessions),
     distinct,  # tests/verifier/test_proof.py loses a row of one.
 )
 
@@ -356,7 +356,7 @@ def test_a_right_result_is_right_and_each_damaged_row_is_named(
             f"cause of {damage.__name__}" for damage in done if not explains(case, verdict, done[damage], damage)
         ]
         if verdict.state != "mismatch" or unnamed or len(verdict.differences) > sum(map(most_differences, damages)):
-            missed[" and ".join(each.__name__ for each in damages)] = (unnamed, verdict)
+            missed[" and ".join(damage.__name__ for damage in damages)] = (unnamed, verdict)
     assert missed == {}
 
 
@@ -387,28 +387,32 @@ def names(verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
     """Whether a difference is of the row that was damaged, or of the new one, and is what was done to it."""
     (*_, row) = damage(victim) or [victim]
     kinds = {"delete": {"missing"}, "change": {"different", "unexpected"}}.get(damage.__name__, {"unexpected"})
-    shown = [(each.expected if damage is delete else each.actual) for each in verdict.differences if each.kind in kinds]
-    return any(each and plain(each["n"]) == row["n"] and each.get("who") == row.get("who") for each in shown)
+    shown = [
+        (difference.expected if damage is delete else difference.actual)
+        for difference in verdict.differences
+        if difference.kind in kinds
+    ]
+    return any(other and plain(other["n"]) == row["n"] and other.get("who") == row.get("who") for other in shown)
 
 
 def explains(case: Case, verdict: Verdict, victim: dict[str, Any], damage: Damage) -> bool:
-    """Whether the difference tells the last batch and the input rows of the damaged row, and of a new row that none."""
-    shown = [each for each in verdict.differences if is_of(each, victim, damage)]
+    """Whether the difference names the last batch and the input rows of the damaged row, and of a new row that none."""
+    shown = [difference for difference in verdict.differences if is_of(difference, victim, damage)]
     true = {
         (row["source"], row["batch"], row["at"], row["who"], row["value"])
         for row in inputs()
         if case.feeds(victim, row) and (case.joins or row["source"] == "events")
     }
-    told = [
+    causes = [
         (row.source, row.batch, at(given := json.loads(row.row), "time"), given["who"], given["value"])
-        for each in shown
-        for row in each.fed_by or ()
+        for difference in shown
+        for row in difference.fed_by or ()
     ]
     if damage is add:
-        return [each.fed_by for each in shown] == [()]
-    files = all(row.file.endswith(f"/{row.batch:03d}.json") for each in shown for row in each.fed_by or ())
-    last = {each.last_batch for each in shown} == {max(row[1] for row in true)}
-    return bool(told) and {*told} <= true and len(told) >= min(len(true), 2) and last and files
+        return [difference.fed_by for difference in shown] == [()]
+    files = all(row.file.endswith(f"/{row.batch:03d}.json") for difference in shown for row in difference.fed_by or ())
+    last = {difference.last_batch for difference in shown} == {max(row[1] for row in true)}
+    return bool(causes) and {*causes} <= true and len(causes) >= min(len(true), 2) and last and files
 
 
 def is_of(difference: Difference, victim: dict[str, Any], damage: Damage) -> bool:

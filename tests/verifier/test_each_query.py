@@ -100,9 +100,12 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
 
     active = spark.getActiveSession()
     assert main(["verify", "-C", str(tmp_path), "--json"]) == 1
-    verdicts = {each["query"]: each for each in map(json.loads, capsys.readouterr().out.splitlines())}
-    told = {name: (each["state"], [finding["code"] for finding in each["findings"]]) for name, each in verdicts.items()}
-    assert told == {
+    verdicts = {line["query"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    states = {
+        name: (verdict["state"], [finding["code"] for finding in verdict["findings"]])
+        for name, verdict in verdicts.items()
+    }
+    assert states == {
         "a_damaged_sink": ("undecided", ["HR714"]),
         "b_broken_function": ("undecided", ["HR713"]),
         # A row is late in both places, and counts in each.
@@ -116,15 +119,15 @@ def test_each_query_gets_its_own_verdict_whatever_the_others_do(
     assert (twice["rows_read"], twice["rows_late"]) == (18, 2)
     assert hr.late(project, "c_source_twice", spark=spark).count == 2
 
-    standing = {each.query: each for each in hr.status(project)}
-    assert {name: each.verdict and each.verdict["state"] for name, each in standing.items()} == {
-        name: each["state"] for name, each in verdicts.items()
+    standing = {status.query: status for status in hr.status(project)}
+    assert {name: status.verdict and status.verdict["state"] for name, status in standing.items()} == {
+        name: verdict["state"] for name, verdict in verdicts.items()
     }
     assert standing["c_source_twice"].rows_total == 2 * standing["d_sound"].rows_total == 18
     layout = layout_in(project.storage, "c_source_twice")
     kept = [entry.offsets for entry in Archive(layout.archive).entries().values()]
     assert len(kept) >= len([*BATCHES, *MORE])
-    assert all(sorted(each) == ["events", "events__2"] and each["events"] == each["events__2"] for each in kept)
+    assert all(sorted(names) == ["events", "events__2"] and names["events"] == names["events__2"] for names in kept)
     assert hr.verify(project, "d_sound", spark=spark).state == "equal"
     after = {key: spark.conf.get(key, None) for key, _ in settings} | dict(spark.conf.getAll)
     assert (after, spark.sql("SHOW TABLES").collect()) == (before, views)

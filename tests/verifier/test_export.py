@@ -21,13 +21,13 @@ pytestmark = pytest.mark.spark
 SECOND = [[("12:46", "b"), ("13:40", "b")], [("13:40", "b")], [("12:10", "c"), ("13:05", "a"), ("13:41", "a")]]
 
 
-def exported(directory: Path) -> dict[str, list[str]]:
+def times_by_file(directory: Path) -> dict[str, list[str]]:
     """The times of the rows in each file."""
-    found = {}
+    times = {}
     for file in sorted(directory.rglob("[!.]*.json")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
-        found[file.name] = [row["time"][11:16] for row in rows]
-    return found
+        times[file.name] = [row["time"][11:16] for row in rows]
+    return times
 
 
 @pytest.mark.capability("OP-WM-04")
@@ -35,12 +35,12 @@ def test_each_late_row_is_written_once_and_again_only_where_it_is_missing(spark:
     root = late_project.write_project(tmp_path / "p")
     project = run(root, "sliding", spark)
     to = tmp_path / "out"
-    found = late(project, "sliding", export=to, spark=spark)
+    result = late(project, "sliding", export=to, spark=spark)
     # 12:05 is late for two windows and is one row.
-    assert found.count == 3
-    assert exported(to) == {"sliding-g1-000003.json": ["12:05", "12:45"]}
-    assert [str(file.relative_to(to)) for file in found.exported] == ["events/sliding-g1-000003.json"]
-    (file,) = found.exported
+    assert result.count == 3
+    assert times_by_file(to) == {"sliding-g1-000003.json": ["12:05", "12:45"]}
+    assert [str(file.relative_to(to)) for file in result.exported] == ["events/sliding-g1-000003.json"]
+    (file,) = result.exported
     assert json.loads(file.read_text().splitlines()[0]) == {
         "time": "2024-01-01T12:05:00.000000Z",
         "who": "a",
@@ -54,7 +54,7 @@ def test_each_late_row_is_written_once_and_again_only_where_it_is_missing(spark:
     before = file.stat().st_mtime_ns
     late(project, "sliding", export=to, spark=spark)
     assert file.stat().st_mtime_ns == before
-    assert sorted(time for times in exported(to).values() for time in times) == [
+    assert sorted(time for times in times_by_file(to).values() for time in times) == [
         "12:05",
         "12:10",
         "12:45",
@@ -97,9 +97,9 @@ def test_a_query_over_the_exported_rows_gives_what_the_result_lacks(spark: Spark
 def test_rows_of_a_deduplication_can_be_exported_too(spark: SparkSession, tmp_path: Path) -> None:
     root = late_project.write_project(tmp_path / "p")
     project = run(root, "distinct", spark)
-    found = late(project, "distinct", export=tmp_path / "out", spark=spark)
-    assert [each.operator for each in found.batches] == ["Deduplicate"]
-    assert exported(tmp_path / "out") == {"distinct-g1-000003.json": ["12:05", "12:45", "12:50"]}
+    result = late(project, "distinct", export=tmp_path / "out", spark=spark)
+    assert [batch.operator for batch in result.batches] == ["Deduplicate"]
+    assert times_by_file(tmp_path / "out") == {"distinct-g1-000003.json": ["12:05", "12:45", "12:50"]}
 
 
 def test_a_directory_that_will_not_do_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def distinct_counted(events: DataFrame) -> DataFrame:
     return windows("10 minutes")(events.dropDuplicates(["who", "time"]))
 
 
-def united(events: DataFrame, others: DataFrame) -> DataFrame:
+def unite(events: DataFrame, others: DataFrame) -> DataFrame:
     return windows("10 minutes")(events.unionByName(others))
 
 
@@ -84,14 +84,14 @@ def own_watermark(events: DataFrame) -> DataFrame:
     )
 
 
-def exploded(events: DataFrame) -> DataFrame:
+def explode(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     doubled = events.select(F.explode(F.array("who", F.lit("z"))).alias("who"), "time")
     return windows("10 minutes")(doubled)
 
 
-def chained(events: DataFrame) -> DataFrame:
+def chain(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     small = events.groupBy(F.window("time", "5 minutes"), "who").count()
@@ -120,8 +120,8 @@ CASES: dict[str, tuple[Callable[..., Any], str, tuple[str, ...], str, int, int]]
     "duplicates dropped, then counted": (distinct_counted, "append", (), "late", 3, 3),
     "the window is not in the result": (by_window_unseen, "append", (), "late", 2, 4),
     "the function's own watermark": (own_watermark, "update", KEYED, "late", 2, 0),
-    "exploded rows count each": (exploded, "update", KEYED, "late", 4, 0),
-    "two aggregations": (chained, "append", (), "late", 2, 4),
+    "exploded rows count each": (explode, "update", KEYED, "late", 4, 0),
+    "two aggregations": (chain, "append", (), "late", 2, 4),
     "no event time in the group": (count_by_key, "update", ("who",), "equal", 0, 0),
 }
 
@@ -163,7 +163,7 @@ def test_the_guides_example_drops_the_donkey(spark: SparkSession, tmp_path: Path
 
 def test_two_sources_share_the_older_watermark(spark: SparkSession, tmp_path: Path) -> None:
     others = [[("12:00", "x", 1), ("12:30", "x", 1)], [("12:30", "x", 1)], [("12:05", "x", 1), ("12:15", "x", 1)]]
-    made = scene(spark, tmp_path, LATE_LAST, united, mode="update", key=KEYED, others=others)
+    made = scene(spark, tmp_path, LATE_LAST, unite, mode="update", key=KEYED, others=others)
     verdict = made.verify()
     # The watermark is 12:20 when the last files come: 12:05 of both sources is late, 12:15 too, 12:45 is not.
     assert (verdict.state, verdict.rows_late) == ("late", 3)
@@ -185,11 +185,11 @@ def test_a_session_that_the_watermark_closed_before_its_last_row_is_that_of_the_
 def test_the_dropped_rows_come_with_their_batch_and_watermark(spark: SparkSession, tmp_path: Path) -> None:
     made = scene(spark, tmp_path, LATE_LAST, windows("10 minutes"), mode="update", key=KEYED)
     dropped = find_late_rows(made.project, "q", spark=spark)
-    found = [
+    dropped_rows = [
         (f"{row.time:%H:%M}", row.batch, f"{row.watermark:%H:%M}", row.behind.seconds // 60) for row in dropped.rows
     ]
-    assert found == [("12:05", 2, "12:50", 45), ("12:45", 2, "12:50", 5)]
-    assert [(each.operator, each.batch, each.rows) for each in dropped.batches] == [("Aggregate", 2, 2)]
+    assert dropped_rows == [("12:05", 2, "12:50", 45), ("12:45", 2, "12:50", 5)]
+    assert [(batch.operator, batch.batch, batch.rows) for batch in dropped.batches] == [("Aggregate", 2, 2)]
     verdict = made.verify()
     assert (verdict.state, verdict.rows_late, len(verdict.late), verdict.rows_open) == ("late", 2, 2, 0)
     assert verdict.rows_read == sum(map(len, LATE_LAST))

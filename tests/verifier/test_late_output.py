@@ -74,7 +74,7 @@ def ran(sessions: Sessions, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def root(ran: Path) -> Path:
     """The project as it was after its run."""
-    assert held(restore(ran)) == FIRST
+    assert late_times(restore(ran)) == FIRST
     return ran
 
 
@@ -94,7 +94,7 @@ def run(root: Path, spark: SparkSession, **more: Any) -> tuple[Project, list[str
     return project, states, [finding.code for finding in notes.findings if finding.severity != "note"]
 
 
-def held(root: Path) -> list[tuple[str, int]]:
+def late_times(root: Path) -> list[tuple[str, int]]:
     """The times of the late rows in the table, each with its batch."""
     return rows(root / "out.db", "SELECT substr(time, 12, 5), late_batch FROM late_rows ORDER BY late_batch, time")
 
@@ -102,7 +102,7 @@ def held(root: Path) -> list[tuple[str, int]]:
 def held_so_far(root: Path) -> list[tuple[str, int]]:
     """The same while the query that makes the table may not have started."""
     try:
-        return held(root)
+        return late_times(root)
     except OperationalError:
         return []
 
@@ -111,16 +111,16 @@ def held_so_far(root: Path) -> list[tuple[str, int]]:
 def test_each_late_row_comes_to_the_sink_once(spark: SparkSession, root: Path) -> None:
     (row,) = rows(root / "out.db", "SELECT * FROM late_rows WHERE time LIKE '%12:05%'")
     assert row[1:5] == ("a", 1.5, "events", 3)
-    assert [str(each)[11:16] for each in row[5:7]] == ["12:50", "12:05"]
+    assert [str(value)[11:16] for value in row[5:7]] == ["12:50", "12:05"]
     assert row[7] == "Aggregate"
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root) == [*FIRST, ("12:10", 7)]
+    assert late_times(root) == [*FIRST, ("12:10", 7)]
     assert hr.verify(hr.load(root), "counted_late", spark=spark).state == "equal"
     with pytest.raises(CheckFailed) as refused:
         hr.start_query(project := hr.load(root), project.query("counted"), spark)
-    assert [each.code for each in refused.value.findings] == ["HR268"]
+    assert [finding.code for finding in refused.value.findings] == ["HR268"]
 
 
 @pytest.mark.capability("OP-WM-04")
@@ -131,7 +131,9 @@ def test_a_project_with_late_rows_is_checked_and_run_without_an_end_from_its_fir
     root, stop = write(tmp_path / "p"), StopRequest()
     pipeline = root / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("hr.available_now", trigger))
-    assert [each.code for each in hr.check(hr.load(root), spark=spark).findings if each.severity != "note"] == []
+    assert [
+        finding.code for finding in hr.check(hr.load(root), spark=spark).findings if finding.severity != "note"
+    ] == []
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, root, spark, stop=stop)
         try:
@@ -139,7 +141,7 @@ def test_a_project_with_late_rows_is_checked_and_run_without_an_end_from_its_fir
         finally:
             stop.ask()
     assert running.result()[1] == ["stopped", "stopped"]
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
 
 
 @pytest.mark.parametrize("has_odd_fault", rounds([False, True]))
@@ -158,7 +160,7 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
         write_once(file, lines)
         raise OSError(4, "Interrupted", str(file))
 
-    def killed_at(where: str) -> Callable[[str, int], None]:
+    def kill_at(where: str) -> Callable[[str, int], None]:
         def reached(boundary: str, batch: int) -> None:
             if boundary == where:
                 raise RuntimeError("killed")
@@ -168,11 +170,11 @@ def test_what_cuts_the_way_of_late_rows_off_loses_and_repeats_none(
     faults = [(full, ""), *([(odd, "")] if has_odd_fault else [])]
     for fault, boundary in (*faults, (killed, "inside-transaction"), (write_once, "after-transaction")):
         monkeypatch.setattr(late_rows, "_write_once", fault)
-        _, states, told = run(root, spark, reached=killed_at(boundary))
+        _, states, codes = run(root, spark, reached=kill_at(boundary))
         assert [state[:8] for state in states] == ["finished", "failed H" if boundary else "finished"]
-        assert ("HR683" in told) == (fault is not write_once)
+        assert ("HR683" in codes) == (fault is not write_once)
     assert run(root, spark)[1:] == (["finished", "finished"], [])
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
 
 
 def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, root: Path) -> None:
@@ -186,8 +188,8 @@ def test_a_run_that_is_to_stop_now_waits_for_no_late_rows(spark: SparkSession, r
     late = LateOutput(project=project, query=query, layout=layout, spark=spark, write=write_slowly, hurries=now.is_set)
     assert list(late.step()) == []
     now.set()
-    (told,) = late.close()
-    assert (told.code, "the run is to stop" in told.what) == ("HR683", True)
+    (finding,) = late.close()
+    assert (finding.code, "the run is to stop" in finding.what) == ("HR683", True)
     let_go.set()
 
 
@@ -199,8 +201,8 @@ def test_rows_of_batches_before_it_was_asked_for_come_as_well_also_into_files(
     write(root, FILES)
     assert run(root, spark)[1:] == (["finished", "finished"], [])
     files = (root / "out").glob("part-*.json")
-    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    assert sorted((row["time"][11:16], row["late_batch"]) for row in found) == FIRST
+    late_rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((row["time"][11:16], row["late_batch"]) for row in late_rows) == FIRST
 
 
 def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, root: Path) -> None:
@@ -212,7 +214,7 @@ def test_a_query_that_is_renamed_continues_its_late_rows(spark: SparkSession, ro
     for _ in range(2):
         project, states, codes = run(root, spark)
         assert (states, codes) == (["finished", "finished"], [])
-        assert held(root) == [*FIRST, ("12:10", 7)]
+        assert late_times(root) == [*FIRST, ("12:10", 7)]
         # Then the option may go.
         (root / "pipeline.py").write_text(text)
     assert hr.verify(project, "tallied_late", spark=spark).state == "equal"
@@ -227,10 +229,10 @@ def test_a_query_that_is_reset_begins_its_late_rows_again(spark: SparkSession, r
     # Rows of both generations would lie in one table.
     _, states, _ = run(root, spark)
     assert (states[0], states[1][:6]) == ("finished", "failed")
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
     hr.reset(project, "counted_late", result="drop", spark=spark).apply()
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
     assert layout_in(project.storage, "counted", 2).late.is_dir()
 
 
@@ -244,7 +246,7 @@ def test_a_query_that_is_rebuilt_begins_its_late_rows_again(spark: SparkSession,
     assert (states[0], states[1][:6]) == ("finished", "failed")
     hr.reset(project, "counted_late", result="drop", spark=spark).apply()
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root) == FIRST
+    assert late_times(root) == FIRST
 
 
 def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession, root: Path) -> None:
@@ -257,5 +259,5 @@ def test_a_query_goes_back_only_as_far_as_its_late_rows_stay(spark: SparkSession
     assert newest_late_batch(layout_in(project.storage, "counted")) == 3
     land(root, *SECOND)
     assert run(root, spark)[1] == ["finished", "finished"]
-    assert held(root)[:2] == FIRST
-    assert [time for time, _ in held(root)] == ["12:05", "12:45", "12:10"]
+    assert late_times(root)[:2] == FIRST
+    assert [time for time, _ in late_times(root)] == ["12:05", "12:45", "12:10"]

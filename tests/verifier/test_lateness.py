@@ -58,14 +58,14 @@ def test_a_row_is_dropped_only_if_it_is_at_least_the_delay_late(
         made = scene(
             spark, Path(home), batches, windows("10 minutes"), mode=mode, key=("who", "start"), delay=f"{delay} minutes"
         )  # type: ignore[arg-type]
-        found = late(made.project, "q", limit=1_000, spark=spark)
+        result = late(made.project, "q", limit=1_000, spark=spark)
         with made.table.connect() as connection:
             records = [json.loads(text) for (text,) in connection.execute("SELECT json FROM record")]
         verdict = made.verify()
 
-    assert found.count == len(found.rows) == verdict.rows_late > 0
+    assert result.count == len(result.rows) == verdict.rows_late > 0
     seen = [max((time for rows in files[:batch] for time in rows), default=None) for batch in range(len(files))]
-    for row in found.rows:
+    for row in result.rows:
         newest = seen[row.batch]
         assert newest is not None
         assert newest - row.time >= timedelta(minutes=delay) + row.behind
@@ -73,14 +73,14 @@ def test_a_row_is_dropped_only_if_it_is_at_least_the_delay_late(
 
     # What was not dropped is counted, each row of it: none that was less late is gone.
     kept = Counter(time for rows in files for time in rows)
-    kept.subtract(row.time for row in found.rows)
+    kept.subtract(row.time for row in result.rows)
     assert min(kept.values()) >= 0
     windowed: Counter[str] = Counter()
     for time, rows in kept.items():
         windowed[time.replace(minute=time.minute // 10 * 10, second=0).strftime("%H:%M")] += rows
     closed = {start: rows for start, rows in windowed.items() if rows and (mode == "update" or start < "21:00")}
     assert {record["start"][11:16]: record["count"] for record in records} == closed
-    assert sum(map(len, files)) - found.count == sum(windowed.values())
+    assert sum(map(len, files)) - result.count == sum(windowed.values())
     in_time = sum(
         newest is None or newest - time < timedelta(minutes=delay)
         for rows, newest in zip(files, seen, strict=True)
@@ -105,16 +105,16 @@ def test_a_hundred_late_rows_of_one_key_are_a_hundred_where_spark_counts_one(
         for operator in progress["stateOperators"]
     ]
     running.handle.stop()
-    found = late(project, "updated", limit=101, spark=spark)
+    result = late(project, "updated", limit=101, spark=spark)
     assert sum(spark_says) == 2
-    assert [(each.batch, each.rows) for each in found.batches] == [(3, 100), (4, 2)]
-    assert {each.watermark for each in found.batches} == {datetime(2024, 1, 1, 12, 50, tzinfo=timezone.utc)}
-    assert (found.count, len(found.rows)) == (102, 101)
-    first = found.rows[0]
+    assert [(batch.batch, batch.rows) for batch in result.batches] == [(3, 100), (4, 2)]
+    assert {batch.watermark for batch in result.batches} == {datetime(2024, 1, 1, 12, 50, tzinfo=timezone.utc)}
+    assert (result.count, len(result.rows)) == (102, 101)
+    first = result.rows[0]
     assert (first.batch, first.operator, first.behind) == (3, "Aggregate", timedelta(minutes=45))
     assert (first.row["who"], first.row["value"]) == ("a", 1.5)
-    assert found.sentence == "102 rows dropped as late, up to batch 5"
-    assert found.exit_code == 0
+    assert result.sentence == "102 rows dropped as late, up to batch 5"
+    assert result.exit_code == 0
 
     later = late(project, "updated", since_batch=4, limit=0, spark=spark)
     assert (later.count, later.rows) == (2, ())
@@ -136,7 +136,7 @@ def test_a_query_that_can_drop_nothing_says_why(spark: SparkSession, tmp_path: P
         assert finding.what.endswith(why)
 
 
-def seen_of(key: tuple[str], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
+def count_visits(key: tuple[str], frames: Iterator[Any], state: GroupState) -> Iterator[Any]:
     import pandas as pd
 
     yield pd.DataFrame({"who": [key[0]], "seen": [sum(map(len, frames))]})
@@ -148,13 +148,13 @@ def test_a_function_over_groups_drops_late_rows_only_with_a_timeout_by_event_tim
 ) -> None:
     def seen(events: DataFrame) -> DataFrame:
         groups = events.groupBy("who")
-        return groups.applyInPandasWithState(seen_of, "who STRING, seen LONG", "seen LONG", "update", timeout)
+        return groups.applyInPandasWithState(count_visits, "who STRING, seen LONG", "seen LONG", "update", timeout)
 
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     made = scene(spark, tmp_path, LATE_LAST, seen, mode="update", key=("who",))
-    found = late(made.project, "q", spark=spark)
-    assert [row.time.strftime("%H:%M") for row in found.rows] == ["12:05", "12:45", "12:50"][:rows]
-    assert [finding.code for finding in found.findings] == ([] if rows else ["HR690"])
+    result = late(made.project, "q", spark=spark)
+    assert [row.time.strftime("%H:%M") for row in result.rows] == ["12:05", "12:45", "12:50"][:rows]
+    assert [finding.code for finding in result.findings] == ([] if rows else ["HR690"])
 
 
 def test_rows_that_cannot_be_traced_to_their_batch_are_not_counted_in_silence(
@@ -165,34 +165,34 @@ def test_rows_that_cannot_be_traced_to_their_batch_are_not_counted_in_silence(
 
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     made = scene(spark, tmp_path, LATE_LAST, through_python, mode="update", key=("time", "who"))
-    found = late(made.project, "q", spark=spark)
-    assert [(finding.code, finding.severity) for finding in found.findings] == [("HR706", "error")]
-    assert (found.count, found.exit_code) == (0, 1)
-    assert "pass through MapInPandas" in found.sentence
+    result = late(made.project, "q", spark=spark)
+    assert [(finding.code, finding.severity) for finding in result.findings] == [("HR706", "error")]
+    assert (result.count, result.exit_code) == (0, 1)
+    assert "pass through MapInPandas" in result.sentence
 
 
-def test_what_cannot_be_told_is_a_finding_with_a_way_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_decided_is_a_finding_with_a_way_out(spark: SparkSession, tmp_path: Path) -> None:
     root = late_project.write_project(tmp_path / "p")
     project = load(root)
     with pytest.raises(HeadraceError) as unknown:
         late(project, "update", spark=spark)
-    assert [(each.code, each.fix) for each in unknown.value.findings] == [("HR091", "did you mean 'updated'?")]
+    assert [(finding.code, finding.fix) for finding in unknown.value.findings] == [("HR091", "did you mean 'updated'?")]
     for query, code in (("updated", "HR701"), ("forgotten", "HR702")):
-        found = late(project, query, spark=spark)
-        assert [finding.code for finding in found.findings][:1] == [code]
-        assert (found.count, found.exit_code) == (0, 1)
-        assert found.sentence.startswith("it cannot be determined which rows came late: ")
+        result = late(project, query, spark=spark)
+        assert [finding.code for finding in result.findings][:1] == [code]
+        assert (result.count, result.exit_code) == (0, 1)
+        assert result.sentence.startswith("it cannot be determined which rows came late: ")
 
     late_project.run(root, "updated", spark)
     (root / "landing" / "000.json").unlink()
     with pytest.raises(HeadraceError) as gone:
         late(project, "updated", spark=spark)
-    assert [(each.code, bool(each.fix)) for each in gone.value.findings] == [("HR303", True)]
+    assert [(finding.code, bool(finding.fix)) for finding in gone.value.findings] == [("HR303", True)]
     # What the vanished file held is not asked for from its next batch on.
     assert late(project, "updated", since_batch=1, spark=spark).count == 2
     assert late(project, "updated", since_batch=100, spark=spark).count == 0
     # A sink that does not answer hides no late row.
     (root / "result.db").unlink()
-    found = late(project, "updated", since_batch=1, spark=spark)
-    (finding,) = found.findings
-    assert (found.count, found.exit_code, finding.code, finding.severity) == (2, 0, "HR405", "warning")
+    result = late(project, "updated", since_batch=1, spark=spark)
+    (finding,) = result.findings
+    assert (result.count, result.exit_code, finding.code, finding.severity) == (2, 0, "HR405", "warning")

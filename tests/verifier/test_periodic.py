@@ -24,7 +24,7 @@ from headrace.verifier.scope import WHOLE, RowScope
 from headrace.verifier.verdict import Verdict
 from tests.history.test_store import RECORD
 from tests.runner.projects import land, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 @pytest.mark.spark
 def test_the_verdict_is_in_the_history_while_the_query_runs_on(tmp_path: Path, spark: SparkSession) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
-    project, told, stop, results = hr.load(root), Told(), StopRequest(), []
+    project, recorder, stop, results = hr.load(root), Recorder(), StopRequest(), []
 
     def run() -> None:
         every = hr.every("0.1 seconds")
-        results.append(hr.run(project, trigger=every, spark=spark, reporter=told, stop=stop, verify_every=0.2))
+        results.append(hr.run(project, trigger=every, spark=spark, reporter=recorder, stop=stop, verify_every=0.2))
 
     def verdict() -> str:
         with History.open(history_file(project.local_storage), read_only=True) as history:
@@ -47,14 +47,14 @@ def test_the_verdict_is_in_the_history_while_the_query_runs_on(tmp_path: Path, s
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        eventually(lambda: told.all(BatchRecord))
+        eventually(lambda: recorder.all(BatchRecord))
         eventually(lambda: verdict() == "equal")
         with sqlite3.connect(root / "out.db", timeout=30) as database:
             database.execute("UPDATE totals SET amount = 9 WHERE name = 'pear'")
         land(root, 2, [{"name": "apple", "amount": 5}])
         eventually(lambda: verdict() == "mismatch")
         land(root, 3, [{"name": "apple", "amount": 5}])
-        eventually(lambda: any(finding.code == "HR712" for finding in told.all(Finding)))
+        eventually(lambda: any(finding.code == "HR712" for finding in recorder.all(Finding)))
     finally:
         stop.ask()
         thread.join()
@@ -77,10 +77,10 @@ def test_no_time_between_two_looks_is_refused(
 ) -> None:
     root = write_project(tmp_path / "p", TOTALS, batches=FRUIT)
     assert main(["run", "--verify-every", interval, "-C", str(root)]) == 2
-    said = capsys.readouterr().err
-    assert "HR090" in said
-    assert '--verify-every "1 hour"' in said
-    assert "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert "HR090" in errors
+    assert '--verify-every "1 hour"' in errors
+    assert "Traceback" not in errors
 
 
 def verifier_of(

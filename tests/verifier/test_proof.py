@@ -49,7 +49,7 @@ def random(events: DataFrame) -> DataFrame:
     return events.select("who", F.rand().alias("chance"))
 
 
-def clocked(events: DataFrame) -> DataFrame:
+def add_clock(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     return events.select("who", F.current_timestamp().alias("now"))
@@ -186,7 +186,7 @@ def test_a_batch_in_the_sink_that_spark_has_not_marked_is_verified_too(spark: Sp
     ("function", "code"),
     [
         pytest.param(random, "HR241", id="a random number"),
-        pytest.param(clocked, "HR241", id="the time of the batch", marks=pytest.mark.long),
+        pytest.param(add_clock, "HR241", id="the time of the batch", marks=pytest.mark.long),
     ],
 )
 def test_what_answers_otherwise_when_asked_again_is_undecided(
@@ -304,7 +304,7 @@ def test_rows_behind_a_python_function_over_partitions_are_proved_by_another_run
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
     late = [[("12:00", "a", 1.0)], [("13:00", "a", 1.0)], [("13:00", "a", 1.0)], [("12:07", "a", 1.0)]]
     verdict = scene(spark, tmp_path, late, through_python, mode="update", key=("time", "who")).verify()
-    # The late row, which the batch query has, and which nothing tells to be late.
+    # The late row, which the batch query has, and which nothing marks as late.
     assert (verdict.state, verdict.shown_by, verdict.missing) == ("equal", "rerun", 1)
     assert [finding.code for finding in verdict.findings] == ["HR687"]
 

@@ -26,7 +26,7 @@ def form(fingerprint: str, from_batch: int, *, spark: str = "4.2.0", shape: str 
     )
 
 
-def known(column: str, from_batch: int) -> QueryRevision:
+def revision_of(column: str, from_batch: int) -> QueryRevision:
     """A line of today, which holds what the query is."""
     return replace(form(column, from_batch), form=QueryForm(columns=(("a", column),)).as_dict())
 
@@ -38,7 +38,7 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
     "begun later": ([form("a", 3)], "+batches 0 to 9"),
     "two": ([form("a", 0), form("b", 4)], "batches 0 to 3, +batches 4 to 9"),
     "there and back": ([form("a", 0), form("b", 4), form("a", 5)], "+batches 0 to 3, batch 4, +batches 5 to 9"),
-    "known": ([known("a", 0), known("b", 4), known("b", 6)], "batches 0 to 3, +batches 4 to 9"),
+    "known": ([revision_of("a", 0), revision_of("b", 4), revision_of("b", 6)], "batches 0 to 3, +batches 4 to 9"),
     "never ran": ([form("a", 0), form("b", 4), form("c", 4)], "batches 0 to 3, +batches 4 to 9"),
     "to come": ([form("a", 0), form("b", 10)], "+batches 0 to 9"),
     "another Spark": ([form("a", 0), form("b", 4, spark="4.3.0")], "+batches 0 to 9"),
@@ -51,15 +51,15 @@ MANIFESTS: dict[str, tuple[list[QueryRevision], str]] = {
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize(("known", "told"), MANIFESTS.values(), ids=MANIFESTS)
-def test_a_manifest_tells_which_batches_the_newest_form_made(
-    tmp_path: Path, known: list[QueryRevision], told: str
+@pytest.mark.parametrize(("revisions", "expected"), MANIFESTS.values(), ids=MANIFESTS)
+def test_a_manifest_shows_which_batches_the_newest_form_made(
+    tmp_path: Path, revisions: list[QueryRevision], expected: str
 ) -> None:
     layout = layout_in(tmp_path, "q")
     layout.home.mkdir(parents=True)
-    layout.manifest.write_text("".join(json.dumps(asdict(each)) + "\n" for each in known))
-    found: tuple[Range, ...] = ranges_of(layout, 9)
-    assert ", ".join(f"{'+' if each.newest else ''}{each}" for each in found) == told
+    layout.manifest.write_text("".join(json.dumps(asdict(revision)) + "\n" for revision in revisions))
+    ranges: tuple[Range, ...] = ranges_of(layout, 9)
+    assert ", ".join(f"{'+' if range_.newest else ''}{range_}" for range_ in ranges) == expected
 
 
 def small(events: DataFrame) -> DataFrame:
@@ -82,7 +82,7 @@ def sums(events: DataFrame) -> DataFrame:
     return events.groupBy("who").agg(F.sum("value").alias("value"))
 
 
-def named(events: DataFrame) -> DataFrame:
+def with_name(events: DataFrame) -> DataFrame:
     return large(events).where("who IS NOT NULL")
 
 
@@ -137,10 +137,10 @@ def test_a_change_that_gives_the_same_rows_is_proved_and_one_with_state_is_left_
     tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "same").mkdir()
-    same = changed(spark, tmp_path / "same", large, named, mode="append")
+    same = changed(spark, tmp_path / "same", large, with_name, mode="append")
     assert same.verify().state == "equal"
     (tmp_path / "state").mkdir()
     # The sum 3 goes on as the largest value so far.
     verdict = changed(spark, tmp_path / "state", sums, largest, mode="complete", key=("who",), first=TWICE).verify()
-    assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR650"])
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR650"])
     assert "its state carries from batch to batch" in verdict.why

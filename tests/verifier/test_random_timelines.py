@@ -1,4 +1,4 @@
-"""Verdicts over random timelines, and their late rows beside a simulation of Spark's rule in plain Python."""
+"""Verdicts over random timelines, and their late rows next to a simulation of Spark's rule in plain Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 BEGIN = datetime(2024, 1, 1)
 Timeline = list[list[int]]
-# `make soak` draws forty more beside those that are given.
+# `make soak` draws forty more in addition to those that are given.
 EXAMPLES = int(os.environ.get("HEADRACE_TIMELINES", "0"))
 PHASES = tuple(Phase) if EXAMPLES else (Phase.explicit,)
 EMPTY_OR_FULL = st.lists(st.lists(st.integers(0, 120), max_size=4), min_size=4, max_size=4)
@@ -37,7 +37,7 @@ def drawn(seed: int, count: int) -> list[Timeline]:
     return [[[random.randint(0, 120) for _ in range(random.randrange(5))] for _ in range(4)] for _ in range(count)]
 
 
-def dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) -> int:
+def count_dropped(timelines: Sequence[Timeline], size: int, slide: int, delay: int) -> int:
     """How many rows come to no window any more: its end is not after the watermark of the batch before theirs."""
     minutes = [[minute for timeline in timelines for minute in timeline[batch]] for batch in range(len(timelines[0]))]
     late = watermark = newest = None
@@ -86,7 +86,7 @@ def test_late_rows_are_counted_as_a_simulation_counts_them(
             spark, Path(home), batches, function, mode="update", key=("who", "start"), delay=f"{delay} minutes"
         )
         verdict = made.verify()
-    expected = dropped(timelines, size, slide, delay)
+    expected = count_dropped(timelines, size, slide, delay)
     assert (verdict.state, verdict.rows_late) == ("late" if expected else "equal", expected)
 
 

@@ -131,7 +131,7 @@ def test_each_batch_is_proved_over_the_tables_of_its_time(root: Path, spark: Spa
     # What the tables are now is not asked: the prices of the batches count.
     set_rate(root, 9)
     verdicts = {name: verify(project, name, spark=spark) for name in QUERIES}
-    assert {name: each.state for name, each in verdicts.items()} == dict.fromkeys(QUERIES, "equal")
+    assert {name: verdict.state for name, verdict in verdicts.items()} == dict.fromkeys(QUERIES, "equal")
     assert verdicts["joined"].rows_read == 4
 
 
@@ -145,18 +145,18 @@ def test_a_wrong_row_is_found_and_what_cannot_be_decided_is_not_called_wrong(roo
     verdict = verify(project, "joined", spark=spark)
     assert (verdict.state, verdict.missing + verdict.unexpected + 2 * verdict.different) == ("mismatch", 2)
     unsure = verify(project, "late_join", spark=spark)
-    assert (unsure.state, [each.code for each in unsure.findings]) == ("undecided", ["HR706"])
+    assert (unsure.state, [finding.code for finding in unsure.findings]) == ("undecided", ["HR706"])
 
     layout = layout_in(project.storage, "joined")
     first = layout.table_record.read_text().splitlines()[0]
     layout.table_record.write_text(layout.table_record.read_text().replace(first + "\n", first[:20] + "\n"))
     unknown = verify(project, "joined", spark=spark)
-    assert (unknown.state, [each.code for each in unknown.findings]) == ("undecided", ["HR706"])
+    assert (unknown.state, [finding.code for finding in unknown.findings]) == ("undecided", ["HR706"])
     assert "up to 1" in unknown.findings[0].what
     layout.table_record.write_text(first + "\n" + layout.table_record.read_text())
     shutil.rmtree(layout.tables / "prices" / "1")
     gone = verify(project, "joined", spark=spark)
-    assert (gone.state, [each.code for each in gone.findings]) == ("undecided", ["HR563"])
+    assert (gone.state, [finding.code for finding in gone.findings]) == ("undecided", ["HR563"])
     assert "batches 0 to 1" in gone.findings[0].what
 
 
@@ -169,11 +169,11 @@ def test_batches_over_a_table_with_other_columns_are_not_called_wrong(root: Path
     project = load(root)
     assert run(project, ["joined"], spark=spark, accept_forward=True).exit_code == 0
     verdict = verify(project, "joined", spark=spark)
-    assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR650"])
-    # Of an older version no forms are known, and the table alone tells.
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR650"])
+    # Of an older version no forms are known, and the table alone decides.
     layout_in(project.storage, "joined").manifest.unlink()
     verdict = verify(project, "joined", spark=spark)
-    assert (verdict.state, [each.code for each in verdict.findings]) == ("undecided", ["HR567"])
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("undecided", ["HR567"])
     assert (verdict.rows_expected, verdict.rows_actual) == (5, 5)
 
 
@@ -182,15 +182,15 @@ def test_a_table_is_known_again_whatever_the_order_of_its_rows(spark: SparkSessi
         text = ", ".join(values)
         return tables.digest(spark.sql(f"SELECT * FROM VALUES {text} AS t(a, b, c)"))
 
-    known = of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))", "(2, 3, NULL)")
-    assert known == of("(2, 3, NULL)", "(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))")
+    digest = of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))", "(2, 3, NULL)")
+    assert digest == of("(2, 3, NULL)", "(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))")
     others = [
         of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000002'))", "(2, 3, NULL)"),
         of("(NULL, 1, map('x', timestamp'2026-01-01 00:00:00.000001'))", "(2, 3, NULL)"),
         of("(1, NULL, map('x', timestamp'2026-01-01 00:00:00.000001'))", *["(2, 3, NULL)"] * 2),
         of("(2, 3, NULL)"),
     ]
-    assert len({known, *others}) == 5
+    assert len({digest, *others}) == 5
 
 
 def test_only_the_newest_versions_are_kept(
@@ -201,4 +201,4 @@ def test_only_the_newest_versions_are_kept(
     kept = layout_in(project.storage, "joined").tables
     assert sorted(str(path.relative_to(kept)) for path in kept.glob("*/*")) == ["prices/2"]
     assert verify(project, "joined", spark=spark).state == "undecided"
-    assert [each.code for each in check(project, spark=spark).findings if each.severity == "error"] == []
+    assert [finding.code for finding in check(project, spark=spark).findings if finding.severity == "error"] == []

@@ -1,4 +1,4 @@
-"""Wrong rows of a result are put right by their key alone, in one transaction, and come back when that is undone."""
+"""Wrong rows of a result are corrected by their key alone, in one transaction; an undo brings them back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CREATE TRIGGER d AFTER DELETE ON updated BEGIN INSERT INTO touched VALUES (OLD.w
 SPOILT = (
     "UPDATE updated SET count = 7 WHERE who = 'a' AND start LIKE '%13:00%'",
     "DELETE FROM updated WHERE who = 'b'",
-    "INSERT INTO updated SELECT 'nobody', start, 1, 1.0 FROM updated WHERE who = 'c'",
+    "INSERT INTO updated SELECT 'stranger', start, 1, 1.0 FROM updated WHERE who = 'c'",
 )
 Spoilt = tuple[Project, list[Any], list[Any]]
 
@@ -67,10 +67,10 @@ def test_the_wrong_keys_alone_are_written_and_what_was_there_comes_back(spoilt: 
         connection.executescript(NOTED)
     plan = hr.repair(project, "updated", spark=spark).plan
     assert (plan.written, plan.deleted, read(project.root, ALL)) == (2, 1, wrong)
-    assert {each.kind for each in plan.verdict.differences} == {"different", "missing", "unexpected"}
+    assert {difference.kind for difference in plan.verdict.differences} == {"different", "missing", "unexpected"}
     assert hr.repair(project, "updated", spark=spark).apply().done == "repair"
     assert read(project.root, ALL) == right
-    assert {who for (who,) in read(project.root, "SELECT who FROM touched")} == {"a", "b", "nobody"}
+    assert {who for (who,) in read(project.root, "SELECT who FROM touched")} == {"a", "b", "stranger"}
     assert hr.verify(project, "updated", spark=spark).state == "late"
     with pytest.raises(HeadraceError, match="there is nothing to repair") as nothing:
         hr.repair(project, "updated", spark=spark).apply()

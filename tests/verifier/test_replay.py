@@ -26,7 +26,7 @@ from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import keep, restore
 from tests.verifier import late_project
-from tests.verifier.late_project import BATCHES, counts, held, land, read, run
+from tests.verifier.late_project import BATCHES, counts, counts_in, land, read, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ REPLAYS = "SELECT batch, late_rows, rows_written, rows_deleted FROM _headrace_re
 
 
 class Stop(BaseException):
-    """Nothing that any handler of faults takes for one."""
+    """No error that a handler of faults handles."""
 
 
 @pytest.fixture(scope="module")
@@ -57,25 +57,25 @@ def root(ran: Path) -> Path:
 
 
 def replay(project: Project, query: str, spark: SparkSession) -> Replayed:
-    found = late(project, query, replay=True, spark=spark)
-    assert found.replay is not None
-    return found.replay
+    result = late(project, query, replay=True, spark=spark)
+    assert result.replay is not None
+    return result.replay
 
 
 @pytest.mark.capability("OP-WM-04")
 def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSession, root: Path) -> None:
     project = load(root)
-    assert held(root, "updated")["a", "12:00"] == 2
+    assert counts_in(root, "updated")["a", "12:00"] == 2
     assert replay(project, "updated", spark) == Replayed(late=2, written=2, deleted=0)
-    assert held(root, "updated") == counts(BATCHES)
+    assert counts_in(root, "updated") == counts(BATCHES)
     assert read(root, "SELECT total FROM updated WHERE who = 'a' AND count = 3") == [(4.5,)]
     verdict = verify(project, "updated", spark=spark)
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("equal", 0, 2)
     assert verdict.sentence == "correct: equal to the batch query over the same input; 2 late rows brought back"
 
     assert [line[1:] for line in read(root, REPLAYS)] == [(2, 2, 0)]
-    found = late(project, "updated", spark=spark)
-    assert (found.count, found.replayed) == (2, found.batch)
+    result = late(project, "updated", spark=spark)
+    assert (result.count, result.replayed) == (2, result.batch)
 
     # The query continues: open windows grow, the replayed ones stay, and what is late from now on is named again.
     more = [[("12:59", "a"), ("12:06", "a"), ("13:01", "a")], [("13:30", "d")]]
@@ -84,7 +84,7 @@ def test_in_update_mode_the_result_holds_every_row_and_stays_so(spark: SparkSess
     verdict = verify(project, "updated", spark=spark)
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("late", 1, 2)
     assert replay(project, "updated", spark).late == 1
-    assert held(root, "updated") == counts([*BATCHES, *more])
+    assert counts_in(root, "updated") == counts([*BATCHES, *more])
     assert verify(project, "updated", spark=spark).state == "equal"
 
 
@@ -102,15 +102,15 @@ def test_in_append_mode_rows_are_replaced_and_those_that_are_no_more_deleted(
     verdict = verify(project, query, spark=spark)
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("open", 0, 2)
     closed = {key: count for key, count in counts(batches).items() if key[1] < "14:00" and count <= most}
-    assert held(root, query) == closed
+    assert counts_in(root, query) == closed
 
 
 @pytest.mark.long
 def test_a_row_late_for_one_window_only_is_brought_back_into_that_one(spark: SparkSession, root: Path) -> None:
     project = run(root, "sliding", spark)
-    before = held(root, "sliding")
+    before = counts_in(root, "sliding")
     assert replay(project, "sliding", spark).late == 3
-    after = held(root, "sliding")
+    after = counts_in(root, "sliding")
     changed = {key: count for key, count in after.items() if before.get(key) != count}
     assert changed == {("a", "12:00"): 3, ("a", "11:50"): 3, ("a", "12:30"): 1}
     assert verify(project, "sliding", spark=spark).state == "equal"
@@ -136,16 +136,16 @@ apply_late_rows(project, project.queries["updated"], layout, session(project, pu
 @pytest.mark.capability("OP-WM-04")
 def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark: SparkSession, root: Path) -> None:
     project = load(root)
-    before, layout = held(root, "updated"), layout_in(project.storage, "updated")
+    before, layout = counts_in(root, "updated"), layout_in(project.storage, "updated")
 
     def halted(boundary: Boundary) -> dict[tuple[str, str], int]:
-        def halt(found: Boundary, batch: int) -> None:
-            if found == boundary:
+        def halt(reached: Boundary, batch: int) -> None:
+            if reached == boundary:
                 raise Stop
 
         with pytest.raises(Stop):
             apply_late_rows(project, project.queries["updated"], layout, spark, reached=halt)
-        return held(root, "updated")
+        return counts_in(root, "updated")
 
     assert halted("before-transaction") == before
     assert halted("inside-transaction") == before
@@ -153,17 +153,17 @@ def test_cut_off_at_any_moment_and_given_again_it_comes_to_the_same_result(spark
     assert verify(project, "updated", spark=spark).state == "late"
     assert halted("after-transaction") == counts(BATCHES)
     assert replay(project, "updated", spark) == Replayed(late=0, written=0, deleted=0)
-    assert held(root, "updated") == counts(BATCHES)
+    assert counts_in(root, "updated") == counts(BATCHES)
     assert len(read(root, REPLAYS)) == 1
     assert verify(project, "updated", spark=spark).state == "equal"
 
 
 @pytest.mark.long
 def test_a_kill_inside_its_transaction_leaves_the_rows_as_they_were(spark: SparkSession, root: Path) -> None:
-    before = held(root, "updated")
+    before = counts_in(root, "updated")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(root)], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert (held(root, "updated"), read(root, REPLAYS)) == (before, [])
+    assert (counts_in(root, "updated"), read(root, REPLAYS)) == (before, [])
     assert verify(load(root), "updated", spark=spark).state == "late"
 
 
@@ -200,13 +200,13 @@ def test_where_a_group_may_still_change_rows_are_not_brought_back(
 
 def test_while_the_query_runs_nothing_is_brought_back(spark: SparkSession, root: Path) -> None:
     project = load(root)
-    before = held(root, "updated")
+    before = counts_in(root, "updated")
     with History.open(history_file(project.storage)) as history:
         history.begin_run("updated", pid=os.getpid(), mode="update", trigger="", sink="sqlite", generation=1)
     with pytest.raises(HeadraceError) as refused:
         late(project, "updated", replay=True, spark=spark)
     assert [finding.code for finding in refused.value.findings] == ["HR526"]
-    assert held(root, "updated") == before
+    assert counts_in(root, "updated") == before
     assert late(project, "updated", spark=spark).count == 2
 
 
@@ -227,7 +227,7 @@ def test_a_batch_that_comes_between_stops_it(spark: SparkSession, root: Path) ->
     verdict = verify(project, "updated", spark=spark)
     assert (verdict.state, verdict.rows_late, verdict.rows_replayed) == ("late", 2, 0)
     assert replay(project, "updated", spark).late == 2
-    assert held(root, "updated") == counts([*BATCHES, *more])
+    assert counts_in(root, "updated") == counts([*BATCHES, *more])
 
 
 def test_only_a_result_that_is_right_is_changed(spark: SparkSession, root: Path) -> None:
@@ -237,7 +237,7 @@ def test_only_a_result_that_is_right_is_changed(spark: SparkSession, root: Path)
         late(load(root), "updated", replay=True, spark=spark)
     (finding,) = refused.value.findings
     assert (finding.code, "headrace verify updated" in finding.fix) == ("HR692", True)
-    assert held(root, "updated")["a", "12:00"] == 2
+    assert counts_in(root, "updated")["a", "12:00"] == 2
     with sqlite3.connect(root / "result.db") as older:
         older.execute("UPDATE updated SET count = 2 WHERE who = 'b'")
         older.execute("DELETE FROM _headrace_ledger WHERE batch = (SELECT max(batch) FROM _headrace_ledger)")

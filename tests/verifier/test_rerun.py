@@ -59,4 +59,4 @@ def test_an_outer_join_is_decided_after_crashes(spark: SparkSession) -> None:
         clicks=[[("ad1", "12:30"), ("ad3", "18:20")]],
     )
     verdict = verify(run.project, "shown", spark=spark)
-    assert verdict.exit_code == 0 or [each.code for each in verdict.findings][-1] == "HR715", verdict
+    assert verdict.exit_code == 0 or [finding.code for finding in verdict.findings][-1] == "HR715", verdict

@@ -32,13 +32,13 @@ def test_only_the_rows_that_are_asked_for_are_compared(spark: SparkSession, tmp_
     both = verdict({"who": "a"}, {"who": "b", "n": "3"})
     assert (both.rows_expected, both.different, both.scope) == (2, 1, "who=a or who=b,n=3")
     parts = [verdict(part=(number, 3)) for number in (1, 2, 3)]
-    assert sorted(each.different for each in parts) == [0, 0, 1]
-    assert sum(each.rows_expected for each in parts) == verdict().rows_expected > max(p.rows_expected for p in parts)
-    assert [each.scope for each in parts] == ["part 1 of 3", "part 2 of 3", "part 3 of 3"]
+    assert sorted(part.different for part in parts) == [0, 0, 1]
+    assert sum(part.rows_expected for part in parts) == verdict().rows_expected > max(p.rows_expected for p in parts)
+    assert [part.scope for part in parts] == ["part 1 of 3", "part 2 of 3", "part 3 of 3"]
     # The last batch has rows of d and e alone, the one before also one of a.
     late, before = verdict(since=3), verdict(since=2)
     assert (late.state, late.rows_expected, before.different, before.rows_expected) == ("equal", 2, 1, 4)
-    # Of more rows than are told, those of the newest batch are.
+    # Of more rows than are shown, those of the newest batch are.
     assert [row.batch for row in before.differences[0].fed_by or ()] == [3] * 5
 
     for number in (0, 4):

@@ -1,4 +1,4 @@
-"""Rows that a database did not take and keeps in its quarantine are told apart from rows that are lost."""
+"""Rows that a database did not take and keeps in its quarantine differ from rows that are lost."""
 
 from __future__ import annotations
 

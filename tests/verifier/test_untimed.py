@@ -40,7 +40,7 @@ def once(events: DataFrame) -> DataFrame:
     return events.dropDuplicatesWithinWatermark(["who"])
 
 
-def joined(kind: str) -> Callable[..., DataFrame]:
+def join_of(kind: str) -> Callable[..., DataFrame]:
     def join(events: DataFrame, others: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
@@ -66,11 +66,11 @@ def pairs(left: list[Row], right: list[Row], kind: str) -> int:
         timed = one[0] is not None and other[0] is not None
         return timed and one[1] == other[1] and abs(minutes(one[0]) - minutes(other[0])) <= 5
 
-    found = sum(match(one, other) for one in left for other in right)
+    count = sum(match(one, other) for one in left for other in right)
     if kind == "left_semi":
         return sum(any(match(one, other) for other in right) for one in left)
-    found += sum(not any(match(one, other) for other in right) for one in left) * kind.endswith("_outer")
-    return found + sum(not any(match(one, other) for one in left) for other in right) * (kind == "full_outer")
+    count += sum(not any(match(one, other) for other in right) for one in left) * kind.endswith("_outer")
+    return count + sum(not any(match(one, other) for one in left) for other in right) * (kind == "full_outer")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def pairs(left: list[Row], right: list[Row], kind: str) -> int:
 def test_a_join_of_streams_counts_what_it_never_gives(
     kind: str, missing: int, open_: int, shown_by: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    verdict = scene(spark, tmp_path, EVENTS, joined(kind), mode="append", others=OTHERS).verify()
+    verdict = scene(spark, tmp_path, EVENTS, join_of(kind), mode="append", others=OTHERS).verify()
     assert (verdict.missing, verdict.rows_open, verdict.shown_by) == (missing, open_, shown_by)
     independent = pairs(flat(EVENTS), flat(OTHERS), kind)
     assert verdict.rows_actual + verdict.missing + verdict.rows_open == independent

@@ -131,7 +131,7 @@ class DocumentReading:
         return text if len(self.findings) == before else None
 
     def choose(self, entry: DocumentEntry | None, label: str, words: tuple[Word, ...], says: str) -> Word:
-        """The word of `known` that stands there; the first of them without one, or for another, which is a fault."""
+        """The word of `words` that stands there; the first of them without one, or for another, which is a fault."""
         text = self.text(entry, label)
         return choose_word(text, words, says, entry.where, self.fault) if entry and text else words[0]
 

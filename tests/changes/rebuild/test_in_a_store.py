@@ -32,7 +32,7 @@ from tests.connectors.sql.databases import Database
 from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_s3 import reached_by
+from tests.runner.test_s3 import reach_bucket
 from tests.storage.stores import MemoryBucket, memory_bucket, memory_store, new_bucket
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def test_a_rebuild_with_its_storage_in_a_bucket(s3_server: S3Server, spark: Spar
     bucket = new_bucket(s3_server)
     storage = f"s3a://{bucket.name}/rebuilt"
     before, now = (declare(tmp_path / "p", result, storage, bucket.settings()) for result in (SUMS, MAXIMA))
-    with reached_by(spark, bucket):
+    with reach_bucket(spark, bucket):
         rebuilt(
             spark,
             before,

@@ -24,7 +24,7 @@ from headrace.testing.conformance import NAME, forget_commit
 from tests.registered import layout_in
 from tests.rounds import rounds
 from tests.runner.projects import land, rows, write_project
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +153,7 @@ def test_a_table_that_the_catalog_has_forgotten_is_found_again_with_its_rows(
 def test_check_and_verify_know_a_table_by_the_query_that_writes_it(
     tmp_path: Path, spark: SparkSession, table: str, partition_by: list[str]
 ) -> None:
-    """Before there is one, and after the catalog has forgotten it; neither leaves anything behind."""
+    """Before the table exists, and after the catalog has forgotten it; neither leaves anything behind."""
     loaded = load(project(tmp_path / "p", table, f"partition_by={partition_by}"))
     before = check(loaded, ["sums"], spark=spark)
     assert [str(finding) for finding in before.errors] == []
@@ -179,9 +179,9 @@ def test_a_fault_of_the_query_that_writes_is_reported_as_its_own(
     root = project(tmp_path / "p", table)
     text = (root / "pipeline.py").read_text()
     (root / "pipeline.py").write_text(text.replace('select("name"', 'select("nam"'))
-    found = {finding.code: str(finding) for finding in check(load(root), spark=spark).errors}
-    assert set(found) == {"HR214", "HR332"}
-    assert "nam" in found["HR214"]
+    errors_by_code = {finding.code: str(finding) for finding in check(load(root), spark=spark).errors}
+    assert set(errors_by_code) == {"HR214", "HR332"}
+    assert "nam" in errors_by_code["HR214"]
 
 
 @pytest.mark.capability("SRC-TABLE-01")
@@ -190,11 +190,11 @@ def test_one_run_takes_rows_through_two_queries_in_whatever_order_they_stand(
     tmp_path: Path, spark: SparkSession, table: str, reader_first: bool
 ) -> None:
     root = project(tmp_path / "p", table)
-    loaded, told = load(root), Told()
+    loaded, recorder = load(root), Recorder()
     names = ["sums", "keep"] if reader_first else ["keep", "sums"]
-    result = run(loaded, names, spark=spark, reporter=told)
+    result = run(loaded, names, spark=spark, reporter=recorder)
     assert [(end.query, end.state, end.rows) for end in result.outcomes] == [(name, "finished", 3) for name in names]
-    assert [record.query for record in told.all(BatchRecord)] == ["keep", "keep", "sums", "sums"]
+    assert [record.query for record in recorder.all(BatchRecord)] == ["keep", "keep", "sums", "sums"]
     assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2)]
 
 
@@ -247,11 +247,11 @@ def three(others):
     return others
 """
     round_trip = load(write_project(tmp_path / "p", text.format(first="default.a"), batches=[]))
-    found = [(each.code, each.what) for each in check(round_trip, spark=False).errors]
-    assert found == [("HR267", "query 'one' reads what it writes")]
+    findings = [(finding.code, finding.what) for finding in check(round_trip, spark=False).errors]
+    assert findings == [("HR267", "query 'one' reads what it writes")]
     longer = load(write_project(tmp_path / "q", text.format(first="c"), batches=[]))
-    found = [(each.code, each.what) for each in check(longer, spark=False).errors]
-    assert found == [
+    findings = [(finding.code, finding.what) for finding in check(longer, spark=False).errors]
+    assert findings == [
         ("HR267", "query 'two' reads what it writes, by way of three"),
         ("HR267", "query 'three' reads what it writes, by way of two"),
     ]
@@ -289,13 +289,13 @@ def test_a_table_that_does_not_fit_is_refused_before_start(
 ) -> None:
     if made:
         spark.sql(made.format(table))
-    finding = refused(project(tmp_path / "p", table, options), spark, "keep")
+    finding = refusal_of(project(tmp_path / "p", table, options), spark, "keep")
     assert finding.code == code
     assert says in finding.what
     assert finding.fix
 
 
-def refused(root: Path, spark: SparkSession, query: str) -> Finding:
+def refusal_of(root: Path, spark: SparkSession, query: str) -> Finding:
     (end,) = run(load(root), [query], spark=spark).outcomes
     assert (end.state, end.batches) == ("failed", 0)
     assert end.finding is not None
@@ -321,7 +321,7 @@ def test_an_old_checkpoint_is_refused(tmp_path: Path, spark: SparkSession, table
     loaded = load(root)
     assert run(loaded, ["keep"], spark=spark).exit_code == 0
     shutil.rmtree(layout_in(loaded.storage, "keep").home)
-    assert refused(root, spark, "keep").code == "HR410"
+    assert refusal_of(root, spark, "keep").code == "HR410"
 
 
 @pytest.mark.parametrize(
@@ -333,10 +333,12 @@ def test_a_name_outside_the_catalog_is_refused(
 ) -> None:
     root = project(tmp_path / "p", name)
     if code == "HR113":
-        assert [(told.code, says in told.what) for told in TableSink(table=name).problems("append")] == [(code, True)]
+        assert [(problem.code, says in problem.what) for problem in TableSink(table=name).problems("append")] == [
+            (code, True)
+        ]
         assert {"HR113"} == {finding.code for finding in check(load(root), spark=False).errors}
     else:
-        finding = refused(root, spark, "keep")
+        finding = refusal_of(root, spark, "keep")
         assert (finding.code, says in finding.what) == (code, True)
 
 
@@ -355,7 +357,7 @@ def test_what_cannot_be_read_as_a_stream_is_refused(
 ) -> None:
     if made:
         spark.sql(made.format(table))
-    finding = refused(project(tmp_path / "p", table), spark, "sums")
+    finding = refusal_of(project(tmp_path / "p", table), spark, "sums")
     assert finding.code == "HR332"
     assert says in finding.what.lower()
 
@@ -365,12 +367,12 @@ def test_the_options_of_the_format_reach_reader_and_verify(spark: SparkSession, 
     spark.sql(f"INSERT INTO {table} VALUES (1, 'x,y')")
     assert CatalogTable(table=table).stream(spark, NAME).dtypes == [("a", "int"), ("b", "string")]
     assert list(CatalogTable(table=table, options={"path": "x"}, max_files_per_trigger=0).problems()) != []
-    found = CatalogTable(table=table)._describe(spark)
-    assert found["storage_properties"] == {"sep": "|"}
+    description = CatalogTable(table=table)._describe(spark)
+    assert description["storage_properties"] == {"sep": "|"}
 
 
 def test_faults_of_the_sinks_options_are_reported() -> None:
-    codes = [[told.code for told in TableSink(table="a b").problems(mode)] for mode in OUTPUT_MODES]
+    codes = [[problem.code for problem in TableSink(table="a b").problems(mode)] for mode in OUTPUT_MODES]
     assert codes == [["HR113"], ["HR113", "HR403"], ["HR113", "HR403"]]
 
 

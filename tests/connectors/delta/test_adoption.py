@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.changes.former_jobs import PLAIN, begin, land_more, stream, unchanged
+from tests.changes.former_jobs import PLAIN, begin, land_more, require_unchanged, stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
     project = hr.load(root)
     for name in ("copies", "totals"):
         forget_commit(root / "former" / name)
-    with unchanged(root / "former"):
+    with require_unchanged(root / "former"):
         with pytest.raises(HeadraceError, match="HR596"):
             hr.adopt(project, "nothing", root / "former/copies", spark=spark).apply()
         # Delta's own sink enters each batch, and a function does not.
@@ -81,7 +81,7 @@ def test_tables_of_delta_are_taken_over(spark: SparkSession, tmp_path: Path) -> 
         hr.adopt(project, "copies", root / "former/copies", spark=spark).apply()
 
 
-def test_rows_that_share_a_key_are_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_that_share_a_key_are_reported(spark: SparkSession, tmp_path: Path) -> None:
     from headrace.connectors.delta.sink import DeltaSink
     from headrace.contract import SinkContext
 

@@ -66,13 +66,13 @@ class DeltaLife(ChangeLife):
     def rows(self) -> list[Row]:
         return sorted(self._read(*COLUMNS), key=repr)
 
-    def remembered(self) -> list[Row]:
+    def remembered_rows(self) -> list[Row]:
         return [
             tuple(row.values())
             for row in deltalake.DeltaTable(f"{self.path}/_headrace_deletes").to_pyarrow_table().to_pylist()
         ]
 
-    def hidden(self) -> list[Row]:
+    def hidden_rows(self) -> list[Row]:
         return self.sorted_orders(self._read("id", "__ORDER", "__OLDER"))
 
 
@@ -107,14 +107,14 @@ def apply_through_faults(life: DeltaLife, batches: Sequence[list[Change]], chanc
                 doomed(frame, batch)
         life.resume(batch)(frame, batch)
         done.append(left.pop(0))
-        assert life.rows() == life.expected(change for part in done for change in part)
+        assert life.rows() == life.expected_rows(change for part in done for change in part)
         if not has_rewound and len(done) > 1 and chance.random() < 0.6:
             has_rewound = True
             to = chance.randrange(len(done) - 1)
             life.sink.rewind.go_back(life.run, to, lambda: life.spark)
             taken = [change for part in done[to + 1 :] for change in part]
             done = done[: to + 1]
-            assert life.rows() == life.expected(change for part in done for change in part)
+            assert life.rows() == life.expected_rows(change for part in done for change in part)
             left = [*cut(chance.sample(taken, len(taken)), [chance.randrange(9)]), *left]
 
 
@@ -132,7 +132,7 @@ def test_any_order_cut_crash_and_rewind_gives_the_table_of_postgres(
     whole.begin()(whole.frame(FEED), 0)
     other = life(spark, tmp_path / "delta", **options)
     apply_through_faults(other, list(cut(chance.sample(FEED, len(FEED)), [4, 7])), chance)
-    assert (other.rows(), other.hidden()) == (whole.rows(), whole.hidden())
+    assert (other.rows(), other.hidden_rows()) == (whole.rows(), whole.hidden_rows())
     whole.sink.reset.archive(whole.run, cast(Any, None))
     whole.sink.reset.discard(whole.run, cast(Any, None))
 
@@ -146,7 +146,7 @@ def test_a_batch_says_what_it_did_and_a_delete_is_remembered(spark: Any, tmp_pat
     # MERGE does not report it.
     expected["a delete that is older than the row"] = ChangeCounts()
     assert dict(zip(COUNTED, counted.counts, strict=True)) == expected
-    # A batch that is in changes nothing.
+    # A batch that is in the table already changes nothing.
     before = deltalake.DeltaTable(counted.path).version()
     writer = counted.resume(batch)
     writer(counted.frame(changes), batch)
@@ -154,7 +154,7 @@ def test_a_batch_says_what_it_did_and_a_delete_is_remembered(spark: Any, tmp_pat
     assert deltalake.DeltaTable(counted.path).version() == before + 1
     # Another reader, and VACUUM, see the result alone.
     spark.sql(f"VACUUM delta.`{counted.path}`")
-    assert counted.rows() == counted.expected(change for changes, _ in COUNTED.values() for change in changes)
+    assert counted.rows() == counted.expected_rows(change for changes, _ in COUNTED.values() for change in changes)
     shutil.rmtree(Path(counted.path) / "_headrace_deletes")
     with pytest.raises(CheckpointError, match="HR410: directory '_headrace_deletes'"):
         counted.resume(batch + 1)(counted.frame([Change("upsert", 99, 99, 1)]), batch + 1)
@@ -171,7 +171,7 @@ def test_an_older_driver_writes_neither_the_result_nor_the_deletes(spark: Any, t
     fenced.resume(0)(fenced.frame([Change("upsert", 1, 0, 1), Change("upsert", 1, 1, 2)]), 0)
     with pytest.raises(Fenced):
         older(deletes, 0)
-    assert (fenced.rows(), fenced.remembered()) == ([(1, None, None), (2, None, None)], [])
+    assert (fenced.rows(), fenced.remembered_rows()) == ([(1, None, None), (2, None, None)], [])
 
 
 @pytest.mark.parametrize(("batches", "ends"), rounds(GAPS.values()), ids=list(GAPS))

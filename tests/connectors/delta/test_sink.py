@@ -35,7 +35,7 @@ real = [pytest.mark.services, pytest.mark.connectors]
 @further_but("several", "comes_again", "begins_again", "rebuilt")
 class TestDeltaSink(UpdateSinkConformance):
     pytestmark = real
-    # A version is brought back by its files, whatever mode wrote it; TestNamedDeltaSink and test_changes have MERGE.
+    # A version is restored by its files, whatever mode wrote it; TestNamedDeltaSink and test_changes have MERGE.
     rewound: ClassVar[tuple[OutputMode, ...]] = ("append",)
 
     def make(self, home: Path, mode: OutputMode) -> Sink:
@@ -50,7 +50,7 @@ class TestDeltaSink(UpdateSinkConformance):
 @pytest.mark.long
 @only("begins_again", "rebuilt", "goes_back")
 class TestNamedDeltaSink(UsualSinkConformance):
-    """A table of Spark's catalog differs from a path in how it is renamed alone."""
+    """A table of Spark's catalog differs from a path only in how it is renamed."""
 
     pytestmark = real
 
@@ -66,7 +66,7 @@ class TestNamedDeltaSink(UsualSinkConformance):
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "mode", "code", "said"),
+    ("options", "mode", "code", "words"),
     [
         ({}, "append", "HR113", "neither path nor table is given"),
         ({"path": "p", "table": "t"}, "append", "HR113", "path and table are both given"),
@@ -77,11 +77,11 @@ class TestNamedDeltaSink(UsualSinkConformance):
     ],
 )
 def test_a_wrong_option_is_reported_without_spark(
-    options: dict[str, Any], mode: OutputMode, code: str, said: str
+    options: dict[str, Any], mode: OutputMode, code: str, words: str
 ) -> None:
     [problem] = DeltaSink(**options).problems(mode)
     assert problem.code == code
-    assert said in problem.what
+    assert words in problem.what
     assert problem.fix
 
 
@@ -102,7 +102,7 @@ def totals(events):
 def test_only_queries_that_append_share_a_table(tmp_path: Path, mode: str, codes: list[str]) -> None:
     body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
     project = hr.load(write_project(tmp_path / "p", body.replace('"append"', f'"{mode}"')))
-    assert [each.code for each in check_structure(project) if each.severity == "error"] == codes
+    assert [finding.code for finding in check_structure(project) if finding.severity == "error"] == codes
 
 
 def run(root: Path, spark: SparkSession) -> RunResult:
@@ -110,9 +110,9 @@ def run(root: Path, spark: SparkSession) -> RunResult:
 
 
 def finding(result: RunResult, query: str = "") -> Finding:
-    [found] = [each.finding for each in result.outcomes if not query or each.query == query]
-    assert found is not None
-    return found
+    [finding] = [outcome.finding for outcome in result.outcomes if not query or outcome.query == query]
+    assert finding is not None
+    return finding
 
 
 def table(spark: SparkSession, root: Path) -> DataFrame:
@@ -158,14 +158,14 @@ def test_totals_are_replaced_once_and_verified(spark: SparkSession, tmp_path: Pa
 def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSession, tmp_path: Path) -> None:
     body = APPEND.format(name="small", which="<=") + APPEND.format(name="large", which=">")
     root = write_project(tmp_path / "p", body)
-    # What lay there before is nobody's result.
+    # What lay there before is no query's result.
     spark.sql("SELECT 'old' AS name, 0 AS amount").write.format("delta").partitionBy("name").save(str(root / "out"))
     land(root, 0, [{"name": "a", "amount": 1}, {"name": "a", "amount": 2}, {"name": "b", "amount": 9}])
     assert run(root, spark).exit_code == 0
     assert content(spark, root) == [("a", 1), ("a", 2), ("b", 9), ("old", 0)]
     project = hr.load(root)
     verdicts = [hr.verify(project, name, spark=spark) for name in ("small", "large")]
-    assert [(each.state, each.rows_actual) for each in verdicts] == [("equal", 2), ("equal", 1)]
+    assert [(verdict.state, verdict.rows_actual) for verdict in verdicts] == [("equal", 2), ("equal", 1)]
     # A query that replaces rows takes no table that others write to.
     body = TOTALS.format(mode="complete").replace('"out"', f'"{root / "out"}"')
     other = write_project(tmp_path / "q", body.replace('.alias("total")', '.cast("int").alias("amount")'))
@@ -173,11 +173,11 @@ def test_several_queries_append_to_one_table_and_each_is_verified(spark: SparkSe
     refused = finding(run(other, spark))
     assert (refused.code, "already holds the result of query 'large'" in refused.what) == ("HR407", True)
     assert len(content(spark, root)) == 4
-    # A row that nobody's batch brought is found.
+    # A row that no batch brought is found.
     table(spark, root).where("amount = 1").write.format("delta").mode("append").save(str(root / "out"))
     wrong = hr.verify(project, "small", spark=spark)
     assert (wrong.state, wrong.unexpected) == ("mismatch", 1)
-    # Files that hold rows of both cannot be told apart.
+    # Files that hold rows of both look alike.
     spark.sql(f"UPDATE delta.`{root / 'out'}` SET name = 'x'")
     mixed = hr.verify(project, "small", spark=spark)
     assert (mixed.state, "put rows of several writers into the same files" in mixed.why) == ("undecided", True)
@@ -263,12 +263,12 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_reported(
         ({"table": name, "key": ["nam"]}, "HR404: key names nam, which the result of query 'q' does not have"),
         ({"table": name, "partition_by": ["name"]}, "HR404: partition_by names every column"),
     ]
-    for options, said in refused:
-        with pytest.raises(SinkError, match=said):
+    for options, sentence in refused:
+        with pytest.raises(SinkError, match=sentence):
             DeltaSink(**options).open(frame, context)
-    for each in ("p", "v"):
+    for suffix in ("p", "v"):
         with pytest.raises(SourceError, match=r"HR332: .* and no Delta table"):
-            Delta(table=f"{name}_{each}").stream(spark, "events")
+            Delta(table=f"{name}_{suffix}").stream(spark, "events")
     sink = DeltaSink(table=name, key=["name"])
     batches = sink.open(frame, context)
     with pytest.raises(SinkError, match=r"HR419: .* is not a table of files"):
@@ -290,11 +290,11 @@ def test_names_of_other_things_are_refused_and_faults_of_a_batch_reported(
     monkeypatch.setattr(batches.store, "pauses", lambda: iter([0.0] * 7))
     batches(rows, 0)
     batches(rows, 1)
-    assert [each.code for each in noted] == ["HR411", "HR411"]
+    assert [finding.code for finding in noted] == ["HR411", "HR411"]
     snapshot = sink.read_back(spark, context)
     assert (sorted(snapshot.rows.collect(), key=repr), snapshot.batch) == ([("a",), (None,)], 1)
     conflicts += [Exception("[DELTA_CONCURRENT_APPEND] Transaction conflict detected.")] * 8
     with pytest.raises(SinkError, match="HR441: batch 2 of query 'q' was not written: Transaction conflict detected"):
         batches(rows, 2)
-    for kind, each in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
-        spark.sql(f"DROP {kind} {each}")
+    for kind, other in (("TABLE", name), ("TABLE", f"{name}_p"), ("VIEW", f"{name}_v")):
+        spark.sql(f"DROP {kind} {other}")

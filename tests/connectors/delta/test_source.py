@@ -64,7 +64,7 @@ class TestDelta(SourceConformance):
 @pytest.mark.long
 @only("protocol", "comes_again", "prefix")
 class TestDeltaFromAVersion(TestDelta):
-    """A table that is read from a version on differs in its prefix alone."""
+    """A table that is read from a version on differs only in its prefix."""
 
     options: ClassVar[dict[str, Any]] = {"starting_version": 1}
 
@@ -78,7 +78,7 @@ class TestDeltaFromAVersion(TestDelta):
 @pytest.mark.long
 @only("protocol", "comes_again", "prefix")
 class TestDeltaByName(TestDelta):
-    """A table of Spark's catalog differs in how it is found alone."""
+    """A table of Spark's catalog differs only in how it is found."""
 
     @pytest.fixture(autouse=True)
     def name(self, session: None) -> Iterator[None]:
@@ -98,7 +98,7 @@ class TestDeltaByName(TestDelta):
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({}, "neither path nor table is given"),
         ({"path": "p", "table": "t"}, "path and table are both given"),
@@ -112,9 +112,9 @@ class TestDeltaByName(TestDelta):
         ({"path": "p", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
-def test_a_wrong_option_is_reported_without_spark(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_spark(options: dict[str, Any], words: str) -> None:
     [problem] = Delta(**options).problems()
-    assert said in problem.what
+    assert words in problem.what
     assert problem.fix
 
 
@@ -132,58 +132,56 @@ def enter(place: Path, version: int, *actions: dict[str, Any]) -> Path:
     return file
 
 
-def added(name: str, at: int, *, moved: bool = False) -> dict[str, Any]:
+def add_action(name: str, at: int, *, moved: bool = False) -> dict[str, Any]:
     return {"add": {"path": name, "size": 10, "modificationTime": at, "dataChange": not moved, "partitionValues": {}}}
 
 
-def removed(name: str, *, moved: bool = False) -> dict[str, Any]:
+def remove_action(name: str, *, moved: bool = False) -> dict[str, Any]:
     return {"remove": {"path": name, "dataChange": not moved}}
 
 
-def reached(version: int, index: int = -1, *, initial: bool = False) -> str:
+def offset_at(version: int, index: int = -1, *, initial: bool = False) -> str:
     offset = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": version, "index": index}
     return json.dumps({**offset, "isStartingVersion": initial})
 
 
 @pytest.mark.plain
-def test_what_is_left_and_what_is_gone_is_told_without_a_jvm(tmp_path: Path) -> None:
+def test_what_is_left_and_what_is_gone_is_shown_without_a_jvm(tmp_path: Path) -> None:
     table = tmp_path / "table"
-    enter(table, 0, added("b", 2), added("a%20x", 1))
-    first = enter(table, 1, added("c", 3), added("d", 3))
-    enter(table, 2, removed("c"), added("e", 4))
-    enter(table, 3, removed("d", moved=True), removed("e", moved=True), added("f", 5, moved=True))
+    enter(table, 0, add_action("b", 2), add_action("a%20x", 1))
+    first = enter(table, 1, add_action("c", 3), add_action("d", 3))
+    enter(table, 2, remove_action("c"), add_action("e", 4))
+    enter(table, 3, remove_action("d", moved=True), remove_action("e", moved=True), add_action("f", 5, moved=True))
     for name in ("a x", "b", "d", "e", "f"):
         (table / name).touch()
 
     def left(end: str | None, **options: Any) -> int | None:
-        found = Delta(path=str(table), **options).lag(
-            SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),))
-        )
-        return None if found is None else found.count
+        lag = Delta(path=str(table), **options).lag(SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=end),)))
+        return None if lag is None else lag.count
 
     assert left(None) == 3
     assert left(None, starting_version=1) == 3
     assert left(None, starting_timestamp="2024-01-01") is None
-    assert left(reached(0, 0, initial=True)) == 4
-    assert left(reached(1, 0)) == 2
-    assert left(reached(1, 0), skip_change_commits=True) == 1
-    assert left(reached(2), exclude_regex="e$") == 0
-    assert left(reached(4)) == 0
+    assert left(offset_at(0, 0, initial=True)) == 4
+    assert left(offset_at(1, 0)) == 2
+    assert left(offset_at(1, 0), skip_change_commits=True) == 1
+    assert left(offset_at(2), exclude_regex="e$") == 0
+    assert left(offset_at(4)) == 0
 
     def require(start: str | None, end: str) -> None:
         Delta(path=str(table)).ensure_available(SourcePrefix(batches=(SourceBatch(batch=3, start=start, end=end),)))
 
-    require(None, reached(0, 1, initial=True))
-    require(reached(1, 0), reached(4))
+    require(None, offset_at(0, 1, initial=True))
+    require(offset_at(1, 0), offset_at(4))
     with pytest.raises(SourceError, match=r"1 of 2 files of the Delta table .* no longer there: '.*/c'"):
-        require(reached(1), reached(2))
+        require(offset_at(1), offset_at(2))
     (table / "a x").unlink()
-    require(reached(0, 0, initial=True), reached(1))
+    require(offset_at(0, 0, initial=True), offset_at(1))
     with pytest.raises(SourceError, match=r"no longer there: '.*/a x'"):
-        require(None, reached(1))
+        require(None, offset_at(1))
     first.unlink()
     with pytest.raises(SourceError, match=r"HR343: the log of .* no longer has version 1"):
-        require(reached(1, 0), reached(4))
+        require(offset_at(1, 0), offset_at(4))
 
 
 PROJECT = """
@@ -293,22 +291,22 @@ def test_a_changed_table_ends_the_query_with_a_way_to_go_on(spark: SparkSession,
     add(spark, landed, 9, 10)
     for version in range(11, 14):
         add(spark, landed, version)
-    code, said = fault(hr.run(hr.load(root), spark=spark))
-    assert (code, f"table '{landed}' was deleted and created again: its id is " in said) == ("HR346", True)
+    code, sentence = fault(hr.run(hr.load(root), spark=spark))
+    assert (code, f"table '{landed}' was deleted and created again: its id is " in sentence) == ("HR346", True)
     [judgement] = hr.plan(hr.load(root), spark=spark)
     assert (judgement.verdict, [note.code for note in judgement.notes]) == ("forbidden", ["HR346"])
     assert hr.verify(hr.load(root), "copy", spark=spark).findings[0].code == "HR346"
     [standing] = hr.status(hr.load(root))
     assert standing.backlog is not None
     assert "was deleted and created again" in standing.backlog.problem
-    # A checkpoint of an older Headrace has no ids, and Delta's own offsets tell.
+    # A checkpoint of an older Headrace has no ids, and Delta's own offsets decide.
     (layout_in(root / ".headrace", "copy").home / "source_ids.json").unlink()
     assert fault(hr.run(hr.load(root), spark=spark))[0] == "HR346"
 
 
 @pytest.mark.services
 @pytest.mark.connectors
-def test_a_start_that_the_table_does_not_have_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_start_that_the_table_does_not_have_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     root, landed = tmp_path / "p", str(tmp_path / "p" / "landed")
     add(spark, landed, 1)
     add(spark, landed, 2)
@@ -326,13 +324,13 @@ def test_a_start_that_the_table_does_not_have_is_told(spark: SparkSession, tmp_p
     missing = log / f"{2:020d}.json"
     text = missing.read_text()
     missing.unlink()
-    code, said = fault(hr.run(hr.load(root), spark=spark))
-    assert (code, "Versions (0, 1, 3) are not contiguous" in said) == ("HR349", True)
+    code, sentence = fault(hr.run(hr.load(root), spark=spark))
+    assert (code, "Versions (0, 1, 3) are not contiguous" in sentence) == ("HR349", True)
     # Versions that were to be read are cut off, as the table's retention does after a checkpoint of its log.
     missing.write_text(text)
-    found = at_path(spark, landed, SourceError)
-    assert found is not None
-    found.log.checkpoint()
+    delta_table = at_path(spark, landed, SourceError)
+    assert delta_table is not None
+    delta_table.log.checkpoint()
     for version in range(3):
         (log / f"{version:020d}.json").unlink()
     assert fault(hr.run(hr.load(root), spark=spark))[0] == "HR343"
@@ -358,9 +356,9 @@ def test_a_column_that_comes_in_mid_stream_is_taken_at_the_next_start(spark: Spa
             query.processAllAvailable()
     finally:
         query.stop()
-    told = failure_of(query, [], subject="query 'copy'", where=NOWHERE, connectors=(source,))
-    assert told is not None
-    assert told.code == "HR345"
+    failure = failure_of(query, [], subject="query 'copy'", where=NOWHERE, connectors=(source,))
+    assert failure is not None
+    assert failure.code == "HR345"
     rows, _ = drain(source.stream(spark, "events"), checkpoint)
     assert list(rows.values()) in ([], [[]])
     spark.sql(f"INSERT INTO delta.`{landed}` VALUES (2, 'n2', 'x', 3)")

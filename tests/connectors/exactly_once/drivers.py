@@ -62,7 +62,7 @@ class Driver:
     seconds: float = 20.0
     reached: Callable[[Boundary, int], None] = no_halt
     writer: BatchWriter[Any] | None = field(default=None, init=False)
-    told: list[Finding] = field(default_factory=list, init=False)
+    warnings: list[Finding] = field(default_factory=list, init=False)
 
     @property
     def run(self) -> SinkContext:
@@ -72,13 +72,13 @@ class Driver:
             mode="append",
             checkpoint=self.storage / "checkpoint",
             on_boundary=self.reached,
-            on_warning=self.told.append,
+            on_warning=self.warnings.append,
             application=self.application,
             project=self.project,
         )
 
     def plan(self, batch: int, files: Sequence[str]) -> None:
-        """What Spark writes before a batch: the source's log, then the offsets."""
+        """Write what Spark writes before a batch: the source's log, then the offsets."""
         place = self.storage / "checkpoint"
         for folder in ("offsets", "commits", "sources/in"):
             (place / folder).mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class Driver:
         (place / "offsets" / str(batch)).write_text(f'v2\n{{"batchWatermarkMs":0}}\nin:{{"logOffset":{batch}}}')
 
     def commit(self, batch: int) -> None:
-        """What Spark writes after a batch."""
+        """Write what Spark writes after a batch."""
         (self.storage / "checkpoint" / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     def start(self) -> Driver:

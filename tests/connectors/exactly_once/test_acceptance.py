@@ -39,8 +39,8 @@ def ledger(*digests: str | None, first: int = 0, **more: Any) -> list[KeptLine]:
 def checkpoint(
     planned: int | None, committed: int | None, *digests: str, first: int = 0, **more: Any
 ) -> CheckpointView:
-    known = dict(enumerate(digests, start=first))
-    return replace(CheckpointView(id="c", planned=planned, committed=committed, digests=known), **more)
+    by_batch = dict(enumerate(digests, start=first))
+    return replace(CheckpointView(id="c", planned=planned, committed=committed, digests=by_batch), **more)
 
 
 CASES: dict[str, tuple[list[KeptLine], CheckpointView, Acceptance]] = {

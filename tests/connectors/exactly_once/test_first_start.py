@@ -1,4 +1,4 @@
-"""The first start makes the ledger's tables beside the result: whenever it dies, and whatever is there."""
+"""The first start makes the ledger's tables next to the result, at whichever statement it dies."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class Dying:
         if self.left[0] < 0:
             self.real.close()
             raise Died
-        self.found = self.real.cursor()
-        self.found.execute(*statement)
-        return self.found
+        self.newest = self.real.cursor()
+        self.newest.execute(*statement)
+        return self.newest
 
     def close(self) -> None:
         with suppress(Exception):
             self.real.close()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.real if name == "info" else self.found, name)
+        return getattr(self.real if name == "info" else self.newest, name)
 
 
 class Died(BaseException):

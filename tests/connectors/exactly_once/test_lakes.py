@@ -111,9 +111,9 @@ def test_a_batch_of_a_copy_is_neither_taken_for_ones_own_nor_skipped(first: Lake
     copy.write(1, ["f1", "f2", "f3"])
     with pytest.raises(Fenced):
         first.give(1, ["f1"])
-    with pytest.raises(CheckpointError, match=r"HR410.*batch 1 of query 'q' is in table .* with other rows") as told:
+    with pytest.raises(CheckpointError, match=r"HR410.*batch 1 of query 'q' is in table .* with other rows") as raised:
         first.start()
-    assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
+    assert "3 files (f1, f2, f3) against 1 files (f1)" in raised.value.findings[0].what
     copy.write(2, ["f4"])
     copy.plan(2, ["f5"])
     with pytest.raises(CheckpointError, match="HR410"):
@@ -139,7 +139,7 @@ def test_a_start_sees_what_is_committed_between_its_look_and_its_epoch(
     with pytest.raises(CheckpointError, match="HR410"):
         copy.start()
     first.write(2, ["f2"])
-    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced no driver off"
 
 
 @each_lake
@@ -158,7 +158,7 @@ def test_a_driver_in_its_transaction_is_fenced_off_by_a_newer_one(first: LakeDri
 
 
 @each_lake
-def test_what_a_checkpoint_has_lost_is_kept_beside_the_rows(first: LakeDriver) -> None:
+def test_what_a_checkpoint_has_lost_is_kept_with_the_rows(first: LakeDriver) -> None:
     first.write(1, ["f1"])
     first.write(2, [])
     sink: Any = first.sink

@@ -49,10 +49,10 @@ def test_a_batch_of_a_copy_is_not_taken_for_ones_own(first: Driver, tmp_path: Pa
     copy.write(1, ["f1", "f2", "f3"])
     with pytest.raises(Fenced):
         first.give(1, ["f1"])
-    with pytest.raises(CheckpointError, match=r"batch 1 of query 'q' is in table 'result' with other rows") as told:
+    with pytest.raises(CheckpointError, match=r"batch 1 of query 'q' is in table 'result' with other rows") as raised:
         first.start()
-    assert told.value.findings[0].code == "HR410"
-    assert "3 files (f1, f2, f3) against 1 files (f1)" in told.value.findings[0].what
+    assert raised.value.findings[0].code == "HR410"
+    assert "3 files (f1, f2, f3) against 1 files (f1)" in raised.value.findings[0].what
     copy.write(2, ["f4"])
     assert (copy.rows(), copy.lines()) == (["f0", "f1", "f2", "f3", "f4"], [0, 1, 2])
 
@@ -60,13 +60,13 @@ def test_a_batch_of_a_copy_is_not_taken_for_ones_own(first: Driver, tmp_path: Pa
 def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path: Path) -> None:
     copy = first.copy(tmp_path / "b")
     copy.plan(1, ["f1", "f2"])
-    found: list[object] = []
+    outcomes: list[object] = []
 
     def begin() -> None:
         try:
-            found.append(copy.start())
+            outcomes.append(copy.start())
         except HeadraceError as error:
-            found.append(error)
+            outcomes.append(error)
 
     other = threading.Thread(target=begin, daemon=True)
 
@@ -78,11 +78,11 @@ def test_a_start_sees_what_was_committed_while_it_waited(first: Driver, tmp_path
     first.reached = meanwhile
     first.write(1, ["f1"])
     other.join(PATIENCE)
-    assert isinstance(found[0], CheckpointError)
-    assert found[0].findings[0].code == "HR410"
+    assert isinstance(outcomes[0], CheckpointError)
+    assert outcomes[0].findings[0].code == "HR410"
     first.reached = lambda boundary, batch: None
     first.write(2, ["f2"])
-    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced nobody off"
+    assert first.rows() == ["f0", "f1", "f2"], "the start that did not fit has fenced no driver off"
 
 
 TAKEN: dict[str, Callable[[Driver], object]] = {
@@ -98,9 +98,9 @@ def test_a_result_that_is_gone_is_not_continued_in_a_new_table(first: Driver, tm
     for driver in (first, copy):
         with pytest.raises(
             CheckpointError, match=r"batches of query 'q' up to 0, and table 'result'.* is gone"
-        ) as told:
+        ) as raised:
             driver.start()
-        assert told.value.findings[0].code == "HR410"
+        assert raised.value.findings[0].code == "HR410"
     assert first.lines() == [0]
 
 
@@ -133,26 +133,26 @@ def pairs(database: Database, home: Path, count: int, second: dict[str, Any]) ->
 
 
 def together(*calls: Callable[[], object]) -> list[object]:
-    """What each call returned or raised; they begin at once. One that hangs is given up, so that no test hangs."""
+    """Start all calls at once; return what each returned or raised. One that hangs is given up."""
     barrier = threading.Barrier(len(calls))
-    found: dict[int, object] = {}
+    outcomes: dict[int, object] = {}
 
     def one(number: int, call: Callable[[], object]) -> None:
         barrier.wait(PATIENCE)
         try:
-            found[number] = call()
+            outcomes[number] = call()
         except BaseException as error:
-            found[number] = error
+            outcomes[number] = error
 
-    threads = [threading.Thread(target=one, args=each, daemon=True) for each in enumerate(calls)]
+    threads = [threading.Thread(target=one, args=call, daemon=True) for call in enumerate(calls)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    for each in found.values():
-        if isinstance(each, BaseException) and not isinstance(each, HeadraceError):
-            raise each
-    return [found[number] for number in range(len(calls))]
+    for outcome in outcomes.values():
+        if isinstance(outcome, BaseException) and not isinstance(outcome, HeadraceError):
+            raise outcome
+    return [outcomes[number] for number in range(len(calls))]
 
 
 # `make soak` has forty.
@@ -161,7 +161,7 @@ ROUNDS = pytest.mark.parametrize("count", rounds([1, int(os.environ.get("HEADRAC
 
 @ROUNDS
 def test_simultaneous_first_starts_of_two_projects_just_work(database: Database, tmp_path: Path, count: int) -> None:
-    """One query's name, one database, two tables: neither shares an epoch, a line or a row with the other."""
+    """One query name, one database, two tables: neither shares an epoch, a line or a row with the other."""
     for one, two in pairs(database, tmp_path, count, {"table": "two{}"}):
         one.plan(0, ["a"])
         two.plan(0, ["b"])
@@ -174,8 +174,8 @@ def test_simultaneous_first_starts_of_two_projects_just_work(database: Database,
 @ROUNDS
 def test_of_two_projects_that_want_one_table_one_gets_it(database: Database, tmp_path: Path, count: int) -> None:
     for one, two in pairs(database, tmp_path, count, {"table": "one{}", "project": "laptops"}):
-        found = together(one.start, two.start)
-        faults = [each for each in found if isinstance(each, HeadraceError)]
+        outcomes = together(one.start, two.start)
+        faults = [outcome for outcome in outcomes if isinstance(outcome, HeadraceError)]
         assert len(faults) == 1
         assert isinstance(faults[0], SinkError)
         assert faults[0].findings[0].code == "HR407"
@@ -191,7 +191,7 @@ def test_of_two_first_starts_of_one_query_one_is_fenced_off(database: Database, 
         assert sorted([one.writer.store.epoch, two.writer.store.epoch]) == [1, 2]
 
 
-def test_another_projects_lines_stay_when_a_query_begins_anew(first: Driver, tmp_path: Path) -> None:
+def test_another_projects_lines_stay_when_a_query_begins_again(first: Driver, tmp_path: Path) -> None:
     other = Driver(first.database, tmp_path / "o", application="o", table="other")
     other.plan(0, ["g"])
     other.start().give(0, ["g"])
@@ -217,9 +217,9 @@ class Lossy:
         if self.late.ident is not None:
             raise self.error
         if statement != "COMMIT":
-            self.found = self.real.cursor()
-            self.found.execute(statement, values)
-            return self.found
+            self.newest = self.real.cursor()
+            self.newest.execute(statement, values)
+            return self.newest
 
         def commit() -> None:
             time.sleep(self.seconds)
@@ -232,15 +232,15 @@ class Lossy:
         raise self.error
 
     def executemany(self, *arguments: Any) -> None:
-        self.found = self.real.cursor()
-        self.found.executemany(*arguments)
+        self.newest = self.real.cursor()
+        self.newest.executemany(*arguments)
 
     @property
     def rowcount(self) -> int:
-        return int(self.found.rowcount)
+        return int(self.newest.rowcount)
 
     def fetchall(self) -> Any:
-        return self.found.fetchall()
+        return self.newest.fetchall()
 
     def close(self) -> None:
         """The server does not know yet that the client is gone."""
@@ -272,7 +272,7 @@ def lossy_connection(driver: Driver, seconds: float) -> Lossy:
 
 
 @pytest.mark.parametrize("tries", [0.0, 0.5], ids=["at once", "after attempts without an answer"])
-def test_a_commit_without_an_answer_is_not_told_as_not_written(
+def test_a_commit_without_an_answer_is_not_reported_as_not_written(
     first: Driver, monkeypatch: pytest.MonkeyPatch, tries: float
 ) -> None:
     lossy = lossy_connection(first, 0.0)
@@ -288,9 +288,11 @@ def test_a_commit_without_an_answer_is_not_told_as_not_written(
         with pytest.raises(SinkError) as ended:
             first.write(1, ["f1"])
     lossy.real.close()
-    told = [finding.what for finding in (*first.told, *ended.value.findings)]
-    assert (len(told) > 1) is (tries > 0)
-    assert {what.partition(":")[0] for what in told} == {"it is not known whether batch 1 of query 'q' was written"}
+    sentences = [finding.what for finding in (*first.warnings, *ended.value.findings)]
+    assert (len(sentences) > 1) is (tries > 0)
+    assert {sentence.partition(":")[0] for sentence in sentences} == {
+        "it is not known whether batch 1 of query 'q' was written"
+    }
     assert "nothing of the batch" not in ended.value.findings[0].fix
     assert first.rows() == ["f0", "f1"]
 
@@ -301,14 +303,14 @@ MOVES: dict[str, Callable[[Any, SinkContext], None]] = {
 
 
 @pytest.mark.parametrize("done", MOVES)
-def test_a_move_whose_commit_has_no_answer_is_not_told_as_refused(
+def test_a_move_whose_commit_has_no_answer_is_not_reported_as_refused(
     first: Driver, monkeypatch: pytest.MonkeyPatch, done: str
 ) -> None:
     sink, lossy = first.database.sink(key=[]), lossy_connection(first, 0.0)
     monkeypatch.setattr(type(sink.dialect()), "connect", lambda dialect: lossy)
-    with pytest.raises(SinkError, match=f"it is not known whether {done}: ") as told:
+    with pytest.raises(SinkError, match=f"it is not known whether {done}: ") as raised:
         MOVES[done](sink, first.run)
-    assert not isinstance(told.value, NothingChanged)
+    assert not isinstance(raised.value, NothingChanged)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["lost", "late"])
@@ -379,5 +381,8 @@ def test_a_start_waits_for_a_process_that_was_stopped_inside_its_transaction(
             with pytest.raises(SinkError, match=f"is locked by process {other.pid}"):
                 first.start()
             other.kill()
-    [told] = first.told
-    assert (told.code, f"is locked by process {other.pid}; the start waits for it" in told.what) == ("HR480", True)
+    [finding] = first.warnings
+    assert (finding.code, f"is locked by process {other.pid}; the start waits for it" in finding.what) == (
+        "HR480",
+        True,
+    )

@@ -19,7 +19,7 @@ from headrace.errors import Finding
 from headrace.verifier.proof import verify
 from tests.rounds import only_usual, rounds
 from tests.runner.projects import rows
-from tests.runner.test_run import Told
+from tests.runner.test_run import Recorder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,13 +68,13 @@ class Project:
 
     def good(self, *pairs: tuple[str, int]) -> bytes:
         values = ", ".join(f"('{name}', {amount})" for name, amount in pairs)
-        return self.made(f"SELECT * FROM VALUES {values} AS v(name, amount)")
+        return self.file_of(f"SELECT * FROM VALUES {values} AS v(name, amount)")
 
-    def made(self, select: str) -> bytes:
+    def file_of(self, select: str) -> bytes:
         """The bytes of the one file that Spark writes of a SELECT."""
         header = "true" if "header" in self.more else "false"
-        if (known := _made.get((self.format, header, select))) is not None:
-            return known
+        if (project := _made.get((self.format, header, select))) is not None:
+            return project
         place = self.root / "made"
         frame = self.spark.sql(select).coalesce(1)
         frame.write.format(self.format).option("header", header).save(str(place), mode="overwrite")
@@ -82,14 +82,14 @@ class Project:
         return _made.setdefault((self.format, header, select), part.read_bytes())
 
     def run(self) -> tuple[Finding | None, list[Finding]]:
-        told = Told()
-        [end] = hr.run(hr.load(self.root), spark=self.spark, reporter=told).outcomes
-        return end.finding, told.all(Finding)
+        recorder = Recorder()
+        [end] = hr.run(hr.load(self.root), spark=self.spark, reporter=recorder).outcomes
+        return end.finding, recorder.all(Finding)
 
-    def taken(self) -> list[tuple[Any, ...]]:
+    def rows_taken(self) -> list[tuple[Any, ...]]:
         return rows(self.root / "out.db", "SELECT name, amount FROM taken ORDER BY name, amount")
 
-    def verified(self) -> str:
+    def verdict_state(self) -> str:
         return verify(hr.load(self.root), "taken", spark=self.spark).state
 
 
@@ -97,7 +97,7 @@ Make = Callable[[Project], bytes]
 
 
 def sql(select: str) -> Make:
-    return lambda project: project.made(select)
+    return lambda project: project.file_of(select)
 
 
 def cut(share: float) -> Make:
@@ -108,9 +108,9 @@ def cut(share: float) -> Make:
     return make
 
 
-def damaged(project: Project) -> bytes:
+def damaged_file(project: Project) -> bytes:
     """A file whose footer is whole and whose rows are not."""
-    whole = bytearray(project.made("SELECT uuid() AS name, 1 AS amount FROM range(1000)"))
+    whole = bytearray(project.file_of("SELECT uuid() AS name, 1 AS amount FROM range(1000)"))
     whole[len(whole) // 3 : len(whole) // 3 + 200] = bytes(200)
     return bytes(whole)
 
@@ -136,7 +136,7 @@ SHAPED = {
     "none of the columns": (sql("SELECT 1 AS other"), "HR308", "has none of the columns of the schema but other"),
     "cut in the middle": (cut(0.5), "HR304", "not a whole one"),
     "without a byte": (cut(0), "HR304", "not a whole one"),
-    "damaged rows": (damaged, "HR304", "a file cannot be read in"),
+    "damaged rows": (damaged_file, "HR304", "a file cannot be read in"),
     "another format": (text("a,1\n"), "HR304", "not a whole one"),
 }  # fmt: skip
 LINES = {
@@ -184,7 +184,7 @@ def faults_of(kind: str) -> list[tuple[str, Make, str, str]]:
     """Each fault of a kind of file: its name, what makes it, the code, and words of the sentence."""
     if kind in ("parquet", "orc"):
         return [(fault, *rest) for fault, rest in SHAPED.items()]
-    return [(fault, make, code, "") for (each, fault), (make, code, _, _) in LINES.items() if each == kind]
+    return [(fault, make, code, "") for (other_kind, fault), (make, code, _, _) in LINES.items() if other_kind == kind]
 
 
 COLUMNS = {
@@ -228,21 +228,21 @@ def test_a_bad_file_stops_the_query_by_its_name_until_it_is_mended(
     wanted = [("a", 1)]
     faults = [fault for fault in faults_of(kind) if not usual or fault[0] in usual]
     assert len(faults) >= len(usual)
-    for number, (fault, make, code, said) in enumerate(faults, 1):
+    for number, (fault, make, code, words) in enumerate(faults, 1):
         ending = ".gz" if "zip" in fault else ""
         bad = project.land(number, make(project), ending=ending)
         finding, _ = project.run()
         assert finding is not None, fault
         assert (finding.code, "\n" in finding.what, bool(finding.fix)) == (code, False, True), (fault, finding)
         assert bad.name in finding.what
-        assert said in finding.what
-        assert project.taken() == wanted, fault
+        assert words in finding.what
+        assert project.rows_taken() == wanted, fault
         mended = b"m\n" if project.format == "text" else project.good(("m", 1))
         bad.write_bytes(gzip.compress(mended) if ending else mended)
         wanted.append(("m", 1))
     assert project.run()[0] is None
-    assert project.taken() == wanted
-    assert project.verified() == "equal"
+    assert project.rows_taken() == wanted
+    assert project.verdict_state() == "equal"
 
 
 @pytest.mark.capability("SRC-FILE-09")
@@ -252,21 +252,21 @@ def test_bad_rows_are_set_aside_and_the_good_ones_of_their_file_taken(
 ) -> None:
     project = project_of(tmp_path / "p", spark, kind, "quarantine")
     good(project, 0, "a")
-    cases = [case for (each, _), case in LINES.items() if each == kind and case[2] is not None]
+    cases = [case for (case_kind, _), case in LINES.items() if case_kind == kind and case[2] is not None]
     files = [project.land(number, make(project)) for number, (make, *_) in enumerate(cases, 1)]
     good(project, len(cases) + 1, "z")
     finding, notes = project.run()
     assert finding is None
     kept = [row for _, _, rows_, _ in cases for row in rows_ or []]
-    assert project.taken() == sorted([("a", 1), *kept, ("z", 1)])
-    told = [each.what for each in notes if each.code == "HR305"]
+    assert project.rows_taken() == sorted([("a", 1), *kept, ("z", 1)])
+    notes_of_rows = [note.what for note in notes if note.code == "HR305"]
     listed = []
     for batch, (_, _, _, aside) in enumerate(cases, 1):
-        assert any(f"{aside} rows of source 'events' in batch {batch} " in each for each in told)
+        assert any(f"{aside} rows of source 'events' in batch {batch} " in text for text in notes_of_rows)
         [file] = (project.root / ".headrace").glob(f"queries/taken-*/g1.1/quarantine/events/{batch}.jsonl")
         listed += [(line["file"], line["batch"]) for line in map(json.loads, file.read_text().splitlines())]
     assert listed == [(str(file), batch) for batch, file in enumerate(files, 1)]
-    assert project.verified() == "equal"
+    assert project.verdict_state() == "equal"
 
 
 @pytest.mark.capability("SRC-FILE-09")
@@ -280,7 +280,7 @@ def test_a_file_that_is_bad_as_a_whole_stops_a_query_that_sets_rows_aside_too(
     finding, _ = project.run()
     assert finding is not None
     assert (finding.code, bad.name in finding.what) == (code, True)
-    assert project.taken() == []
+    assert project.rows_taken() == []
 
 
 @pytest.mark.capability("SRC-FILE-09")
@@ -289,10 +289,10 @@ def test_a_file_may_have_other_columns_narrower_types_and_another_case(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     project = Project(tmp_path / "p", spark, kind, schema="name STRING, amount BIGINT, gone STRING")
-    project.land(0, project.made("SELECT 'a' AS NAME, 1 AS Amount, X'00' AS more"))
-    project.land(1, project.made("SELECT CAST(2 AS TINYINT) AS amount"))
+    project.land(0, project.file_of("SELECT 'a' AS NAME, 1 AS Amount, X'00' AS more"))
+    project.land(1, project.file_of("SELECT CAST(2 AS TINYINT) AS amount"))
     assert project.run()[0] is None
-    assert project.taken() == [(None, 2), ("a", 1)]
+    assert project.rows_taken() == [(None, 2), ("a", 1)]
 
 
 @pytest.mark.capability("SRC-FILE-09")
@@ -300,14 +300,14 @@ def test_a_file_may_have_other_columns_narrower_types_and_another_case(
 def test_what_is_declared_not_null_is_never_null(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     schema = "name STRING, amount INT NOT NULL"
     project = Project(tmp_path / "p", spark, kind, schema=schema)
-    project.land(0, project.made("SELECT 'a' AS name, 1 AS amount"))
-    bad = project.land(1, project.made("SELECT * FROM VALUES ('b', 2), ('c', NULL) AS v(name, amount)"))
+    project.land(0, project.file_of("SELECT 'a' AS name, 1 AS amount"))
+    bad = project.land(1, project.file_of("SELECT * FROM VALUES ('b', 2), ('c', NULL) AS v(name, amount)"))
     finding, _ = project.run()
     assert finding is not None
     assert (finding.code, bad.name in finding.what, "'amount'" in finding.what) == ("HR302", True, True), finding
-    assert project.taken() == [("a", 1)]
+    assert project.rows_taken() == [("a", 1)]
     if kind in ("parquet", "orc"):
-        bad.write_bytes(project.made("SELECT 'b' AS name"))
+        bad.write_bytes(project.file_of("SELECT 'b' AS name"))
         finding, _ = project.run()
         assert finding is not None
         assert finding.code == "HR308"
@@ -316,8 +316,8 @@ def test_what_is_declared_not_null_is_never_null(spark: SparkSession, tmp_path: 
     pipeline = project.root / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("max_files", 'on_bad_row="quarantine", max_files'))
     assert project.run()[0] is None
-    assert project.taken() == [("a", 1), ("b", 2)]
+    assert project.rows_taken() == [("a", 1), ("b", 2)]
     [listed] = (project.root / ".headrace").glob("queries/taken-*/g1.1/quarantine/events/1.jsonl")
     record = json.loads(listed.read_text())["record"]
     assert (json.loads(record)["name"] if kind == "json" else record.partition(",")[0]) == "c"
-    assert project.verified() == "equal"
+    assert project.verdict_state() == "equal"

@@ -55,7 +55,7 @@ def ran(root: Path, spark: SparkSession) -> Finding | None:
 
 @pytest.mark.capability("SRC-FILE-08")
 @pytest.mark.parametrize(
-    ("schema", "first", "second", "said"),
+    ("schema", "first", "second", "words"),
     [
         as_long(
             ("v INT, dt DATE", "dt=2024-01-01/a", "hour=5/b", "not all of the same columns and depth: dt and hour")
@@ -73,7 +73,7 @@ def ran(root: Path, spark: SparkSession) -> Finding | None:
     ids=["another column", "deeper", "less deep", "no date", "no number"],
 )
 def test_directories_that_do_not_fit_stop_the_query_until_they_do(
-    spark: SparkSession, tmp_path: Path, schema: str, first: str, second: str, said: str
+    spark: SparkSession, tmp_path: Path, schema: str, first: str, second: str, words: str
 ) -> None:
     root = write(tmp_path / "p", schema)
     land(root, first, 0)
@@ -82,9 +82,9 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
     finding = ran(root, spark)
     assert finding is not None
     # A date of a csv or json file is judged as any other value of its row.
-    code = "HR302" if "does not fit the schema" in said else "HR310"
+    code = "HR302" if "does not fit the schema" in words else "HR310"
     assert (finding.code, "\n" in finding.what, bool(finding.fix)) == (code, False, True), finding
-    assert said in finding.what
+    assert words in finding.what
     if code == "HR302":
         # The batch is planned with that file, and a start without it is refused.
         (root / "pipeline.py").write_text(
@@ -106,7 +106,7 @@ def test_directories_that_do_not_fit_stop_the_query_until_they_do(
 
 
 @pytest.mark.capability("SRC-FILE-08")
-def test_a_file_beside_the_directories_is_never_left_out_in_silence(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_next_to_the_directories_is_never_left_out_in_silence(spark: SparkSession, tmp_path: Path) -> None:
     root = write(tmp_path / "p", "v INT, dt DATE")
     land(root, "dt=2024-01-01/a", 0)
     stray = land(root, "stray", 1)

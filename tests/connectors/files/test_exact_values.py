@@ -101,12 +101,12 @@ def test_a_value_is_taken_as_it_was_written_or_its_row_is_set_aside(
         if wanted is BAD:
             assert number not in taken, (column, text, taken.get(number))
             continue
-        found = taken[number][names.index(column)]
-        if isinstance(found, datetime) and column == "at":
-            found = found.astimezone(timezone.utc)
+        value = taken[number][names.index(column)]
+        if isinstance(value, datetime) and column == "at":
+            value = value.astimezone(timezone.utc)
         if column == "map":
-            found = {key: each.astimezone(timezone.utc) for key, each in found.items()}
-        assert found == wanted, (column, text, found)
+            value = {key: time.astimezone(timezone.utc) for key, time in value.items()}
+        assert value == wanted, (column, text, value)
     assert len(aside) == len(cases) - len(taken)
     written = [line.rstrip("\n") for line, case in zip(lines, cases, strict=True) if case[2] is BAD]
     assert format_ == "csv" or sorted(aside) == sorted(written)
@@ -221,7 +221,7 @@ def test_a_value_that_would_be_changed_stops_the_query_by_column_value_and_file(
         assert (finding.code, bad.name in finding.what, words in finding.what) == (code, True, True), finding
         bad.write_bytes(json.dumps({"name": "a", "amount": 1.5}).encode())
     assert project.run()[0] is None
-    assert project.verified() == "equal"
+    assert project.verdict_state() == "equal"
 
 
 # The format, the type, the lines, the options, and the texts of the rows that are taken; the others are bad.
@@ -306,4 +306,4 @@ def test_such_a_row_stops_a_query_with_a_fix_that_helps(spark: SparkSession, tmp
         assert "options: {" in finding.fix
         bad.write_text("a,1\n")
     assert project.run()[0] is None
-    assert project.verified() == "equal"
+    assert project.verdict_state() == "equal"

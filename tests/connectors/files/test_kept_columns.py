@@ -24,8 +24,8 @@ def test_they_are_made_once_for_a_context_and_a_key(monkeypatch: pytest.MonkeyPa
         return [name]
 
     asked: list[tuple[Any, str]] = [(one, "a"), (one, "b"), (one, "a"), (other, "a"), (other, "a"), (one, "a")]
-    found: list[Any] = [reuse_columns(spark, key, partial(make, key)) for spark, key in asked]
-    assert found == [(key,) for _, key in asked]
+    columns: list[Any] = [reuse_columns(spark, key, partial(make, key)) for spark, key in asked]
+    assert columns == [(key,) for _, key in asked]
     assert made == ["a", "b", "a", "a"]
     monkeypatch.setattr(file_rows, "_MOST", 2)
     for key in "cdef":

@@ -58,7 +58,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
         yield root / "a landing", f"{root}/a%20landing", date
 
 
-@pytest.mark.parametrize(("options", "taken", "others", "waiting", "told"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("options", "taken", "others", "waiting", "reported"), CASES.values(), ids=CASES)
 def test_files_that_are_left_out_are_named_and_the_others_wait(
     folder: Folder,
     monkeypatch: pytest.MonkeyPatch,
@@ -66,7 +66,7 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
     taken: Sequence[tuple[str, int]],
     others: Sequence[tuple[str, int]],
     waiting: int,
-    told: list[str],
+    reported: list[str],
 ) -> None:
     monkeypatch.setattr(file_lag, "_ON_ITS_WAY_SECONDS", -1)
     (home, uri, date), log = folder, []
@@ -83,9 +83,9 @@ def test_files_that_are_left_out_are_named_and_the_others_wait(
     )
     backlog, problem = source.lag(prefix), next(source.left_out(prefix), None)
     assert backlog is not None
-    assert (backlog.count, backlog.left_out) == (waiting, len(others) - waiting if told else 0)
-    assert (problem is not None) is bool(told)
-    for words in told:
+    assert (backlog.count, backlog.left_out) == (waiting, len(others) - waiting if reported else 0)
+    assert (problem is not None) is bool(reported)
+    for words in reported:
         assert problem is not None
         assert words in problem.what
 
@@ -110,12 +110,12 @@ def test_files_of_subdirectories_that_spark_does_not_look_into_are_named_and_do_
     lag = source.lag(SourcePrefix(batches=()))
     assert lag is not None
     assert (lag.count, lag.left_out) == (waiting, left_out)
-    told = list(source.left_out(SourcePrefix(batches=())))
-    assert [each.code for each in told] == ["HR360"] * bool(left_out)
-    assert all("/older/d' lie in subdirectories" in each.what for each in told)
+    findings = list(source.left_out(SourcePrefix(batches=())))
+    assert [finding.code for finding in findings] == ["HR360"] * bool(left_out)
+    assert all("/older/d' lie in subdirectories" in finding.what for finding in findings)
 
 
-def test_a_hidden_file_that_is_on_its_way_is_not_told(tmp_path: Path) -> None:
+def test_a_hidden_file_that_is_on_its_way_is_not_reported(tmp_path: Path) -> None:
     (tmp_path / "._events.json").write_text("{}")
     source = Files(path=str(tmp_path), format="json", schema="a INT")
     assert list(source.left_out(SourcePrefix(batches=()))) == []
@@ -129,11 +129,11 @@ def test_an_archived_file_is_no_namesake_of_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("logged_ms", "is_told"),
+    ("logged_ms", "is_reported"),
     [(NOW * 1000, False), (NOW * 1000 + 37, False), (NOW * 1000 - 1000, True), (NOW * 1000 + 1037, True)],
     ids=["as it was", "a time in whole seconds", "changed", "changed, in a store"],
 )
-def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_ms: int, is_told: bool) -> None:
+def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_ms: int, is_reported: bool) -> None:
     home, uri, date = folder
     home.mkdir(exist_ok=True)
     (home / "a").write_text("x")
@@ -141,13 +141,16 @@ def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_m
     log = json.dumps({"path": f"{uri}/a", "timestamp": logged_ms, "batchId": 0})
     batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
     source, prefix = Files(path=str(home), format="text"), SourcePrefix(batches=(batch,), log={0: (log,)})
-    told = [*source.left_out(prefix), *filter(None, [source.changed(prefix)])]
-    assert [(each.code, each.severity) for each in told] == [("HR326", "warning"), ("HR326", "error")] * is_told
-    assert all(f"'{home / 'a'}'" in each.what for each in told)
+    findings = [*source.left_out(prefix), *filter(None, [source.changed(prefix)])]
+    assert [(finding.code, finding.severity) for finding in findings] == [
+        ("HR326", "warning"),
+        ("HR326", "error"),
+    ] * is_reported
+    assert all(f"'{home / 'a'}'" in finding.what for finding in findings)
 
 
 @pytest.mark.parametrize(
-    ("kept", "is_told"),
+    ("kept", "is_reported"),
     [
         (ReadFile(modified_ms=NOW * 1000, size_bytes=1), False),
         (ReadFile(modified_ms=NOW * 1000, size_bytes=2), True),
@@ -155,18 +158,18 @@ def test_a_file_that_changed_after_it_was_read_is_named(folder: Folder, logged_m
     ],
     ids=["mended before its batch came in", "of another size", "of another time"],
 )
-def test_what_a_batch_has_read_is_told_by_our_own_record(tmp_path: Path, kept: ReadFile, is_told: bool) -> None:
+def test_what_a_batch_has_read_is_known_by_our_own_record(tmp_path: Path, kept: ReadFile, is_reported: bool) -> None:
     (tmp_path / "a").write_text("x")
     os.utime(tmp_path / "a", (NOW, NOW))
     log = json.dumps({"path": (tmp_path / "a").as_uri(), "timestamp": (NOW - 60) * 1000, "batchId": 0})
     batch = SourceBatch(batch=0, start=None, end='{"logOffset":0}')
     prefix = SourcePrefix(batches=(batch,), log={0: (log,)}, read_files=lambda: {str(tmp_path / "a"): kept})
     source = Files(path=str(tmp_path), format="text")
-    assert [each.code for each in source.left_out(prefix)] == ["HR326"] * is_told
-    assert (source.changed(prefix) is not None) is is_told
+    assert [finding.code for finding in source.left_out(prefix)] == ["HR326"] * is_reported
+    assert (source.changed(prefix) is not None) is is_reported
     backlog = source.lag(prefix)
     assert backlog is not None
-    assert (backlog.changed, backlog.left_out) == (is_told, is_told)
+    assert (backlog.changed, backlog.left_out) == (is_reported, is_reported)
 
 
 @pytest.mark.parametrize("now", ["content", "another"])
@@ -197,8 +200,8 @@ def test_a_pattern_in_a_store_finds_what_it_finds_on_a_disk() -> None:
             (root / "in" / name).write_text("{}")
 
         def waiting(pattern: str) -> int | None:
-            found = Files(path=f"{root}/in/{pattern}", format="json", schema="a INT").lag(SourcePrefix(batches=()))
-            return None if found is None else found.count
+            lag = Files(path=f"{root}/in/{pattern}", format="json", schema="a INT").lag(SourcePrefix(batches=()))
+            return None if lag is None else lag.count
 
         counts = {pattern: waiting(pattern) for pattern in ("20*", "{2024,other}", "*", "20*/a.json", "none*")}
     assert counts == {"20*": 2, "{2024,other}": 2, "*": 4, "20*/a.json": 2, "none*": 0}
@@ -210,8 +213,8 @@ def test_what_was_archived_in_a_store_is_found_there() -> None:
         for name in ("landing/day=1/a", "landing/day=2/b", "kept/landing/day=1/a"):
             (root / name).write_text("x")
         taken = [(f"{root}/landing/day=1/a", 0), (f"{root}/landing/day=2/b", 1)]
-        found = places(taken, f"{root}/landing/*", f"{root}/kept")
-    assert found == [
+        entries = places(taken, f"{root}/landing/*", f"{root}/kept")
+    assert entries == [
         FileGroup(f"{root}/landing", ((taken[1]),)),
         FileGroup(f"{root}/kept/landing", ((f"{root}/kept/landing/day=1/a", 0),)),
     ]

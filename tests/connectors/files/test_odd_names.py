@@ -85,7 +85,7 @@ def test_files_of_odd_names_are_read_once_each_and_found_again(spark: SparkSessi
         assert moved <= {f"{name}.json" for name in NAMES}
 
 
-def test_a_name_that_spark_cannot_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_name_that_spark_cannot_read_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     """Hadoop takes a colon for the end of a scheme."""
     (tmp_path / "headrace.yml").write_text("name: p\n")
     (tmp_path / "pipeline.py").write_text(PROJECT.format(more=""))

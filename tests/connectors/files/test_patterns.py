@@ -36,16 +36,16 @@ BAD = [
 ]
 
 
-def test_what_is_no_pattern_is_told_with_its_option(spark: SparkSession) -> None:
+def test_what_is_no_pattern_is_reported_with_its_option(spark: SparkSession) -> None:
     options = {"timestampFormat", "DATEFORMAT"}
     for text in GOOD:
         require_patterns(spark, "csv", dict.fromkeys(options, text))
     for text in BAD:
-        with pytest.raises(SourceError) as told:
+        with pytest.raises(SourceError) as raised:
             require_patterns(spark, "json", dict.fromkeys(options, text))
-        assert {finding.code for finding in told.value.findings} == {"HR113"}, text
+        assert {finding.code for finding in raised.value.findings} == {"HR113"}, text
         assert {
-            name for name in options for each in told.value.findings if f"{name} is '{text}'" in each.what
+            name for name in options for finding in raised.value.findings if f"{name} is '{text}'" in finding.what
         } == options
     require_patterns(spark, "text", {"timestampFormat": "T"})
     require_patterns(spark, "csv", {"nullValue": "T"})

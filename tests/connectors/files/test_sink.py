@@ -115,7 +115,7 @@ AS_JSON = {"ignoreNullFields": "false"}
 
 
 def as_json(frame: DataFrame) -> list[str]:
-    """The rows as texts that tell NULL from empty, and far days."""
+    """The rows as texts in which NULL differs from empty, and far days."""
     from pyspark.sql import functions as F
 
     return sorted(row[0] for row in frame.select(F.to_json(F.struct("*"), AS_JSON)).collect())
@@ -251,8 +251,12 @@ def test_a_new_checkpoint_over_old_files_is_refused(spark: SparkSession, tmp_pat
         sink.open(written, run)
 
 
-def test_what_cannot_be_is_told_before_start(spark: SparkSession, tmp_path: Path) -> None:
-    assert [told.code for told in FileSink(path="", retention="x").problems("update")] == ["HR113", "HR113", "HR403"]
+def test_what_cannot_be_is_reported_before_start(spark: SparkSession, tmp_path: Path) -> None:
+    assert [problem.code for problem in FileSink(path="", retention="x").problems("update")] == [
+        "HR113",
+        "HR113",
+        "HR403",
+    ]
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
     sink = FileSink(path=str(tmp_path / "output"), partition_by=["dya"])
     with pytest.raises(SinkError, match=r"partition_by names dya.*(?s:.*)did you mean 'day'"):

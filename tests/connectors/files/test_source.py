@@ -21,7 +21,7 @@ from headrace.verifier.proof import verify
 from tests.registered import layout_in
 from tests.rounds import as_long, only_usual, rounds
 from tests.runner.projects import rows, write_project
-from tests.runner.test_run import FRUIT, TOTALS, Told
+from tests.runner.test_run import FRUIT, TOTALS, Recorder
 from tests.storage.stores import memory_store
 
 if TYPE_CHECKING:
@@ -156,8 +156,11 @@ def test_every_file_is_read_whatever_its_date_and_a_lifted_limit_reads_none_twic
     assert batch(limited) == ["ahead"]
     land(home, "today", "today\n", at=0)
     assert batch(limited) == []
-    (told,) = limited.left_out(prefix_of(checkpoint))
-    assert (told.code, f"'{home / 'today'}' are more than max_file_age (7d) older" in told.what) == ("HR360", True)
+    (finding,) = limited.left_out(prefix_of(checkpoint))
+    assert (finding.code, f"'{home / 'today'}' are more than max_file_age (7d) older" in finding.what) == (
+        "HR360",
+        True,
+    )
     left = source.lag(prefix_of(checkpoint))
     assert left is not None
     assert (left.count, left.bytes, left.left_out) == (1, 6, 0)
@@ -230,8 +233,8 @@ def test_a_batch_is_not_made_again_over_a_file_that_has_changed(
     if way_out == "rewound":
         return
     file.write_text(text.replace("apple", "leapp"))
-    told = verify(hr.load(root), "totals", spark=spark)
-    assert (told.state, [finding.code for finding in told.findings]) == ("mismatch", ["HR712", "HR326"])
+    verdict = verify(hr.load(root), "totals", spark=spark)
+    assert (verdict.state, [finding.code for finding in verdict.findings]) == ("mismatch", ["HR712", "HR326"])
 
 
 @pytest.mark.parametrize(
@@ -245,13 +248,13 @@ def test_what_the_lag_counts_is_what_spark_reads_of_subdirectories(
     pipeline.write_text(pipeline.read_text().replace("max_files_per_trigger=1, ", options, 1))
     (root / "landing" / "old").mkdir()
     (root / "landing" / "old" / "b.json").write_text('{"name": "b", "amount": 2}\n')
-    reporter = Told()
+    reporter = Recorder()
     assert hr.run(hr.load(root), spark=spark, reporter=reporter).exit_code == 0
     assert rows(root / "out.db", "SELECT name, amount FROM totals ORDER BY name") == taken
     (status,) = hr.status(hr.load(root))
     assert status.backlog is not None
     assert (status.backlog.count, status.backlog.left_out) == (0, 2 - len(taken))
-    assert {each.code for each in reporter.all(Finding) if each.severity != "note"} == (
+    assert {finding.code for finding in reporter.all(Finding) if finding.severity != "note"} == (
         {"HR360"} if len(taken) < 2 else set()
     )
 
@@ -263,7 +266,7 @@ def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: 
     file.write_text(text.replace("3", '"many"'))
     assert hr.run(hr.load(root), spark=spark).exit_code == 1
     file.write_text(text)
-    reporter = Told()
+    reporter = Recorder()
     assert hr.run(hr.load(root), spark=spark, reporter=reporter).exit_code == 0
     assert [finding.code for finding in reporter.all(Finding) if finding.code == "HR326"] == []
     (status,) = hr.status(hr.load(root))
@@ -280,7 +283,7 @@ def test_a_file_that_was_mended_before_its_batch_came_in_has_not_changed(spark: 
 @pytest.mark.capability("SRC-FILE-05")
 def test_an_age_that_is_ignored_is_a_warning() -> None:
     ignored = Files(path="/in", format="text", max_file_age="10s", latest_first=True, max_files_per_trigger=1)
-    assert [(told.code, told.severity) for told in ignored.problems()] == [("HR113", "warning")]
+    assert [(problem.code, problem.severity) for problem in ignored.problems()] == [("HR113", "warning")]
 
 
 @pytest.mark.capability("SRC-FILE-05")
@@ -292,12 +295,12 @@ def test_a_run_and_verify_name_the_files_that_are_left_out(spark: SparkSession, 
     hr.run(project, spark=spark)
     land(tmp_path / "in", "old.txt", "x\n", at=50)
     land(tmp_path / "in", "new.txt", "x\n", at=101)
-    told = Told()
-    hr.run(project, spark=spark, reporter=told)
+    recorder = Recorder()
+    hr.run(project, spark=spark, reporter=recorder)
     verdict = verify(project, "taken", spark=spark)
     assert verdict.state == "equal"
-    for findings in (told.all(Finding), verdict.findings):
-        [finding] = [each for each in findings if each.code == "HR360"]
+    for findings in (recorder.all(Finding), verdict.findings):
+        [finding] = [finding for finding in findings if finding.code == "HR360"]
         assert finding.severity == "warning"
         assert f"'{tmp_path / 'in' / 'old.txt'}' are more than max_file_age (10s) older" in finding.what
         assert "SUCCESS" not in finding.what
@@ -357,12 +360,12 @@ def test_files_of_committed_batches_are_kept_deleted_or_archived(
 )
 def test_an_archive_that_clashes_with_the_source_is_refused_before_start(path: str, archive: str, clash: bool) -> None:
     source = Files(path=path, format="text", clean_source="archive", source_archive_dir=archive)
-    assert [told.code for told in source.problems()] == (["HR113"] if clash else [])
+    assert [problem.code for problem in source.problems()] == (["HR113"] if clash else [])
 
 
 @pytest.mark.capability("SRC-FILE-07")
 def test_a_schema_is_inferred_on_request_only(spark: SparkSession, tmp_path: Path) -> None:
-    assert [told.code for told in Files(path="/in", format="json").problems()] == ["HR113"]
+    assert [problem.code for problem in Files(path="/in", format="json").problems()] == ["HR113"]
     assert list(Files(path="/in", format="text").problems()) == []
     land(tmp_path / "input", "a.csv", "id,name\n1,x\n")
     source = Files(path=str(tmp_path / "input"), format="csv", infer_schema=True, options={"header": "true"})
@@ -523,4 +526,4 @@ PROBLEMS = {
 
 @pytest.mark.parametrize(("options", "codes"), PROBLEMS.values(), ids=PROBLEMS)
 def test_faults_of_the_options_are_reported_all_at_once(options: dict[str, Any], codes: list[str]) -> None:
-    assert [told.code for told in Files(path="/in", **options).problems()] == codes
+    assert [problem.code for problem in Files(path="/in", **options).problems()] == codes

@@ -1,4 +1,4 @@
-"""How the call for a batch ends, so that Spark can tell a stop from a fault, and a fault keeps its cause."""
+"""How the call for a batch ends, so that Spark can distinguish a stop from a fault, and a fault keeps its cause."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def ended(error: Exception) -> BaseException:
     def take(frame: Any, batch: int) -> None:
         raise error
 
-    with pytest.raises(type(error) if type(error).__module__ == "builtins" else Exception) as told:
+    with pytest.raises(type(error) if type(error).__module__ == "builtins" else Exception) as raised:
         for_each_batch(WRITER, take)(None, 0)
-    return told.value
+    return raised.value
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("words", "kept"),
     [
         (LONG + CANCELLED + LONG, "java.lang.InterruptedException"),
         (LONG + "java.lang.InterruptedException\n" + LONG, "java.lang.InterruptedException"),
@@ -36,11 +36,11 @@ def ended(error: Exception) -> BaseException:
     ],
     ids=["job", "thread", "timeout"],
 )
-def test_an_interruption_is_told_shortly_and_with_its_cause(said: str, kept: str) -> None:
-    told = ended(Py4JError(said))
-    assert isinstance(told, BrokenOff)
-    assert str(told) == f"py4j.protocol.Py4JJavaError: An error occurred while calling: {kept}"
-    assert told.__suppress_context__
+def test_an_interruption_is_reported_shortly_and_with_its_cause(words: str, kept: str) -> None:
+    error = ended(Py4JError(words))
+    assert isinstance(error, BrokenOff)
+    assert str(error) == f"py4j.protocol.Py4JJavaError: An error occurred while calling: {kept}"
+    assert error.__suppress_context__
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The foreach sink calls the user's function or object as the guide says, and tells what it cannot call."""
+"""The foreach sink calls the user's function or object as the guide says, and reports what it cannot call."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class Audit:
     def __init__(self, path, skips=()):
         self.path, self.skips = path, skips
 
-    def tell(self, *what):
+    def record(self, *what):
         with open(self.path, "a") as file:
             file.write(json.dumps(what) + "\\n")
 
     def open(self, partition_id, epoch_id):
         self.at = (epoch_id, partition_id)
-        self.tell("open", *self.at)
+        self.record("open", *self.at)
         return epoch_id not in self.skips
 
     def process(self, row):
         if row["amount"] == 13:
             raise ValueError("an unlucky amount")
-        self.tell("process", *self.at, *row)
+        self.record("process", *self.at, *row)
 
     def close(self, error):
-        self.tell("close", *self.at, None if error is None else str(error))
+        self.record("close", *self.at, None if error is None else str(error))
 
     def __call__(self, row):
         raise TypeError("an object with process is not a function")
@@ -60,7 +60,7 @@ def q(events):
 """
 
 
-def told(root: Path) -> list[list[Any]]:
+def calls(root: Path) -> list[list[Any]]:
     return [json.loads(line) for line in (root / "log").read_text().splitlines()]
 
 
@@ -68,7 +68,7 @@ def project(root: Path, query: str = QUERY, batches: Any = FRUIT) -> Path:
     return write_project(root, (AUDIT + query).replace("LOG", str(root / "log")), batches=batches)
 
 
-def failed(root: Path, spark: SparkSession) -> Finding:
+def failure_of(root: Path, spark: SparkSession) -> Finding:
     (end,) = run(load(root), spark=spark).outcomes
     assert end.state == "failed"
     assert end.finding is not None
@@ -85,7 +85,7 @@ def test_an_object_is_opened_fed_and_closed_for_each_partition_of_each_batch(
     assert run(loaded, spark=spark).exit_code == 0
     first = [["open", 0, 0], ["process", 0, 0, "apple", 1], ["process", 0, 0, "pear", 2], ["close", 0, 0, None]]
     second = [["open", 1, 0], ["process", 1, 0, "apple", 3], ["close", 1, 0, None]]
-    assert told(root) == first + second
+    assert calls(root) == first + second
     guarantee = check(loaded, spark=spark).guarantees["q"]
     assert (guarantee.level, guarantee.sentence) == (
         "at least once",
@@ -93,7 +93,7 @@ def test_an_object_is_opened_fed_and_closed_for_each_partition_of_each_batch(
     )
     forget_commit(layout_in(loaded.storage, "q").checkpoint)
     assert run(loaded, spark=spark).exit_code == 0
-    assert told(root) == first + second + second
+    assert calls(root) == first + second + second
 
 
 @pytest.mark.capability("SINK-FOREACH-01")
@@ -102,27 +102,27 @@ def test_rows_are_processed_only_if_open_returns_true_and_close_is_called_in_any
 ) -> None:
     root = project(tmp_path / "p", QUERY.replace('"LOG"', '"LOG", skips=[0]'))
     land(root, 2, [{"name": "fig", "amount": 4}, {"name": "nut", "amount": 13}, {"name": "plum", "amount": 5}])
-    finding = failed(root, spark)
-    assert told(root)[:5] == [
+    finding = failure_of(root, spark)
+    assert calls(root)[:5] == [
         ["open", 0, 0],
         ["close", 0, 0, None],
         ["open", 1, 0],
         ["process", 1, 0, "apple", 3],
         ["close", 1, 0, None],
     ]
-    assert told(root)[5:8] == [["open", 2, 0], ["process", 2, 0, "fig", 4], ["close", 2, 0, "an unlucky amount"]]
+    assert calls(root)[5:8] == [["open", 2, 0], ["process", 2, 0, "fig", 4], ["close", 2, 0, "an unlucky amount"]]
     assert (finding.code, finding.what) == ("HR601", "query 'q' failed: ValueError: an unlucky amount")
     assert finding.where.line is not None
     assert "raise ValueError" in (root / "pipeline.py").read_text().splitlines()[finding.where.line - 1]
 
 
 MODES = """
-def tell(row):
+def record(row):
     with open("LOG", "a") as file:
         file.write(json.dumps(list(row)) + "\\n")
 
 
-@hr.query(sink=hr.sink.foreach(tell, idempotent=True), mode="MODE", trigger=hr.available_now)
+@hr.query(sink=hr.sink.foreach(record, idempotent=True), mode="MODE", trigger=hr.available_now)
 def q(events):
     return RESULT
 """
@@ -146,7 +146,7 @@ def test_a_function_gets_the_rows_of_every_mode(
     root = project(tmp_path / "p", MODES.replace("MODE", mode).replace("RESULT", result))
     loaded = load(root)
     assert run(loaded, spark=spark).exit_code == 0
-    assert sorted(told(root)) == expected
+    assert sorted(calls(root)) == expected
     assert check(loaded, spark=False).guarantees["q"].level == "exactly once"
 
 
@@ -159,7 +159,7 @@ def test_yaml_names_the_class_by_its_module(tmp_path: Path, spark: SparkSession)
         "    trigger: available-now\n    sink: {foreach: writers:Audit}\n"
     )
     assert run(load(root), spark=spark).exit_code == 0
-    assert [what[0] for what in told(root)] == ["open", "process", "process", "close"]
+    assert [call[0] for call in calls(root)] == ["open", "process", "process", "close"]
 
 
 def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row(
@@ -168,7 +168,7 @@ def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row
     root = project(tmp_path / "p")
     file = root / "pipeline.py"
     file.write_text(file.read_text().replace("return epoch_id not in self.skips", "pass"))
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert finding.code == "HR417"
     assert "return True from open" in finding.fix
 
@@ -176,7 +176,7 @@ def test_an_open_that_returns_nothing_is_refused_as_it_would_leave_out_every_row
 def test_what_cannot_travel_to_the_workers_is_refused_before_start(tmp_path: Path, spark: SparkSession) -> None:
     opened = "import sqlite3\naudit = Audit('LOG')\naudit.connection = sqlite3.connect(':memory:')\n"
     root = project(tmp_path / "p", opened + QUERY.replace('Audit("LOG")', "audit"))
-    finding = failed(root, spark)
+    finding = failure_of(root, spark)
     assert finding.code == "HR416"
     assert "Audit, which query 'q' gives its rows to, cannot be sent to the workers" in finding.what
     assert "sqlite3.Connection" in finding.what

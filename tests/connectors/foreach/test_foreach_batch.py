@@ -1,4 +1,4 @@
-"""The foreach_batch sink: whole batches, computed once, and told when they come again."""
+"""The foreach_batch sink: whole batches, computed once, and marked when they come again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ROWS = "events.select('name', 'amount')"
 TOTALS = "events.groupBy('name').agg(F.sum('amount').alias('amount'))"
 
 
-def seen(root: Path) -> list[Any]:
+def logged_calls(root: Path) -> list[Any]:
     return [json.loads(line) for line in (root / "log").read_text().splitlines()]
 
 
@@ -108,13 +108,13 @@ def test_the_function_learns_that_a_batch_comes_again(
     root = project(tmp_path / "p", mode, result)
     loaded = load(root)
     assert run(loaded, spark=spark).exit_code == 0
-    assert seen(root) == [[0, False, [["apple", 1], ["pear", 2]]], [1, False, second]]
+    assert logged_calls(root) == [[0, False, [["apple", 1], ["pear", 2]]], [1, False, second]]
     guarantee = check(loaded, spark=False).guarantees["q"]
     assert (guarantee.level, "takes a batch again" in guarantee.sentence) == ("at least once", True)
     forget_commit(layout_in(loaded.storage, "q").checkpoint)
     land(root, 2, [{"name": "fig", "amount": 9}])
     assert run(loaded, spark=spark).exit_code == 0
-    again, after = seen(root)[2:]
+    again, after = logged_calls(root)[2:]
     assert again == [1, True, second]
     assert after[:2] == [2, False]
 
@@ -134,7 +134,7 @@ def test_state_is_whole_though_the_function_looks_at_one_row_only(
     file.write_text(file.read_text().replace(".limit(1)", ""))
     land(root, 2, many)
     assert [end.finding for end in run(load(root), spark=spark).outcomes] == [None]
-    assert seen(root)[-1] == [2, False, sorted([f"n{number}", 2 * number] for number in range(20))]
+    assert logged_calls(root)[-1] == [2, False, sorted([f"n{number}", 2 * number] for number in range(20))]
 
 
 @pytest.mark.capability("SINK-BATCH-01")
@@ -164,7 +164,7 @@ def test_a_fault_of_the_function_is_one_sentence_with_its_line_and_the_batch_com
     assert end.finding.where.line is not None
     assert raises.partition("\\n")[0] in (root / "pipeline.py").read_text().splitlines()[end.finding.where.line - 1]
     assert run(load(root), spark=spark).exit_code == 0
-    assert [line[:2] for line in seen(root)] == [[0, False], [1, True]]
+    assert [line[:2] for line in logged_calls(root)] == [[0, False], [1, True]]
     assert spark.sparkContext._jsc.getPersistentRDDs().isEmpty()  # type: ignore[union-attr]
 
 
@@ -179,7 +179,7 @@ def test_yaml_names_the_function_by_its_module(tmp_path: Path, spark: SparkSessi
     )
     loaded = load(root)
     assert run(loaded, spark=spark).exit_code == 0
-    assert [line[:2] for line in seen(root)] == [[0, False], [1, False]]
+    assert [line[:2] for line in logged_calls(root)] == [[0, False], [1, False]]
     assert check(loaded, spark=False).guarantees["q"].level == "exactly once"
 
 

@@ -1,4 +1,4 @@
-"""Iceberg tables for tests: a catalog in a SQLite file, its warehouse beside it."""
+"""Iceberg tables for tests: a catalog in a SQLite file, its warehouse next to it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def catalog(home: Path) -> Catalog:
 
 
 def table(home: Path, name: str, schema: pa.Schema | None = None) -> Table:
-    """The table, made where it is not there."""
-    found = catalog(home)
-    found.create_namespace_if_not_exists(name.rpartition(".")[0])
-    return found.create_table_if_not_exists(name, schema=EVENTS if schema is None else schema)
+    """The table; it is created where it does not exist."""
+    warehouse = catalog(home)
+    warehouse.create_namespace_if_not_exists(name.rpartition(".")[0])
+    return warehouse.create_table_if_not_exists(name, schema=EVENTS if schema is None else schema)
 
 
 def add(home: Path, name: str, rows: Sequence[dict[str, Any]], schema: pa.Schema | None = None) -> Table:

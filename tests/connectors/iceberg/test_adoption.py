@@ -13,7 +13,7 @@ from headrace.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.testing.conformance import forget_commit
-from tests.changes.former_jobs import PLAIN, begin, land, land_more, stream, unchanged
+from tests.changes.former_jobs import PLAIN, begin, land, land_more, require_unchanged, stream
 from tests.connectors.iceberg import tables as iceberg_tables
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def rows(home: Path, table: str) -> list[tuple[str, int]]:
     return sorted((row["name"], row["amount"]) for row in iceberg_tables.content(home, f"db.{table}"))
 
 
-def written(root: Path, home: Path, **parts: str) -> hr.Project:
+def write_copies(root: Path, home: Path, **parts: str) -> hr.Project:
     named = {"table": "copies", "query": "copies", "more": "", "former": "", **parts}
     text = PIPELINE.format(catalog=repr(iceberg_tables.properties(home)), **named)
     (root / "pipeline.py").write_text(text)
@@ -56,17 +56,17 @@ def written(root: Path, home: Path, **parts: str) -> hr.Project:
 def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
     root, home = tmp_path / "p", tmp_path / "lake"
     begin(root)
-    project = written(root, home)
+    project = write_copies(root, home)
     iceberg_tables.table(home, "db.copies", COLUMNS)
     iceberg_tables.add(home, "db.other", [{"name": "a"}], pa.schema([("name", pa.string())]))
     checkpoint = root / "former/copies"
 
     def append(batch: DataFrame, number: int) -> None:
-        """What Iceberg's own streaming sink leaves: a snapshot that tells of the checkpoint and the batch."""
-        told: dict[str, Any] = {"spark.sql.streaming.queryId": Checkpoint(checkpoint).id}
-        told["spark.sql.streaming.epochId"] = str(number)
+        """What Iceberg's own streaming sink leaves: a snapshot with the checkpoint and the batch."""
+        properties: dict[str, Any] = {"spark.sql.streaming.queryId": Checkpoint(checkpoint).id}
+        properties["spark.sql.streaming.epochId"] = str(number)
         made = pa.Table.from_pylist([row.asDict() for row in batch.collect()], schema=COLUMNS)
-        iceberg_tables.table(home, "db.copies").append(made, snapshot_properties=told)
+        iceberg_tables.table(home, "db.copies").append(made, snapshot_properties=properties)
 
     def job() -> None:
         with apply_settings(spark, PLAIN):
@@ -75,16 +75,16 @@ def test_a_table_of_iceberg_is_taken_over_renamed_and_rebuilt(spark: SparkSessio
 
     job()
     forget_commit(checkpoint)
-    with unchanged(checkpoint):
+    with require_unchanged(checkpoint):
         with pytest.raises(HeadraceError, match=r"HR596.*is not there"):
             hr.adopt(project, "nothing", checkpoint, spark=spark).apply()
         with pytest.raises(HeadraceError, match="HR406"):
             hr.adopt(project, "other", checkpoint, spark=spark).apply()
-        # The snapshots tell that the batch without a commit is in.
+        # The snapshots show that the batch without a commit is in.
         done = hr.adopt(project, "copies", checkpoint, spark=spark).apply()
         assert (done.next_batch, done.plan.planned, [held.count for held in done.plan.result]) == (2, 1, [4])
     assert hr.verify(project, "copies", spark=spark).state == "equal"
-    project = written(
+    project = write_copies(
         root, home, query="kept", table="kept", more=', renamed_from="db.copies"', former=', renamed_from="copies"'
     )
     land_more(root)

@@ -61,8 +61,8 @@ def test_every_type_comes_back_as_it_was(tmp_path: Path) -> None:
         for file in files:
             update.append_data_file(file)
     reading = pickle.loads(pickle.dumps(DataFileReading(table.metadata, table.io, schema.json())))
-    found = [row for task in table.scan().plan_files() for part in reading.rows(task) for row in part.to_pylist()]
-    assert found == given
+    rows_back = [row for task in table.scan().plan_files() for part in reading.rows(task) for row in part.to_pylist()]
+    assert rows_back == given
 
 
 @pytest.mark.parametrize("begin", [0, 1, 4], ids=["whole", "begins with NULL", "cut out"])
@@ -84,9 +84,9 @@ def test_null_arrays_of_structs_stay_null(kind: pa.DataType, values: list[Any], 
             given.offsets, given.values
         )
     assert without.null_count == 0
-    found = with_nulls(without, given)
-    found.validate(full=True)
-    assert found.to_pylist() == given.to_pylist()
+    array = with_nulls(without, given)
+    array.validate(full=True)
+    assert array.to_pylist() == given.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_null_arrays_of_structs_stay_null(kind: pa.DataType, values: list[Any], 
     ],
 )
 def test_a_type_that_iceberg_does_not_have_is_named(kind: types.DataType, says: str) -> None:
-    (what,) = find_unsupported(types.StructType([types.StructField("x", kind)]))
-    assert what == f"{says}, which Iceberg does not have"
+    (sentence,) = find_unsupported(types.StructType([types.StructField("x", kind)]))
+    assert sentence == f"{says}, which Iceberg does not have"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What of an Iceberg table's history a stream is given, by its real reader and without a JVM."""
+"""Which part of an Iceberg table's history a stream gets, by its real reader and without a JVM."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Stream:
     ],
     ids=["table", "latest", "snapshot", "timestamp", "long ago"],
 )
-def test_a_stream_begins_where_it_is_told_and_goes_on_from_there(
+def test_a_stream_begins_at_its_option_and_goes_on_from_there(
     tmp_path: Path, options: Callable[[Table], dict[str, Any]], first: list[int]
 ) -> None:
     for number in range(3):
@@ -122,7 +122,7 @@ def test_rows_that_were_deleted_before_the_start_are_not_given(tmp_path: Path) -
     assert sorted(Stream(source(tmp_path)).take()) == [0, 2]
 
 
-def test_deletes_that_pyiceberg_does_not_know_are_told_and_not_passed_over(
+def test_deletes_that_pyiceberg_does_not_know_are_reported_and_not_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(tmp_path, 0)
@@ -173,8 +173,8 @@ def test_a_snapshot_that_takes_rows_away_ends_the_stream_unless_it_is_to_be_skip
         (finding,) = caught.value.findings
         assert finding.code == "HR344"
         assert f"skip_{kind}_snapshots" in finding.fix
-        told = Stream(source(tmp_path, **{f"skip_{kind}_snapshots": True}))
-        told.at, stream = stream.at, told
+        other = Stream(source(tmp_path, **{f"skip_{kind}_snapshots": True}))
+        other.at, stream = stream.at, other
     assert stream.take() == skipped
 
 
@@ -200,7 +200,7 @@ def make_again(home: Path, table: Table, numbers: list[int]) -> None:
         (make_again, "it was dropped and made again", "HR346"),
     ],
 )
-def test_what_is_no_longer_there_is_told_and_not_left_out(
+def test_what_is_no_longer_there_is_reported_and_not_left_out(
     tmp_path: Path, change: Callable[[Path, Table, list[int]], None], says: str, code: str
 ) -> None:
     add(tmp_path, 0)
@@ -253,7 +253,7 @@ def test_a_column_that_spark_does_not_have_is_named(tmp_path: Path) -> None:
         ({"starting": "latest", "starting_snapshot": 1}, "HR113", "starting and starting_snapshot exclude"),
     ],
 )
-def test_a_wrong_option_is_told_without_a_catalog(options: dict[str, Any], code: str, says: str) -> None:
+def test_a_wrong_option_is_reported_without_a_catalog(options: dict[str, Any], code: str, says: str) -> None:
     (problem,) = replace(Iceberg(table=NAME), **options).problems()
     assert (problem.code, says in problem.what, bool(problem.fix)) == (code, True, True)
 

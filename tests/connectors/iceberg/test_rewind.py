@@ -1,4 +1,4 @@
-"""An Iceberg table goes back by its own snapshots, and not behind those of others or those that have expired."""
+"""An Iceberg table is rewound by its own snapshots, and not past those of others or expired ones."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Result:
 
     def batch(self, number: int) -> None:
         table = iceberg_tables.catalog(self.home).load_table(NAME)
-        known = TableLedger.of_table(table)
-        assert known is not None
+        ledger = TableLedger.of_table(table)
+        assert ledger is not None
         rows = pa.table({"id": [number]}, schema=IDS).to_batches()
         made = Writing(form_of(table), table.io, NAME)._write(rows)
         with (
-            committing(table, known.with_batch(KeptLine(batch=number, checkpoint="c"))) as update,
+            committing(table, ledger.with_batch(KeptLine(batch=number, checkpoint="c"))) as update,
             update.merge_append() as producer,
         ):
             for file in made["file"].to_pylist():
@@ -86,7 +86,7 @@ def test_no_other_writers_rows_are_taken_off_and_no_expired_snapshot_is_asked_fo
     table = iceberg_tables.catalog(tmp_path).load_table(NAME)
     kept = table.current_snapshot()
     assert kept is not None
-    old = [each.snapshot_id for each in table.snapshots() if each.snapshot_id != kept.snapshot_id]
+    old = [snapshot.snapshot_id for snapshot in table.snapshots() if snapshot.snapshot_id != kept.snapshot_id]
     table.maintenance.expire_snapshots().by_ids(old).commit()
     assert result.earliest(0) == 2
     with pytest.raises(SinkError, match="HR583"):

@@ -73,7 +73,7 @@ def went_well(root: Path, spark: SparkSession, *queries: str, **more: Any) -> No
         assert [end.finding for end in run(load(root), [query], spark=spark, **more).outcomes] == [None]
 
 
-def refused(root: Path, spark: SparkSession, query: str) -> Finding:
+def refusal_of(root: Path, spark: SparkSession, query: str) -> Finding:
     try:
         (end,) = run(load(root), [query], spark=spark).outcomes
     except HeadraceError as error:
@@ -86,14 +86,18 @@ def refused(root: Path, spark: SparkSession, query: str) -> Finding:
     return end.finding
 
 
-def kept(home: Path) -> list[tuple[str, int]]:
+def kept_rows(home: Path) -> list[tuple[str, int]]:
     return [(row["name"], row["amount"]) for row in iceberg_tables.content(home, "db.kept")]
 
 
 def snapshots(home: Path, table: str) -> list[tuple[str, str]]:
     """The kind and the batch of each snapshot."""
-    found = iceberg_tables.catalog(home).load_table(table).metadata.snapshots
-    return [(each.summary.operation.value, each.summary["headrace.batch"]) for each in found if each.summary]
+    history = iceberg_tables.catalog(home).load_table(table).metadata.snapshots
+    return [
+        (snapshot.summary.operation.value, snapshot.summary["headrace.batch"])
+        for snapshot in history
+        if snapshot.summary
+    ]
 
 
 @pytest.mark.long
@@ -102,7 +106,7 @@ def test_a_table_that_one_query_writes_is_read_by_another(tmp_path: Path, spark:
     root = project(tmp_path / "p", ", partition_by=['truncate(1, name)', 'day(time)']")
     went_well(root, spark, "keep", "sums")
     expected = [("apple", 1), ("apple", 3), ("big pear", 2)]
-    assert kept(tmp_path) == expected
+    assert kept_rows(tmp_path) == expected
     files = [path.relative_to(tmp_path / "warehouse") for path in (tmp_path / "warehouse").rglob("*.parquet")]
     assert {part for path in files for part in path.parts if "=" in part} == {
         "name_trunc_1=a",
@@ -116,7 +120,7 @@ def test_a_table_that_one_query_writes_is_read_by_another(tmp_path: Path, spark:
         forget_commit(layout_in(loaded.storage, query).checkpoint)
         went_well(root, spark, query)
     went_well(root, spark, "sums")
-    assert kept(tmp_path) == [*expected, ("fig", 5)]
+    assert kept_rows(tmp_path) == [*expected, ("fig", 5)]
     assert [batch for kind, batch in snapshots(tmp_path, "db.kept") if kind == "append"] == ["-1", "0", "1", "1", "2"]
     assert rows(root / "out.db", "SELECT * FROM sums ORDER BY name") == [("apple", 4), ("big pear", 2), ("fig", 5)]
     assert [verify(loaded, query, spark=spark).state for query in ("keep", "sums")] == ["equal", "equal"]
@@ -158,7 +162,7 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
     others: list[int] = []
     went_well(root, spark, "keep", reached=another_writes)
     expected = [("apple", 1), ("apple", 3), ("big pear", 2), ("other", 7)]
-    assert kept(tmp_path) == expected
+    assert kept_rows(tmp_path) == expected
 
     def a_newer_driver_starts(boundary: str, batch: int) -> None:
         if boundary == "inside-transaction":
@@ -176,9 +180,9 @@ def test_a_snapshot_between_is_kept_and_an_older_driver_is_not_let_through(tmp_p
     (end,) = run(load(root), ["keep"], spark=spark, reached=a_newer_driver_starts).outcomes
     assert end.finding is not None
     assert (end.finding.code, "a newer driver runs query 'keep'" in end.finding.what) == ("HR409", True)
-    assert kept(tmp_path) == expected
+    assert kept_rows(tmp_path) == expected
     went_well(root, spark, "keep")
-    assert kept(tmp_path) == sorted([*expected, ("fig", 5)], key=repr)
+    assert kept_rows(tmp_path) == sorted([*expected, ("fig", 5)], key=repr)
 
 
 FITTING = columns(
@@ -228,7 +232,7 @@ def test_what_does_not_fit_is_refused_before_start(
         iceberg_tables.table(tmp_path, "db.kept", made)
     elif made is not None:
         made(tmp_path)
-    finding = refused(root, spark, "keep")
+    finding = refusal_of(root, spark, "keep")
     assert finding.code == code
     assert says in finding.what
 
@@ -239,20 +243,20 @@ def test_a_table_with_more_and_wider_columns_is_filled_and_a_null_that_it_refuse
     iceberg_tables.table(tmp_path, "db.kept", FITTING.set(0, pa.field("name", pa.string(), nullable=False)))
     root = project(tmp_path / "p")
     went_well(root, spark, "keep")
-    assert kept(tmp_path) == [("apple", 1), ("apple", 3), ("big pear", 2)]
+    assert kept_rows(tmp_path) == [("apple", 1), ("apple", 3), ("big pear", 2)]
     assert {row["more"] for row in iceberg_tables.content(tmp_path, "db.kept")} == {None}
     assert verify(load(root), "keep", spark=spark).state == "equal"
     land(root, 2, [{"amount": 5}])
     (end,) = run(load(root), ["keep"], spark=spark).outcomes
     assert end.finding is not None
     assert (end.finding.code, "1 rows have NULL in column 'name'" in end.finding.what) == ("HR440", True)
-    assert len(kept(tmp_path)) == 3
+    assert len(kept_rows(tmp_path)) == 3
 
 
 @pytest.mark.capability("SINK-LAKE-01")
-def test_a_table_that_was_changed_otherwise_than_by_appending_is_told(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_table_that_was_changed_otherwise_than_by_appending_is_reported(tmp_path: Path, spark: SparkSession) -> None:
     root = project(tmp_path / "p")
-    assert refused(root, spark, "sums").code == "HR332"
+    assert refusal_of(root, spark, "sums").code == "HR332"
     went_well(root, spark, "keep", "sums")
     iceberg_tables.catalog(tmp_path).load_table("db.kept").delete("name = 'apple' and amount = 3")
     (end,) = run(load(root), ["sums"], spark=spark).outcomes
@@ -276,7 +280,7 @@ def test_a_batch_whose_snapshots_were_expired_is_refused_before_start(tmp_path: 
     table.maintenance.expire_snapshots().by_ids(old).commit()
     went_well(root, spark, "keep")
     table.refresh().maintenance.expire_snapshots().by_ids([table.metadata.snapshots[0].snapshot_id]).commit()
-    finding = refused(root, spark, "sums")
+    finding = refusal_of(root, spark, "sums")
     assert (finding.code, "it was expired" in finding.what) == ("HR343", True)
 
 
@@ -290,7 +294,7 @@ def test_a_partition_takes_every_text_and_no_value_that_is_no_number(tmp_path: P
     pipeline.write_text(body)
     land(root, 2, [{"name": name, "amount": 7} for name in texts])
     went_well(root, spark, "keep")
-    assert {name for name, amount in kept(tmp_path) if amount == 7} == set(texts)
+    assert {name for name, amount in kept_rows(tmp_path) if amount == 7} == set(texts)
     pipeline.write_text(body.replace('F.col("amount") / 2', 'F.lit("NaN").cast("double")'))
     land(root, 3, [{"name": "a", "amount": 8}])
     (end,) = run(load(root), ["keep"], spark=spark, accept_forward=True).outcomes

@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.errors import HeadraceError
 from headrace.spark.jvm.session_conf import apply_settings
-from tests.changes.former_jobs import PLAIN, table, unchanged
+from tests.changes.former_jobs import PLAIN, require_unchanged, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def test_a_job_over_two_topics_continues(kafka: Topics, spark: SparkSession, tmp
         writer = read("clicks").union(read("views")).writeStream.foreachBatch(write).trigger(availableNow=True)
         writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
     project = hr.load(root)
-    with unchanged(checkpoint):
+    with require_unchanged(checkpoint):
         with pytest.raises(HeadraceError, match=f"topic '{topics['clicks']}'"):
             hr.adopt(project, "more", checkpoint, spark=spark).apply()
         done = hr.adopt(project, "seen", checkpoint, spark=spark).apply()

@@ -18,8 +18,8 @@ from headrace.connectors.kafka import prefix
 from headrace.connectors.kafka.source import Kafka
 from headrace.contract import Lag, SourceBatch, SourcePrefix
 from headrace.history import lag
-from tests.connectors.kafka.test_source import collected, ran, refused, sale, write
-from tests.connectors.kafka.test_transactions import committed
+from tests.connectors.kafka.test_source import ran, refusal_of, rows_by_batch, sale, write
+from tests.connectors.kafka.test_transactions import committed_messages
 from tests.rounds import only_usual
 from tests.runner.projects import rows
 from tests.servers import Topics
@@ -34,7 +34,7 @@ HOUR_AGO = int(1000 * (time.time() - 3600))
 
 @contextmanager
 def transaction(kafka: Topics, topic: str, *values: str, at: int = 0) -> Iterator[Producer]:
-    """A transaction that has written its messages and is open; one that nobody ends is aborted."""
+    """A transaction that has written its messages and is open; one without an end is aborted."""
     producer = Producer({"bootstrap.servers": kafka.url, "transactional.id": f"{topic}-{'-'.join(values)[:20]}"})
     producer.init_transactions(20)
     producer.begin_transaction()
@@ -47,7 +47,7 @@ def transaction(kafka: Topics, topic: str, *values: str, at: int = 0) -> Iterato
         producer.abort_transaction(20)
 
 
-def settled(kafka: Topics, topic: str) -> None:
+def await_marks(kafka: Topics, topic: str) -> None:
     """Wait until each partition has the mark of its last transaction, which a broker writes a moment after its end."""
     levels = ("read_committed", "read_uncommitted")
     eventually(lambda: all(len({end(kafka, topic, number, level) for level in levels}) == 1 for number in (0, 1)))
@@ -81,7 +81,7 @@ def mixed(kafka: Topics) -> str:
     abort(kafka, topic, *(f"aborted {number}" for number in range(9)))
     commit(kafka, topic, "committed last", "committed after it")
     abort(kafka, topic, "aborted last", "aborted after it")
-    settled(kafka, topic)
+    await_marks(kafka, topic)
     return topic
 
 
@@ -109,9 +109,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_a_source_gives_what_a_consumer_of_committed_messages_finds(
     kafka: Topics, spark: SparkSession, mixed: str, options: dict[str, Any]
 ) -> None:
-    expected = sorted(value for _, value in committed(kafka, mixed))
+    expected = sorted(value for _, value in committed_messages(kafka, mixed))
     source = Kafka(bootstrap_servers=kafka.url, subscribe=mixed, value="text", **options)
-    assert sorted(row[0] for batch in collected(source.stream(spark, "sales")).values() for row in batch) == expected
+    assert (
+        sorted(row[0] for batch in rows_by_batch(source.stream(spark, "sales")).values() for row in batch) == expected
+    )
     text = json.dumps({mixed: {str(number): end(kafka, mixed, number) for number in (0, 1)}})
     log = {0: (json.dumps({mixed: {"0": 0, "1": 0}}),)}
     taken = SourcePrefix(batches=(SourceBatch(batch=0, start=None, end=text),), log=log)
@@ -126,9 +128,9 @@ def test_who_asks_for_uncommitted_messages_gets_all_of_them(kafka: Topics, spark
         value="text",
         options={"kafka.isolation.level": "read_uncommitted"},
     )
-    found = sorted(row[0] for batch in collected(source.stream(spark, "sales")).values() for row in batch)
-    assert found == sorted(value for _, value in committed(kafka, mixed, "read_uncommitted"))
-    assert "aborted 8" in found
+    values = sorted(row[0] for batch in rows_by_batch(source.stream(spark, "sales")).values() for row in batch)
+    assert values == sorted(value for _, value in committed_messages(kafka, mixed, "read_uncommitted"))
+    assert "aborted 8" in values
 
 
 def test_an_open_transaction_holds_messages_back_and_is_named_and_what_it_commits_is_read(
@@ -155,7 +157,7 @@ def test_an_open_transaction_holds_messages_back_and_is_named_and_what_it_commit
         assert later.starting_offsets == {topic: {0: 1, 1: 0}}, "where a reader of committed messages comes to"
         producer.commit_transaction(20)
         producer.begin_transaction()
-    settled(kafka, topic)
+    await_marks(kafka, topic)
     [standing] = hr.status(hr.load(root))
     assert standing.backlog is not None
     assert (standing.backlog.count > 3, standing.backlog.problem) == (True, "")
@@ -174,14 +176,14 @@ def test_messages_that_were_read_before_they_were_committed_are_not_blamed_on_re
         assert ran(root, spark).exit_code == 0
         assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]
         write(root, kafka.url, topic)
-        said = refused(root, spark)
+        sentence = refusal_of(root, spark)
         where = f"topic '{topic}', partition 0, ends at offset 0 and was read up to 1"
-        assert said.startswith(f"HR343: query 'totals', source 'sales': {where}: ")
-        assert "an open transaction holds messages back" in said
+        assert sentence.startswith(f"HR343: query 'totals', source 'sales': {where}: ")
+        assert "an open transaction holds messages back" in sentence
         [judgement] = hr.plan(hr.load(root), spark=spark)
         assert (judgement.verdict, [note.code for note in judgement.notes]) == ("forbidden", ["HR343"])
-    settled(kafka, topic)
+    await_marks(kafka, topic)
     [judgement] = hr.plan(hr.load(root), spark=spark)
-    assert (judgement.verdict, [each.now for each in judgement.differences]) == ("safe", ["read_committed"])
+    assert (judgement.verdict, [difference.now for difference in judgement.differences]) == ("safe", ["read_committed"])
     assert ran(root, spark).exit_code == 0
     assert rows(root / "out.db", "SELECT total FROM totals") == [(1,)]

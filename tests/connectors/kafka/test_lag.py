@@ -1,4 +1,4 @@
-"""What a topic holds behind an offset is asked of the broker without a JVM: of librdkafka's own, in this process."""
+"""What a topic holds behind an offset, asked of a broker without a JVM; the broker is librdkafka's mock."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.plain
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[tuple[str, int]]:
-    """Where a broker is with two messages in partition 0 of `sales`, one in 1, and when the first one came."""
+    """The address of a broker with two messages in partition 0 of `sales` and one in 1; when the first one came."""
     producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "none:1", "log_level": 0})
-    (found,) = producer.list_topics(timeout=20).brokers.values()
+    (address,) = producer.list_topics(timeout=20).brokers.values()
     hour_ago = int(1000 * (time.time() - 3600))
     for partition, at in ((0, hour_ago), (0, hour_ago + 60_000), (1, hour_ago + 5_000)):
         producer.produce("sales", b"x", partition=partition, timestamp=at)
     assert producer.flush(20) == 0
-    yield f"{found.host}:{found.port}", hour_ago
+    yield f"{address.host}:{address.port}", hour_ago
     del producer
 
 
@@ -46,14 +46,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["all", "of both", "of one", "of a partition that came later", "nothing"],
 )
 @pytest.mark.parametrize("which", [{"subscribe": "sales"}, {"subscribe_pattern": "sal.*"}], ids=["topic", "pattern"])
-def test_what_lies_behind_the_committed_offsets_is_counted_and_its_oldest_message_tells_its_age(
+def test_what_lies_behind_the_committed_offsets_is_counted_and_its_oldest_message_gives_its_age(
     broker: tuple[str, int], which: dict[str, str], end: str, count: int, age: int | None
 ) -> None:
     servers, hour_ago = broker
     source = Kafka(bootstrap_servers=servers, value="raw", **which)  # type: ignore[arg-type]
-    found = source.lag(SourcePrefix(batches=(SourceBatch(batch=7, start=None, end=end),)))
-    assert found == Lag(count=count, unit="messages")
-    assert found.oldest_ms == (None if age is None else hour_ago + age)
+    lag = source.lag(SourcePrefix(batches=(SourceBatch(batch=7, start=None, end=end),)))
+    assert lag == Lag(count=count, unit="messages")
+    assert lag.oldest_ms == (None if age is None else hour_ago + age)
 
 
 def test_before_its_first_batch_a_query_waits_for_what_it_is_going_to_read(broker: tuple[str, int]) -> None:

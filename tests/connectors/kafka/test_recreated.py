@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again is another one, whatever it holds: each look at it says so by name."""
+"""A topic that was deleted and created again is another one, whatever it holds: each check of it says so by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.generations.register import layout_of
 from headrace.history.lag import read_committed_prefixes
 from headrace.runner import source_health
 from headrace.starter.start import start
-from tests.connectors.kafka.test_source import ran, refused, sale, write
+from tests.connectors.kafka.test_source import ran, refusal_of, sale, write
 from tests.rounds import rounds
 from tests.runner.projects import rows
 from tests.servers import Topics
@@ -31,10 +31,10 @@ TOTALS = "SELECT name, total FROM totals ORDER BY name"
 
 
 def topic_id(kafka: Topics, topic: str) -> str:
-    """The id as Kafka's own client for C tells it."""
+    """The id as Kafka's own client for C gives it."""
     admin = kafka.server.admin()  # Its answers end with it.
-    found = str(admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id)
-    return found.replace("+", "-").replace("/", "_")
+    id_ = str(admin.describe_topics(TopicCollection([topic]))[topic].result(20).topic_id)
+    return id_.replace("+", "-").replace("/", "_")
 
 
 def create_again(kafka: Topics, topic: str, messages: int) -> None:
@@ -57,7 +57,7 @@ def test_a_topic_that_was_created_again_is_refused_until_its_new_id_is_accepted(
     now = topic_id(kafka, topic)
     sentence = f"topic '{topic}' was deleted and created again: its id is {now}, and was {before} when the query first "
 
-    assert refused(root, spark).startswith(f"HR346: query 'totals', source 'sales': {sentence}")
+    assert refusal_of(root, spark).startswith(f"HR346: query 'totals', source 'sales': {sentence}")
     assert rows(root / "out.db", TOTALS) == [("a", 4)]
     [judgement] = hr.plan(hr.load(root), spark=spark)
     assert (judgement.verdict, [note.code for note in judgement.notes]) == ("forbidden", ["HR346"])

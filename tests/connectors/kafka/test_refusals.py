@@ -64,9 +64,9 @@ LEDGER = f"delivery_guarantee='exactly-once', ledger_topic='LEDGER', retry_secon
 @pytest.mark.services
 @pytest.mark.connectors
 @pytest.mark.parametrize("options", ["options={'kafka.max.block.ms': '3000'}", LEDGER], ids=["at-least", "exactly"])
-@pytest.mark.parametrize(("topic", "partition", "said"), only_usual(ADDRESSES.values(), USUAL_ADDRESS), ids=ADDRESSES)
+@pytest.mark.parametrize(("topic", "partition", "words"), only_usual(ADDRESSES.values(), USUAL_ADDRESS), ids=ADDRESSES)
 def test_a_row_that_cannot_be_delivered_where_it_names_ends_the_query_once_and_for_all(
-    kafka: Topics, spark: SparkSession, tmp_path: Path, options: str, topic: str, partition: str, said: str
+    kafka: Topics, spark: SparkSession, tmp_path: Path, options: str, topic: str, partition: str, words: str
 ) -> None:
     there = kafka.make(**{"cleanup.policy": "compact"} if "exactly" in options else {})
     values: dict[str, Any] = {"url": kafka.url, "topic": topic.replace("TOPIC", there), "partition": partition}
@@ -77,5 +77,5 @@ def test_a_row_that_cannot_be_delivered_where_it_names_ends_the_query_once_and_f
     [outcome] = hr.run(hr.load(root), spark=spark).outcomes
     assert outcome.finding is not None
     assert (outcome.state, outcome.finding.code, outcome.finding.passes) == ("failed", "HR408", False), outcome.finding
-    assert said in outcome.finding.what
+    assert words in outcome.finding.what
     assert time.monotonic() - began < 60, outcome.finding

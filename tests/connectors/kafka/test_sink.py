@@ -29,7 +29,7 @@ real = [pytest.mark.services, pytest.mark.connectors]
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({}, "no topic is named"),
         ({"topic": "t", "value": "raw", "key": ("a",)}, "key has no meaning with value raw"),
@@ -37,9 +37,9 @@ real = [pytest.mark.services, pytest.mark.connectors]
         ({"topic": "t", "options": {"kafka.key.serializer": "x"}}, "which Spark refuses"),
     ],
 )
-def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], words: str) -> None:
     [problem] = KafkaSink(bootstrap_servers="nowhere:1", **options).problems("append")
-    assert said in problem.what
+    assert words in problem.what
 
 
 class TestKafkaSink(UpdateSinkConformance):
@@ -94,9 +94,9 @@ def test_each_row_of_each_mode_is_a_message(
         land(root, number, rows)
         result = hr.run(hr.load(root), spark=spark)
         assert result.exit_code == 0
-    found = kafka.read(topic)
-    assert sorted(found[:2]) == written[:2]
-    assert sorted(found[2:]) == written[2:]
+    messages = kafka.read(topic)
+    assert sorted(messages[:2]) == written[:2]
+    assert sorted(messages[2:]) == written[2:]
 
 
 @pytest.mark.services
@@ -120,7 +120,7 @@ def test_the_rows_own_topic_partition_and_key_are_taken(kafka: Topics, spark: Sp
 @pytest.mark.services
 @pytest.mark.connectors
 @pytest.mark.parametrize(
-    ("options", "body", "said"),
+    ("options", "body", "words"),
     [
         ("topic='{topic}', value='raw'", "events", "HR404: the result has no column 'value' but name, amount"),
         ("value='raw'", "events.selectExpr('name value')", "HR404: no topic is named and the result has no column"),
@@ -131,7 +131,7 @@ def test_the_rows_own_topic_partition_and_key_are_taken(kafka: Topics, spark: Sp
     ],
 )  # fmt: skip
 def test_a_result_that_is_no_message_is_refused_before_start(
-    kafka: Topics, spark: SparkSession, tmp_path: Path, options: str, body: str, said: str
+    kafka: Topics, spark: SparkSession, tmp_path: Path, options: str, body: str, words: str
 ) -> None:
     topic = kafka.make()
     root = project(tmp_path / "p", kafka, options.format(topic=topic), "append", body)
@@ -139,9 +139,9 @@ def test_a_result_that_is_no_message_is_refused_before_start(
     [outcome] = hr.run(hr.load(root), spark=spark).outcomes
     assert (outcome.state, outcome.batches) == ("failed", 0)
     assert outcome.finding is not None
-    whose, _, what = outcome.finding.what.partition(": ")
+    whose, _, text = outcome.finding.what.partition(": ")
     assert whose == "the sink of query 'out'"
-    assert said.format(topic=topic) in f"{outcome.finding.code}: {what}"
+    assert words.format(topic=topic) in f"{outcome.finding.code}: {text}"
     assert kafka.read(topic) == []
 
 

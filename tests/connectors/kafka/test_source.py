@@ -65,7 +65,7 @@ def avro(**record: Any) -> bytes:
     [
         ({"a": {"0": 5, "1": 7}}, {"a": {"0": 9, "1": 7}}, 4),
         ({"a": {"0": 5}}, {"a": {"0": 5, "1": 3}, "b": {"0": 2}}, 5),  # a partition and a topic that are new
-        ({"a": {"0": 5}}, {"a": {"0": 2}}, 0),  # the topic was made anew
+        ({"a": {"0": 5}}, {"a": {"0": 2}}, 0),  # the topic was made again
     ],
 )
 def test_what_waits_follows_from_two_offsets(end: dict[str, Any], latest: dict[str, Any], count: int) -> None:
@@ -84,7 +84,7 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "words"),
     [
         ({}, "no topic is named"),
         ({"subscribe": "a", "assign": {"a": [0]}}, "subscribe and assign are both given"),
@@ -103,9 +103,9 @@ def test_a_first_start_begins_at_what_the_topics_hold() -> None:
         ({"subscribe": "a", "fail_on_data_loss": False}, "are missed silently"),
     ],
 )
-def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_broker(options: dict[str, Any], words: str) -> None:
     [problem] = Kafka(bootstrap_servers="nowhere:1", **options).problems()
-    assert said in problem.what
+    assert words in problem.what
     assert problem.fix
 
 
@@ -136,7 +136,7 @@ class TestKafka(SourceConformance):
 @further_but("prefix_reads")
 @only("protocol", "comes_again", "prefix")
 class TestKafkaAsItIs(TestKafka):
-    """What is not decoded differs in its columns alone."""
+    """A source that decodes nothing differs only in its columns."""
 
     value: ClassVar[dict[str, Any]] = {"value": "raw", "include_headers": True}
 
@@ -160,14 +160,14 @@ def test_all_columns_of_a_message_are_there(kafka: Topics, spark: SparkSession) 
         bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="earliest", include_headers=True
     ).stream(spark, "events")
     assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
-    [found] = collected(frame.selectExpr("*", "unix_millis(timestamp) ms")).values()
-    first, second = found
+    [messages] = rows_by_batch(frame.selectExpr("*", "unix_millis(timestamp) ms")).values()
+    first, second = messages
     assert first[:5] == (b"k", b"v", topic, 0, 0)
     assert (first[6], first[7], first[8]) == (0, [("h", b"1")], NOW + 123)
     assert second[:5] == (None, None, topic, 0, 1)
 
 
-def collected(frame: Any) -> dict[int, list[tuple[Any, ...]]]:
+def rows_by_batch(frame: Any) -> dict[int, list[tuple[Any, ...]]]:
     """The rows of each batch that has any, by a checkpoint of its own."""
     import tempfile
 
@@ -175,11 +175,11 @@ def collected(frame: Any) -> dict[int, list[tuple[Any, ...]]]:
         rows_, _ = drain(frame, Path(scratch))
     return {
         batch: sorted(
-            (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found),
+            (tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in batch_rows),
             key=lambda row: row[4] if len(row) > 4 else 0,
         )
-        for batch, found in rows_.items()
-        if found
+        for batch, batch_rows in rows_.items()
+        if batch_rows
     }
 
 
@@ -196,7 +196,7 @@ def test_topics_are_named_in_three_ways_and_offsets_in_four(kafka: Topics, spark
     def values(**options: Any) -> list[str]:
         options = {"starting_offsets": "earliest", "value": "text", **options}
         frame = Kafka(bootstrap_servers=kafka.url, **options).stream(spark, "events")
-        return sorted(row[0] for batch in collected(frame).values() for row in batch)
+        return sorted(row[0] for batch in rows_by_batch(frame).values() for row in batch)
 
     assert values(subscribe=one) == ["1-0", "1-1", "1-2", "1-p"]
     assert values(subscribe=(one, two)) == ["1-0", "1-1", "1-2", "1-p", "2-0"]
@@ -227,11 +227,11 @@ def test_values_are_decoded_and_what_does_not_decode_is_set_aside(
         return Kafka(bootstrap_servers=kafka.url, subscribe=topic, starting_offsets="earliest", **options)
 
     def read(source: Kafka, home: str) -> tuple[list[Any], list[Any]]:
-        found, progress = drain(source.stream(spark, "events"), tmp_path / home)
+        batches, progress = drain(source.stream(spark, "events"), tmp_path / home)
         bad = source.rejected_rows(spark, prefix_of(tmp_path / home))
         listed = [] if bad is None else [(row[0].partition("/")[2], row[1]) for row in bad.orderBy("file").collect()]
-        assert sum(each.observedMetrics["headrace_bad_rows_events"]["rows"] for each in progress) == len(listed)
-        return [row for batch in found.values() for row in batch], listed
+        assert sum(entry.observedMetrics["headrace_bad_rows_events"]["rows"] for entry in progress) == len(listed)
+        return [row for batch in batches.values() for row in batch], listed
 
     assert [row for batch in drain(source(text, value="text").stream(spark, "e"), tmp_path / "t")[0].values()
             for row in batch] == [("é",), (None,)]  # fmt: skip
@@ -260,10 +260,10 @@ def totals(sales):
 
 @dataclass
 class Batches(Observer):
-    found: list[BatchRecord] = field(default_factory=list)
+    records: list[BatchRecord] = field(default_factory=list)
 
     def progressed(self, record: BatchRecord) -> None:
-        self.found.append(record)
+        self.records.append(record)
 
 
 def write(root: Path, url: str, topic: str, more: str = "") -> Path:
@@ -277,7 +277,7 @@ def ran(root: Path, spark: SparkSession) -> RunResult:
     return hr.run(hr.load(root), spark=spark)
 
 
-def refused(root: Path, spark: SparkSession) -> str:
+def refusal_of(root: Path, spark: SparkSession) -> str:
     """The finding with which the query ends, or is not started."""
     [outcome] = ran(root, spark).outcomes
     assert outcome.state == "failed"
@@ -290,7 +290,7 @@ def refused_soon(root: Path, spark: SparkSession) -> str:
     """The same where no broker answers, which is given up sooner."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "AWAY_MS", 2_000)
-        return refused(root, spark)
+        return refusal_of(root, spark)
 
 
 @pytest.mark.services
@@ -302,16 +302,16 @@ def test_a_project_over_a_topic_runs_goes_on_and_is_proven(kafka: Topics, spark:
         kafka.send(topic, sale("a", number), sale("b", 10), partition=number % 2)
     batches = Batches()
     assert hr.run(hr.load(root), spark=spark, reporter=batches).exit_code == 0
-    left = [6 - taken for taken in accumulate(batch.rows for batch in batches.found)]
+    left = [6 - taken for taken in accumulate(batch.rows for batch in batches.records)]
     assert (len(left) > 2, left[-1]) == (True, 0)
-    waiting = [[source.lag for source in batch.sources] for batch in batches.found]
+    waiting = [[source.lag for source in batch.sources] for batch in batches.records]
     assert waiting == [[Lag(count=count, unit="messages")] for count in left]
     [standing] = hr.status(hr.load(root))
     assert standing.backlog == Lag(count=0, unit="messages")
     assert rows(root / "out.db", "SELECT * FROM totals ORDER BY name") == [("a", 3), ("b", 30)]
     hour_ago = int(1000 * (time.time() - 3600))
     kafka.send(topic, sale("a", 100), timestamp=hour_ago)
-    # Nothing runs: the broker is asked, also for when the oldest message came that nobody has read.
+    # Nothing runs: the broker is asked, also for when the oldest unread message came.
     [standing] = hr.status(hr.load(root))
     assert standing.backlog == Lag(count=1, unit="messages")
     assert (standing.backlog.at_ms, standing.backlog.oldest_ms) == (None, hour_ago)
@@ -338,9 +338,10 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
     topic = kafka.make()
     kafka.send(topic, sale("a", 1), sale("a", 2), "no json", sale("a", 3))
     root = write(tmp_path / "p", kafka.url, topic)
-    said = refused(root, spark)
+    sentence = refusal_of(root, spark)
     assert (
-        said == f"HR302: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
+        sentence
+        == f"HR302: query 'totals': the value of the message {topic}/0/2 (topic/partition/offset) does not decode"
     )
     assert rows(root / "out.db", "SELECT total FROM totals") == [(3,)]
     write(root, kafka.url, topic, ', on_bad_row="quarantine"')
@@ -354,17 +355,17 @@ def test_a_message_that_does_not_decode_ends_the_query_and_the_restart_goes_on(
 def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_reported_before_start(
     kafka: Topics, spark: SparkSession, tmp_path: Path
 ) -> None:
-    known = kafka.make()
-    assert refused(write(tmp_path / "a", kafka.url, f"{known}x"), spark) == (
-        f"HR332: query 'totals', source 'sales': there is no topic '{known}x' at {kafka.url}"
+    topic = kafka.make()
+    assert refusal_of(write(tmp_path / "a", kafka.url, f"{topic}x"), spark) == (
+        f"HR332: query 'totals', source 'sales': there is no topic '{topic}x' at {kafka.url}"
     )
-    kafka.send(kafka.server.create_topic(f"{known}x"), sale("a", 1))
+    kafka.send(kafka.server.create_topic(f"{topic}x"), sale("a", 1))
     assert ran(tmp_path / "a", spark).exit_code == 0
     assert rows(tmp_path / "a" / "out.db", "SELECT total FROM totals") == [(1,)]
-    nobody = f"127.0.0.1:{free_port()}"
-    said = refused_soon(write(tmp_path / "b", nobody, known), spark)
-    assert said.startswith(f"HR331: query 'totals', source 'sales': the broker at {nobody} does not answer")
-    assert refused_soon(write(tmp_path / "c", "no-such-host.invalid:9092", known), spark).startswith("HR331")
+    no_server = f"127.0.0.1:{free_port()}"
+    sentence = refused_soon(write(tmp_path / "b", no_server, topic), spark)
+    assert sentence.startswith(f"HR331: query 'totals', source 'sales': the broker at {no_server} does not answer")
+    assert refused_soon(write(tmp_path / "c", "no-such-host.invalid:9092", topic), spark).startswith("HR331")
 
 
 @pytest.mark.services
@@ -372,9 +373,9 @@ def test_a_topic_that_is_not_there_and_a_broker_that_is_down_are_reported_before
 def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_takes_none_is_given_up_sooner(
     kafka: Topics, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
+    no_server = f"127.0.0.1:{free_port()}"
     limits = []
-    for servers in (f"{nobody}, {kafka.url}", nobody, "[::1]:1"):
+    for servers in (f"{no_server}, {kafka.url}", no_server, "[::1]:1"):
         with client.client(spark, servers, {}, SourceError) as broker:
             limits.append(broker.limit_ms)
     assert limits == [60_000, 8_000, 8_000]
@@ -386,17 +387,17 @@ def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_tak
     monkeypatch.setattr(client, "BUSY_MS", 1_500)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]}"
-        said = f"the broker at {servers} does not answer: Timed out waiting for a node assignment"
+        message = f"the broker at {servers} does not answer: Timed out waiting for a node assignment"
         with (
             client.client(spark, servers, {}, SourceError) as broker,
-            pytest.raises(SourceError, match=re.escape(said)),
+            pytest.raises(SourceError, match=re.escape(message)),
         ):
             broker.topics()
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("message", "name", "said"),
+    ("message", "name", "words"),
     [
         (None, "TimeoutException", "it gave no answer within 16 s"),
         (None, "DisconnectException", "DisconnectException"),
@@ -404,7 +405,7 @@ def test_a_broker_that_takes_connections_has_a_minute_to_answer_and_one_that_tak
     ],
     ids=["a lapse of time", "an error without a message", "an error with one"],
 )
-def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: str, said: str) -> None:
+def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: str, words: str) -> None:
     cause = SimpleNamespace(
         getCause=lambda: None,
         getMessage=lambda: message,
@@ -422,7 +423,7 @@ def test_why_a_broker_does_not_answer_is_never_none(message: str | None, name: s
     broker = client.Client(None, jvm, "k:9092", SourceError, "read_committed", 8_000)
     with pytest.raises(SourceError) as caught:
         broker._answer(Future())
-    assert caught.value.findings[0].what == f"the broker at k:9092 does not answer: {said}"
+    assert caught.value.findings[0].what == f"the broker at k:9092 does not answer: {words}"
 
 
 @pytest.mark.services
@@ -442,7 +443,9 @@ def test_messages_that_retention_took_are_reported_and_never_missed_in_silence(
     verdict = verify(hr.load(root), "totals", spark=spark)
     assert (verdict.state, verdict.findings[0].code) == ("undecided", "HR343")
     assert "were read from offset 0 on, and the first one there is 6" in verdict.findings[0].what
-    assert refused(root, spark) == ("HR343: query 'totals': messages of its topic were deleted before they were read")
+    assert refusal_of(root, spark) == (
+        "HR343: query 'totals': messages of its topic were deleted before they were read"
+    )
     assert rows(root / "out.db", "SELECT total FROM totals") == [(4,)]
     write(root, kafka.url, topic, ", fail_on_data_loss=False")
     assert ran(root, spark).exit_code == 0
@@ -465,9 +468,9 @@ def test_a_broker_that_is_down_at_the_start_or_restarts_in_mid_run_costs_nothing
     kafka = Topics(own_broker)
     topic = kafka.make()
     kafka.send(topic, *[sale("a", 1)] * 4)
-    nobody = f"127.0.0.1:{free_port()}"
-    root = write(tmp_path / "p", nobody, topic)
-    down = f"HR331: query 'totals', source 'sales': the broker at {nobody} does not answer"
+    no_server = f"127.0.0.1:{free_port()}"
+    root = write(tmp_path / "p", no_server, topic)
+    down = f"HR331: query 'totals', source 'sales': the broker at {no_server} does not answer"
     assert refused_soon(root, spark).startswith(down)
     write(root, kafka.url, topic)
     restarted: list[int] = []

@@ -61,7 +61,7 @@ def sink(kafka: Topics, topic: str, **more: Any) -> KafkaSink:
     return KafkaSink(bootstrap_servers=kafka.url, topic=topic, delivery_guarantee="exactly-once", **options)
 
 
-def committed(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
+def committed_messages(kafka: Topics, topic: str, level: str = "read_committed") -> list[tuple[str | None, str]]:
     """Key and value of what a consumer finds that reads committed messages alone, or by another isolation level."""
     return sorted(
         ((key.decode() if key else None, (value or b"").decode()) for key, value in messages(kafka.url, topic, level)),
@@ -96,7 +96,7 @@ class Life:
         writer(writer.serialize(self.frame(*names)), batch)
 
     def names(self) -> list[str]:
-        return [json.loads(value)["name"] for _, value in committed(self.kafka, self.topic)]
+        return [json.loads(value)["name"] for _, value in committed_messages(self.kafka, self.topic)]
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_a_commit_whose_answer_never_comes_is_not_reported_as_not_written(life: 
 
 
 class Unanswered:
-    """A producer whose commit comes to a time-out, `after` it came through or without it."""
+    """A producer whose commit times out, `after` it came through or without it."""
 
     def __init__(self, producer: Producer, after: bool) -> None:
         self.producer, self.after = producer, after
@@ -177,9 +177,9 @@ def test_a_driver_that_is_fenced_off_leaves_the_newer_one_alone(life: Life, begi
     older.store.context = replace(life.context, on_boundary=begin)
     if at is None:
         newer.append(life.begin())
-    with pytest.raises(Fenced) as told:
+    with pytest.raises(Fenced) as raised:
         life.give(older, 1, "b")
-    assert told.value.findings[0].code == "HR409"
+    assert raised.value.findings[0].code == "HR409"
     life.give(newer[0], 1, "c")
     life.give(newer[0], 2, "d")
     assert (life.names(), life.noted) == (["a", "c", "d"], [])
@@ -207,10 +207,12 @@ def test_a_planned_batch_without_a_ledger_is_refused(life: Life, emptied: bool) 
     else:
         [gone] = admin.delete_topics([place]).values()
         gone.result(20)
-    with pytest.raises(CheckpointError, match=r"batch 0, but the ledger next to topic '.*' has no batch of it") as told:
+    with pytest.raises(
+        CheckpointError, match=r"batch 0, but the ledger next to topic '.*' has no batch of it"
+    ) as raised:
         life.begin()
-    assert told.value.findings[0].code == "HR410"
-    assert "put the topic and its ledger back" in str(told.value)
+    assert raised.value.findings[0].code == "HR410"
+    assert "put the topic and its ledger back" in str(raised.value)
     assert life.names() == ["a"]
     assert (place in admin.list_topics(timeout=10).topics) is emptied
 
@@ -225,9 +227,9 @@ def test_a_result_topic_that_was_deleted_and_made_again_is_refused_until_a_reset
     until("end of the topic", lambda: life.topic not in life.kafka.server.admin().list_topics(timeout=10).topics)
     life.kafka.server.create_topic(life.topic, partitions=2)
     for look in (life.begin, lambda: topic_ledger.lines(sink(life.kafka, life.topic), life.context)):
-        with pytest.raises(CheckpointError, match=r"partition \d, ends at offset 0, and ended at \d when") as told:
+        with pytest.raises(CheckpointError, match=r"partition \d, ends at offset 0, and ended at \d when") as raised:
             look()
-        assert told.value.findings[0].code == "HR410"
+        assert raised.value.findings[0].code == "HR410"
     life.context = replace(life.context, generation=2, checkpoint=tmp_path / "another")
     life.give(life.begin(), 0, "a")
     assert life.names() == ["a"]
@@ -248,9 +250,9 @@ def test_after_a_rename_nothing_more_is_written_under_the_former_name(life: Life
 def test_the_ledger_of_another_query_of_the_same_name_is_refused(life: Life, tmp_path: Path) -> None:
     life.give(life.begin(), 0, "a")
     life.context = replace(life.context, query_id="another", checkpoint=tmp_path / "empty")
-    with pytest.raises(SinkError, match="another query 'q' of this project") as told:
+    with pytest.raises(SinkError, match="another query 'q' of this project") as raised:
         life.begin()
-    assert told.value.findings[0].code == "HR407"
+    assert raised.value.findings[0].code == "HR407"
 
 
 @given_a_broker
@@ -263,9 +265,9 @@ def test_a_start_that_is_refused_leaves_the_healthy_driver_alone(life: Life, tmp
 
     def begin(boundary: str, batch: int) -> None:
         if boundary in ("before-transaction", "inside-transaction"):
-            with pytest.raises(CheckpointError, match="is another one") as told:
+            with pytest.raises(CheckpointError, match="is another one") as raised:
                 sink(life.kafka, life.topic).open(life.frame(), other)
-            refused.append(told.value.findings[0].code)
+            refused.append(raised.value.findings[0].code)
 
     writer.store.context = replace(life.context, on_boundary=begin)
     life.give(writer, 2, "c")
@@ -299,13 +301,13 @@ def test_what_the_broker_refuses_is_one_sentence_and_nothing_of_the_batch_is_in(
     small = sink(kafka, life.topic, value="raw", key=(), retry_seconds=1)
     raw = life.frame("x").selectExpr("name AS value", "CAST(9 AS INT) AS partition")
     writer: Any = small.open(raw, replace(life.context, query="raw"))
-    with pytest.raises(SinkError, match=r"batch 0 of query 'raw' was not written into 'topic-.*: ") as told:
+    with pytest.raises(SinkError, match=r"batch 0 of query 'raw' was not written into 'topic-.*: ") as raised:
         writer(life.frame("y").selectExpr("name AS value", "0 AS partition").unionByName(raw), 0)
-    assert (told.value.findings[0].code, life.names()) == ("HR408", [])
-    assert "create the topic" in told.value.findings[0].fix
-    with pytest.raises(SinkError, match="Kafka's client refuses an option") as told:
+    assert (raised.value.findings[0].code, life.names()) == ("HR408", [])
+    assert "create the topic" in raised.value.findings[0].fix
+    with pytest.raises(SinkError, match="Kafka's client refuses an option") as raised:
         life.begin(producer={"sasl.mechanisms": "LONGING", "security.protocol": "sasl_plaintext"})
-    assert told.value.findings[0].code == "HR113"
+    assert raised.value.findings[0].code == "HR113"
     kept = kafka.make()
     with pytest.raises(SinkError, match="it would lose its lines"):
         life.begin(ledger_topic=kept)

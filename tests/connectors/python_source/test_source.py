@@ -201,7 +201,7 @@ def test_what_gives_no_stream_is_refused_without_spark(given: object, says: str)
     assert problem.fix
 
 
-def test_a_text_that_names_nothing_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_text_that_names_nothing_is_reported_with_its_line(tmp_path: Path) -> None:
     root = project(tmp_path / "p", yaml=True)
     (root / "headrace.yml").write_text((root / "headrace.yml").read_text().replace(":Numbers", ":Numerals"))
     findings = check(load(root), spark=False).errors

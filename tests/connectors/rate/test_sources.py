@@ -49,19 +49,19 @@ def test_the_rows_of_a_batch_lie_in_so_many_partitions(spark: SparkSession, tmp_
         Rate(rows_per_second=10, num_partitions=partitions),
         RateMicroBatch(rows_per_batch=10, num_partitions=partitions),
     ):
-        checkpoint, found = tmp_path / type(source).__name__, list[int]()
+        checkpoint, counts = tmp_path / type(source).__name__, list[int]()
         frame = source.stream(spark, NAME)
 
-        def count(batch: Any, _: int, found: list[int] = found) -> None:
-            found.append(batch.rdd.getNumPartitions())
+        def count(batch: Any, _: int, counts: list[int] = counts) -> None:
+            counts.append(batch.rdd.getNumPartitions())
 
         for _ in range(2):
             writer = frame.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
             writer.foreachBatch(
-                lambda batch, _, found=found: found.append(batch.rdd.getNumPartitions())
+                lambda batch, _, counts=counts: counts.append(batch.rdd.getNumPartitions())
             ).start().awaitTermination()
             time.sleep(1.05)
-        assert found[-1] == partitions
+        assert counts[-1] == partitions
 
 
 @pytest.mark.capability("SRC-RATE-02")
@@ -94,4 +94,4 @@ def test_where_made_rows_begin_today_says_nothing_of_what_was_made(spark: SparkS
     ids=["rate", "rate-micro-batch"],
 )
 def test_faults_of_the_options_are_reported_all_at_once(source: Any, codes: list[str]) -> None:
-    assert [told.code for told in source.problems()] == codes
+    assert [problem.code for problem in source.problems()] == codes

@@ -1,4 +1,4 @@
-"""A TCP server that sends lines to whoever is connected, for tests of the socket source."""
+"""A TCP server that sends lines to each connected client, for tests of the socket source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LineServer:
     def send(self, *lines: str) -> None:
         """Send to the newest client, after waiting for the first one."""
         with self.changed:
-            assert self.changed.wait_for(lambda: self.clients, timeout=60), "nobody has connected"
+            assert self.changed.wait_for(lambda: self.clients, timeout=60), "no client has connected"
             self.clients[-1].sendall("".join(f"{line}\n" for line in lines).encode())
 
     def hang_up(self) -> None:

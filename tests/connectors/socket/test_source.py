@@ -59,8 +59,8 @@ def tables(lines: Iterator[str]) -> Iterator[dict[str, int]]:
     for line in lines:
         if re.fullmatch(r"\+[-+]+\+\s*", line) or (table and line.startswith("|")):
             table.append(line)
-            if len([each for each in table if each.startswith("+")]) == 3:
-                cells = [[cell.strip() for cell in each.strip().strip("|").split("|")] for each in table[3:-1]]
+            if len([line for line in table if line.startswith("+")]) == 3:
+                cells = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table[3:-1]]
                 yield {word: int(count) for word, count in cells}
                 table = []
 
@@ -93,8 +93,8 @@ def test_it_cannot_be_replayed_and_says_so(tmp_path: Path, server: LineServer, s
     assert result.findings == ()
     assert result.guarantees["counts"].level == "none"
     assert "the source 'lines' cannot be read again" in result.guarantees["counts"].sentence
-    told = Watching(server, closes=False)
-    ended = run(load(root), spark=spark, reporter=told, stop=told.stop)
+    watching = Watching(server, closes=False)
+    ended = run(load(root), spark=spark, reporter=watching, stop=watching.stop)
     assert [end.state for end in ended.outcomes] == ["stopped"]
     assert rows(root / "out.db", "SELECT * FROM counts") == [("first", 1)]
     (again,) = run(load(root), spark=spark).outcomes
@@ -104,7 +104,7 @@ def test_it_cannot_be_replayed_and_says_so(tmp_path: Path, server: LineServer, s
 
 
 class Watching(Observer):
-    """Sends a line once the query has made its first batch, and stops the run when told of rows, or of the closing."""
+    """Sends a line once the query has made its first batch, and stops the run once rows or the closing are reported."""
 
     def __init__(self, server: LineServer, *, closes: bool) -> None:
         self.server = server
@@ -128,13 +128,13 @@ class Watching(Observer):
             self.stop.ask()
 
 
-def test_a_server_that_hangs_up_is_told_once_while_the_query_runs(
+def test_a_server_that_hangs_up_is_reported_once_while_the_query_runs(
     tmp_path: Path, server: LineServer, spark: SparkSession
 ) -> None:
-    told = Watching(server, closes=True)
-    result = run(load(project(tmp_path / "p", server.port)), spark=spark, reporter=told, stop=told.stop)
+    watching = Watching(server, closes=True)
+    result = run(load(project(tmp_path / "p", server.port)), spark=spark, reporter=watching, stop=watching.stop)
     assert [end.state for end in result.outcomes] == ["stopped"]
-    (closed,) = [note for note in told.notes if note.code == "HR319"]
+    (closed,) = [note for note in watching.notes if note.code == "HR319"]
     assert closed.severity == "warning"
     assert f"source 'lines': 127.0.0.1:{server.port} has closed the connection" in closed.what
     assert closed.where.line is not None
@@ -188,5 +188,5 @@ def test_a_line_is_a_row_with_its_time_if_asked(tmp_path: Path, server: LineServ
     [(Socket(host="", port=1), "host is empty"), (Socket(host="h", port=70000), "port is 70000")],
     ids=["host", "port"],
 )
-def test_faults_of_the_options_are_told(source: Socket, says: str) -> None:
-    assert [(told.code, told.what) for told in source.problems()] == [("HR113", says)]
+def test_faults_of_the_options_are_reported(source: Socket, says: str) -> None:
+    assert [(problem.code, problem.what) for problem in source.problems()] == [("HR113", says)]

@@ -100,9 +100,9 @@ def test_a_text_that_would_come_back_as_null_ends_the_batch_until_the_query_give
     spark: SparkSession, tmp_path: Path, which: str
 ) -> None:
     root = project(tmp_path / "p", which, [NULLS[which], "b"])
-    found = run(root, spark)
-    assert found is not None
-    assert (found.code, "a value of column 'name'" in found.what) == ("HR440", True), found
+    result = run(root, spark)
+    assert result is not None
+    assert (result.code, "a value of column 'name'" in result.what) == ("HR440", True), result
     assert not list((root / "out").rglob("part-*"))
     pipeline = root / "pipeline.py"
     body = pipeline.read_text().replace("@hr.query(", '@hr.query(on_change="forward", ')
@@ -111,11 +111,11 @@ def test_a_text_that_would_come_back_as_null_ends_the_batch_until_the_query_give
     assert hr.verify(hr.load(root), "kept", spark=spark).rows_actual == 1
 
 
-@pytest.mark.parametrize("which", [each for each in EACH if each.values[0] in ("files", "delta-update")])
+@pytest.mark.parametrize("which", [param for param in EACH if param.values[0] in ("files", "delta-update")])
 def test_a_result_that_holds_null_in_place_of_a_text_is_not_to_be_reset_before_the_query_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
-    """What versions wrote that refused nothing."""
+    """Former versions, which refused nothing, wrote it."""
     root = project(tmp_path / "p", which, ["", "b"])
     with monkeypatch.context() as patch:
         patch.setattr(file_form, "refuse_values", lambda frame, _: frame)
@@ -132,7 +132,7 @@ REFUSED = {
     "no UTF-8": ("CAST(X'FF' AS STRING)", True),
     "an hour that comes twice, its second time": ("timestamp_seconds(1729992600)", True),
     "its first time": ("timestamp_seconds(1729989000)", False),
-    "a time that is told": ("TIMESTAMP'1582-10-10 12:00:00.000001'", False),
+    "a time that is reported": ("TIMESTAMP'1582-10-10 12:00:00.000001'", False),
     "a local time": ("TIMESTAMP_NTZ'2024-03-31 02:30:00'", False),
     "a day before the first year": ("DATE'-0044-03-15'", False),
     "no number": ("double('NaN')", False),
@@ -180,5 +180,5 @@ def test_delta_takes_no_time_before_the_first_year_into_a_partition(spark: Spark
     times = {"TIMESTAMP'-0044-03-15 00:00:00'": "HR440", "TIMESTAMP'0001-01-01 00:00:00'": None}
     for time, code in times.items():
         (root / "pipeline.py").write_text(text.replace("else events", f'else events.withColumn("p", F.expr("{time}"))'))
-        found = run(root, spark)
-        assert (found and found.code) == code
+        result = run(root, spark)
+        assert (result and result.code) == code

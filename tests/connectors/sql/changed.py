@@ -203,7 +203,7 @@ class ChangeLife(LifeWithoutSpark):
         self.checkpoint("one", offsets=batch, commits=batch - 1)
         return self.begin(staged=staged)
 
-    def expected(self, changes: Iterable[Change]) -> list[Row]:
+    def expected_rows(self, changes: Iterable[Change]) -> list[Row]:
         fold = intervals if self.change_options.scd_type == 2 else newest_rows
         return sorted(fold(changes, self.change_options), key=repr)
 
@@ -213,7 +213,7 @@ class ChangeLife(LifeWithoutSpark):
         shown = ", ".join(f'"{name}"' for name in names)
         return sorted(self.database.query(f'SELECT {shown} FROM "{self.sink.table}"'), key=repr)
 
-    def hidden(self) -> list[Row]:
+    def hidden_rows(self) -> list[Row]:
         """What the sink keeps of the order of rows and columns."""
         rows = self.database.query(f'SELECT "id", "__ORDER", "__OLDER" FROM "{self.sink.table}"')
         return self.sorted_orders(rows)
@@ -270,6 +270,6 @@ def apply_feed(database: Database, home: Path) -> None:
             writer = life.resume(batch, staged=staged)
             writer(life.frame(changes), batch)
             cast(Any, writer.store).disconnect()
-        assert life.rows() == life.expected(FEED)
+        assert life.rows() == life.expected_rows(FEED)
         life.sink.reset.archive(life.run, cast(Any, None))
         life.sink.reset.discard(life.run, cast(Any, None))

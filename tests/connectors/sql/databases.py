@@ -1,4 +1,4 @@
-"""One database for a test, by whatever name, and a query's life that writes into it."""
+"""One database of any kind for a test, and a query's life that writes into it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ EVERY = [
 # The same where no Spark is needed.
 EVERY_WITHOUT_SPARK = [pytest.param("sqlite", marks=pytest.mark.plain), *EVERY[1:]]
 # The servers in `make test-long` alone: what is shown of Spark is the same with each database.
-MOSTLY_SQLITE = [EVERY[0], *(pytest.param(each.values[0], marks=[*each.marks, pytest.mark.long]) for each in EVERY[1:])]
+MOSTLY_SQLITE = [
+    EVERY[0],
+    *(pytest.param(param.values[0], marks=[*param.marks, pytest.mark.long]) for param in EVERY[1:]),
+]
 
 # A statement of a test that waits for longer hangs.
 PATIENCE_SECONDS = 60
@@ -40,7 +43,7 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Database:
-    """An empty database: how a sink is told of it, and how a test looks into it. In SQL, "x" is quoted as it wants."""
+    """An empty database: how a sink names it, and how a test looks into it. In SQL, "x" is quoted as it wants."""
 
     kind: str
     place: str
@@ -82,7 +85,7 @@ class Database:
         )
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """What a statement gives, of a connection of its own."""
+        """What a statement returns on a connection of its own."""
         if self.kind == "mariadb":
             statement = statement.replace('"', "`")
         with closing(self.connect()) as connection:
@@ -141,7 +144,7 @@ class Life:
     mode: OutputMode = "update"
     query: str = "q"
     options: dict[str, Any] = field(default_factory=dict)
-    told: list[HeadraceError] = field(default_factory=list)
+    errors: list[HeadraceError] = field(default_factory=list)
     noted: list[Finding] = field(default_factory=list)
     boundaries: list[tuple[str, int]] = field(default_factory=list)
 
@@ -157,7 +160,7 @@ class Life:
             mode=self.mode,
             checkpoint=self.home / "checkpoint",
             on_boundary=lambda boundary, batch: self.boundaries.append((boundary, batch)),
-            on_error=self.told.append,
+            on_error=self.errors.append,
             on_warning=self.noted.append,
         )
 

@@ -128,32 +128,32 @@ class Fed:
         return self.sink.open(self.frame, self.context)
 
     def write(self, writer: BatchWriter[Any], batch: int, rows: Sequence[Row], *, staged: bool) -> None:
-        """Let a batch come in by the driver, or as a task stages it."""
+        """Write a batch by the driver, or as a task stages it."""
         store = cast(Any, writer.store)
 
         def compute(frame: object, batch: int) -> Content:
-            return self._staged(store, batch, rows) if staged else self._driven(store, rows)
+            return self._stage(store, batch, rows) if staged else self._sift(store, rows)
 
         store.compute, store._has_staged = compute, staged
         writer(cast(Any, None), batch)
 
-    def _driven(self, store: Any, rows: Sequence[Row]) -> Content:
+    def _sift(self, store: Any, rows: Sequence[Row]) -> Content:
         table, bad = store.stage.sift(as_arrow(rows))
         return Content(table=table, bad=tuple(bad))
 
-    def _staged(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
+    def _stage(self, store: Any, batch: int, rows: Sequence[Row]) -> Content:
         turn = Turn.of(self.context, store.table.name, store.epoch, batch)
         stage = replace(store.stage, turn=turn, driver_rows=0)
-        table = as_arrow(sorted(rows, key=lambda each: each["name"] or ""))
+        table = as_arrow(sorted(rows, key=lambda row: row["name"] or ""))
         names = [f"c{at}" for at in range(len(COLUMNS))]
         batches = stage.stage(iter(table.rename_columns(names).to_batches()))
         content = join_reports((row for batch in batches for row in batch["report"].to_pylist()), table.slice(0, 0))
         assert (len(content.parts), len(content.bad_parts)) == (1, int(BAD in rows))
         return content
 
-    def held(self) -> list[Row]:
+    def read_rows(self) -> list[Row]:
         """The rows as a plain client of the database reads them, with its default settings."""
-        return sorted(read_plainly(self.database, self.sink.table), key=lambda each: str(each["name"]))
+        return sorted(read_plainly(self.database, self.sink.table), key=lambda row: str(row["name"]))
 
 
 @dataclass(frozen=True)
@@ -231,10 +231,10 @@ def as_arrow(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_pylist(values, to_arrow_schema(flat, timezone="UTC"))
 
 
-def replaced(*batches: Sequence[Row]) -> list[Row]:
-    """What is there when each row has replaced the one of its name; a row without a name is not a row."""
+def fold_by_name(*batches: Sequence[Row]) -> list[Row]:
+    """The rows after each one has replaced the one of its name; a row without a name is left out."""
     rows = {row["name"]: row for batch in batches for row in batch if row["name"] is not None}
-    return sorted(rows.values(), key=lambda each: str(each["name"]))
+    return sorted(rows.values(), key=lambda row: str(row["name"]))
 
 
 def read_plainly(database: Database, table: str) -> Iterator[Row]:
@@ -265,7 +265,7 @@ def _plain(value: Any, type_: T.DataType) -> Any:
     return value
 
 
-def quarantined(database: Database) -> list[Any]:
+def quarantined_rows(database: Database) -> list[Any]:
     """The rows quarantined, as a plain client reads them."""
     return [json.loads(values) for (values,) in database.query("SELECT row_values FROM _headrace_quarantine")]
 

@@ -20,11 +20,11 @@ pytestmark = pytest.mark.plain
 
 
 def test_an_address_is_read_with_its_escapes_and_never_shows_its_password() -> None:
-    found = MySqlAddress.parse("mysql://me:p%40ss%2Fw@db.example:3307/phones?ssl_mode=required")
-    assert (found.host, found.port, found.user, found.database) == ("db.example", 3307, "me", "phones")
-    assert found.password == "p@ss/w"
-    assert found.options == {"ssl_mode": "required"}
-    assert "p@ss" not in repr(found)
+    address = MySqlAddress.parse("mysql://me:p%40ss%2Fw@db.example:3307/phones?ssl_mode=required")
+    assert (address.host, address.port, address.user, address.database) == ("db.example", 3307, "me", "phones")
+    assert address.password == "p@ss/w"
+    assert address.options == {"ssl_mode": "required"}
+    assert "p@ss" not in repr(address)
 
 
 ADDRESSES = {
@@ -36,12 +36,12 @@ ADDRESSES = {
 }
 
 
-@pytest.mark.parametrize(("url", "said"), ADDRESSES.values(), ids=ADDRESSES)
-def test_a_wrong_address_is_told_without_a_server(url: str, said: str) -> None:
-    with pytest.raises(AddressError, match=said):
+@pytest.mark.parametrize(("url", "words"), ADDRESSES.values(), ids=ADDRESSES)
+def test_a_wrong_address_is_reported_without_a_server(url: str, words: str) -> None:
+    with pytest.raises(AddressError, match=words):
         MySqlAddress.parse(url)
     [problem] = MySql(url=url, table="t").problems("append")
-    assert (problem.code, said in problem.what) == ("HR113", True)
+    assert (problem.code, words in problem.what) == ("HR113", True)
 
 
 WRONG = {
@@ -55,7 +55,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("sink", "mode", "code"), WRONG.values(), ids=WRONG)
-def test_a_wrong_option_is_told_without_a_server(sink: Postgres | MySql, mode: str, code: str) -> None:
+def test_a_wrong_option_is_reported_without_a_server(sink: Postgres | MySql, mode: str, code: str) -> None:
     assert [problem.code for problem in sink.problems(mode)] == [code]  # type: ignore[arg-type]
 
 
@@ -74,10 +74,10 @@ POSTGRES_TEXTS = {
 @pytest.mark.parametrize(("text", "code", "passes"), POSTGRES_TEXTS.values(), ids=POSTGRES_TEXTS)
 def test_an_error_of_a_postgres_connection_is_known(text: str, code: str, passes: bool) -> None:
     error = psycopg.OperationalError(text)
-    found = PostgresDialect("postgresql://me:sesame@db:5433/x").explain(error)
-    assert (found.code, PostgresDialect("postgresql://db/x").is_transient(error)) == (code, passes)
-    assert found.what.startswith("PostgreSQL at db:5433 ")
-    assert found.fix
+    finding = PostgresDialect("postgresql://me:sesame@db:5433/x").explain(error)
+    assert (finding.code, PostgresDialect("postgresql://db/x").is_transient(error)) == (code, passes)
+    assert finding.what.startswith("PostgreSQL at db:5433 ")
+    assert finding.fix
 
 
 POSTGRES_STATES = {
@@ -97,15 +97,15 @@ POSTGRES_STATES = {
 @pytest.mark.parametrize(("state", "code"), POSTGRES_STATES.values(), ids=POSTGRES_STATES)
 def test_what_postgres_refuses_of_a_row_is_final_and_what_is_of_the_moment_passes(state: str, code: str) -> None:
     error = psycopg.errors.lookup(state)("said\nDETAIL:  more")
-    found = PostgresDialect("postgresql://db/x").explain(error)
-    assert (found.code, "said; DETAIL: more" in found.what, bool(found.fix)) == (code, True, True)
+    finding = PostgresDialect("postgresql://db/x").explain(error)
+    assert (finding.code, "said; DETAIL: more" in finding.what, bool(finding.fix)) == (code, True, True)
     assert bool(PostgresDialect("postgresql://db/x").refusal(error)) is (code == "HR408")
 
 
 def test_a_full_disk_does_not_pass() -> None:
     assert not PostgresDialect("postgresql://db/x").is_transient(psycopg.errors.DiskFull("could not extend file"))
-    found = PostgresDialect("postgresql://db/x").explain(psycopg.errors.DiskFull("could not extend file"))
-    assert "no space left" in found.what
+    finding = PostgresDialect("postgresql://db/x").explain(psycopg.errors.DiskFull("could not extend file"))
+    assert "no space left" in finding.what
 
 
 MYSQL_ERRORS = {
@@ -132,10 +132,10 @@ MYSQL_ERRORS = {
 @pytest.mark.parametrize(("number", "code", "passes"), MYSQL_ERRORS.values(), ids=MYSQL_ERRORS)
 def test_an_error_of_mysql_is_known(number: int, code: str, passes: bool) -> None:
     error = pymysql.err.OperationalError(number, "it said sesame/1")
-    found: OptionError = MySqlDialect("mysql://me:sesame%2F1@db/x").explain(error)
-    assert (found.code, MySqlDialect("mysql://db/x").is_transient(error)) == (code, passes)
-    assert found.what.startswith("MySQL at db:3306 ")
-    assert "sesame" not in found.what
+    finding: OptionError = MySqlDialect("mysql://me:sesame%2F1@db/x").explain(error)
+    assert (finding.code, MySqlDialect("mysql://db/x").is_transient(error)) == (code, passes)
+    assert finding.what.startswith("MySQL at db:3306 ")
+    assert "sesame" not in finding.what
 
 
 def test_a_closed_connection_of_pymysql_passes() -> None:
@@ -144,15 +144,15 @@ def test_a_closed_connection_of_pymysql_passes() -> None:
 
 def test_no_password_of_postgres_is_repeated() -> None:
     error = psycopg.OperationalError("cannot use sesame/1 or sesame%2F1")
-    found = PostgresDialect("postgresql://me:sesame%2F1@db/x").explain(error)
-    assert "sesame" not in found.what
+    finding = PostgresDialect("postgresql://me:sesame%2F1@db/x").explain(error)
+    assert "sesame" not in finding.what
 
 
 @pytest.mark.parametrize(
     ("collation", "joins"),
     [("utf8mb4_nopad_bin", False), ("utf8mb4_0900_bin", False), ("utf8mb4_bin", True), ("utf8mb4_general_ci", True)],
 )
-def test_a_collation_that_takes_two_texts_for_one_key_is_told(collation: str, joins: bool) -> None:
+def test_a_collation_that_takes_two_texts_for_one_key_is_reported(collation: str, joins: bool) -> None:
     column = existing_column("name", "varchar(20)", collation)
     assert bool(column.key_blocker) is joins
     assert column.limit.characters == 20

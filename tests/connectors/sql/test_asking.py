@@ -1,4 +1,4 @@
-"""What a database answers while the query runs: it reads, in its time, a few rows, and nothing else."""
+"""What a database answers while the query runs: a few rows, within its time, and it only reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REFUSED = {
     "a name that is not there": ("SELECT * FROM resalt", "HR889"),
     "nothing": (" ; ", "HR889"),
 }
-# What reads by its words and writes by what it calls is stopped by the transaction alone.
+# Statements that read by their words and write by what they call: only the transaction stops them.
 WRITING_FUNCTION = {
     "postgres": "CREATE FUNCTION emptied() RETURNS BIGINT LANGUAGE SQL AS 'DELETE FROM result; SELECT 1::BIGINT'",
     "mariadb": "CREATE FUNCTION emptied() RETURNS BIGINT BEGIN DELETE FROM result; RETURN 1; END",
@@ -79,7 +79,7 @@ def reader(database: Database, *grants: str) -> str:
     return parts._replace(netloc=f"{name}:reads-only@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
-def asked_of(database: Database, *grants: str) -> DatabaseSink:
+def sink_with_reader(database: Database, *grants: str) -> DatabaseSink:
     """A sink whose database is asked by a user that may only read."""
     url = reader(database, *grants)
     return database.sink(**({"ask_url": url} if url else {}))
@@ -97,7 +97,7 @@ def test_a_database_answers_what_reads_and_nothing_else(database: Database) -> N
     fill(database, 300)
     if database.kind in WRITING_FUNCTION:
         database.query(WRITING_FUNCTION[database.kind])
-    sink = asked_of(database)
+    sink = sink_with_reader(database)
     few = sink.answers.ask("  SELECT n, hour, NULL AS \tnone FROM result ORDER BY n;", limit=2, seconds=5)
     assert (few.columns, few.more) == (("n", "hour", "none"), True)
     assert few.rows == ((0, "2026-01-01 00:00", None), (1, "2026-01-01 00:01", None))
@@ -113,7 +113,7 @@ def test_a_database_answers_what_reads_and_nothing_else(database: Database) -> N
 
 
 @pytest.mark.parametrize("database", EVERY, indirect=True)
-def test_the_newest_rows_come_by_the_time_column_and_the_ledger_tells_what_is_in(database: Database) -> None:
+def test_the_newest_rows_come_by_the_time_column_and_the_ledger_shows_what_is_in(database: Database) -> None:
     fill(database, 100)
     database.query("CREATE TABLE _headrace_tables (table_name VARCHAR(40), query_id VARCHAR(40), spark_schema TEXT)")
     mark = "?" if database.kind == "sqlite" else "%s"
@@ -123,9 +123,9 @@ def test_the_newest_rows_come_by_the_time_column_and_the_ledger_tells_what_is_in
     for batch, whose in ((4, "ours"), (5, "ours"), (6, "theirs")):
         database.query(f"INSERT INTO _headrace_ledger VALUES ('{whose}', 'q', 2, 'result', {batch}, 7, 'then')")
     sink = database.sink()
-    found = sink.answers.newest_rows(limit=2, seconds=5)
-    assert found is not None
-    assert ([row[0] for row in found.rows], found.more, found.order) == ([99, 98], True, "the greatest hour first")
+    answer = sink.answers.newest_rows(limit=2, seconds=5)
+    assert answer is not None
+    assert ([row[0] for row in answer.rows], answer.more, answer.order) == ([99, 98], True, "the greatest hour first")
     assert sink.answers.ledger_lines(2, 5, 9) == {5: LedgerLine(rows=7, committed_at="then")}
 
 
@@ -151,24 +151,27 @@ LARGE = {
 @pytest.mark.parametrize("database", EVERY, indirect=True)
 def test_rows_of_any_size_are_cut_as_they_come_and_fill_no_memory(database: Database) -> None:
     fill(database, 100)
-    sink = asked_of(database)
+    sink = sink_with_reader(database)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = sink.answers.ask(LARGE[database.kind], limit=200, seconds=30)
+    answer = sink.answers.ask(LARGE[database.kind], limit=200, seconds=30)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert (len(found.rows), found.more, found.stopped[:13]) in [(7, True, "stopped after"), (8, True, "stopped after")]
-    assert {len(str(row[0])) for row in found.rows} in ({503}, {502})
+    assert (len(answer.rows), answer.more, answer.stopped[:13]) in [
+        (7, True, "stopped after"),
+        (8, True, "stopped after"),
+    ]
+    assert {len(str(row[0])) for row in answer.rows} in ({503}, {502})
     assert held < 9_000, "in kB: not even one of the rows"
 
 
 @pytest.mark.parametrize("database", [EVERY[1]], indirect=True)
 def test_a_row_that_does_not_fit_into_memory_is_a_sentence(database: Database) -> None:
-    finding = refusal(asked_of(database), "SELECT repeat('x', 500000000)", seconds=120)
+    finding = refusal(sink_with_reader(database), "SELECT repeat('x', 500000000)", seconds=120)
     assert (finding.code, "MB of memory" in finding.what) == ("HR888", True), finding
 
 
 @dataclass(frozen=True)
 class Asleep(SqliteDialect):
-    """A client that waits for its server, whatever it was told."""
+    """A client that waits for its server, whatever its settings."""
 
     def answer(self, connection: Connection, statement: str, limit: int, seconds: float) -> Iterator[Sequence[Any]]:
         time.sleep(300)
@@ -191,11 +194,11 @@ MORE_RIGHTS = {
 
 
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
-def test_a_user_with_rights_beside_reading_is_not_asked(database: Database) -> None:
+def test_a_user_with_more_rights_than_reading_is_not_asked(database: Database) -> None:
     fill(database, 1)
-    for grant, said in MORE_RIGHTS[database.kind].items():
-        finding = refusal(asked_of(database, grant), "SELECT 1")
-        assert (finding.code, said in finding.what, "ask_url" in finding.fix) == ("HR895", True, True)
+    for grant, words in MORE_RIGHTS[database.kind].items():
+        finding = refusal(sink_with_reader(database, grant), "SELECT 1")
+        assert (finding.code, words in finding.what, "ask_url" in finding.fix) == ("HR895", True, True)
     own = refusal(database.sink(), "SELECT 1").what
     assert "has the rights of the superuser" in own or "has the right ALL PRIVILEGES on all databases" in own
 
@@ -204,11 +207,11 @@ def test_a_user_with_rights_beside_reading_is_not_asked(database: Database) -> N
 def test_a_wrong_password_is_not_a_fault_of_the_statement(database: Database) -> None:
     fill(database, 1)
     wrong = reader(database).replace("reads-only", "wrong")
-    told = [refusal(database.sink(ask_url=wrong), "SELECT 1")]
+    findings = [refusal(database.sink(ask_url=wrong), "SELECT 1")]
     with pytest.raises(SinkError) as raised:
         database.sink().__class__(url=wrong, table="result").answers.newest_rows(limit=1, seconds=5)
-    told += raised.value.findings
-    for finding in told:
+    findings += raised.value.findings
+    for finding in findings:
         assert (finding.code, "password" in finding.what, "wrong" in str(finding)) == ("HR414", True, False)
 
 
@@ -218,11 +221,11 @@ def test_a_wrong_password_is_not_a_fault_of_the_statement(database: Database) ->
 @pytest.mark.plain
 def test_an_ask_url_is_looked_at_like_the_url(kind: str, url: str) -> None:
     place = {"postgres": "postgresql://w@localhost/d", "mariadb": "mysql://w@localhost/d"}[kind]
-    found: list[OptionError] = list(Database(kind, place).sink(ask_url=url).problems("append"))
-    assert [(each.code, each.what.partition(":")[0]) for each in found] == [("HR113", "ask_url")]
+    problems: list[OptionError] = list(Database(kind, place).sink(ask_url=url).problems("append"))
+    assert [(finding.code, finding.what.partition(":")[0]) for finding in problems] == [("HR113", "ask_url")]
 
 
-def named(sink: DatabaseSink) -> list[OptionError]:
+def ask_url_problems(sink: DatabaseSink) -> list[OptionError]:
     return [problem for problem in sink.problems("append") if problem.what.startswith("ask_url names")]
 
 
@@ -240,7 +243,7 @@ def named(sink: DatabaseSink) -> list[OptionError]:
 def test_an_ask_url_names_the_database_of_the_result(kind: str, url: str) -> None:
     scheme = url.partition("://")[0]
     sink = Database(kind, f"{scheme}://w@localhost/d").sink(ask_url=url)
-    (problem,) = named(sink)
+    (problem,) = ask_url_problems(sink)
     assert (problem.code, "the url 'd'" in problem.what) == ("HR113", True)
     for right in (f"{scheme}://r@replica/d", *([f"{scheme}://r@localhost?dbname=d"] if kind == "postgres" else [])):
-        assert named(replace(sink, ask_url=right)) == []
+        assert ask_url_problems(replace(sink, ask_url=right)) == []

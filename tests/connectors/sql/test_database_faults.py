@@ -33,7 +33,7 @@ PATHS = pytest.mark.parametrize("staged", [False, True], ids=["driver", "staged"
 
 @pytest.fixture
 def context(tmp_path: Path, database: Database) -> Life:
-    """A life without Spark, in which a server that fails is the same."""
+    """A life without Spark: a server fails in the same way."""
     return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database, options={"retry_seconds": 20})
 
 
@@ -44,18 +44,18 @@ def in_spark(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
 
 @pytest.fixture
 def server(database: Database, request: pytest.FixtureRequest) -> Server:
-    found: Server = request.getfixturevalue(f"{database.kind}_server")
-    return found
+    server: Server = request.getfixturevalue(f"{database.kind}_server")
+    return server
 
 
-def at(context: Life, wanted: str, what: Any) -> Any:
-    """A hook that does `what` once at a boundary."""
+def at(context: Life, wanted: str, act: Any) -> Any:
+    """A hook that calls `act` once at a boundary."""
     done: list[bool] = []
 
     def reached(boundary: str, batch: int) -> None:
         if boundary == wanted and not done:
             done.append(True)
-            what()
+            act()
 
     from dataclasses import replace
 
@@ -116,12 +116,12 @@ def test_a_server_that_does_not_come_back_ends_the_batch_in_one_sentence(context
     writer = context.begin()
     server.stop()
     try:
-        with pytest.raises(SinkError, match=r"batch 0 of query 'q' was not written: .* does not answer") as told:
+        with pytest.raises(SinkError, match=r"batch 0 of query 'q' was not written: .* does not answer") as raised:
             writer(context.frame([("a", 1)]), 0)
     finally:
         server.start()
-    assert told.value.findings[0].code == "HR405"
-    assert "start the server" in told.value.findings[0].fix
+    assert raised.value.findings[0].code == "HR405"
+    assert "start the server" in raised.value.findings[0].fix
     context.begin()(context.frame([("a", 1)]), 0)
     assert context.rows() == [("a", 1)]
 
@@ -158,7 +158,7 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
         wants: list[threading.Thread] = []
 
         def cross() -> None:
-            """Want a row that the batch holds, while the batch will want ours."""
+            """Ask for a row that the batch has locked, while the batch will ask for ours."""
 
             def ask() -> None:
                 # Whichever of the two the database ends, the other continues.
@@ -193,12 +193,12 @@ def test_a_deadlock_is_tried_again(context: Life) -> None:
 
 
 @PATHS
-def test_a_table_that_is_dropped_while_the_query_runs_is_told_and_made_again(context: Life, staged: bool) -> None:
+def test_a_table_that_is_dropped_while_the_query_runs_is_reported_and_made_again(context: Life, staged: bool) -> None:
     writer = context.begin(staged=staged)
     context.database.query("DROP TABLE result")
-    with pytest.raises(SinkError, match="has lost a table that was there at the start") as told:
+    with pytest.raises(SinkError, match="has lost a table that was there at the start") as raised:
         writer(context.frame([("a", 1)]), 0)
-    assert told.value.findings[0].code == "HR405"
+    assert raised.value.findings[0].code == "HR405"
     context.begin(staged=staged)(context.frame([("a", 1)]), 0)
     assert context.rows() == [("a", 1)]
 
@@ -243,10 +243,10 @@ def test_a_changed_password_is_one_sentence_and_never_shown(lesser: Life, server
     user = "writer" if lesser.database.kind == "postgres" else "writer@'127.0.0.1'"
     verb = "PASSWORD" if lesser.database.kind == "postgres" else "IDENTIFIED BY"
     server.execute(f"ALTER USER {user} {verb} 'second'")
-    with pytest.raises(SinkError, match=r"batch 0.*refuses the (user or the )?password") as told:
+    with pytest.raises(SinkError, match=r"batch 0.*refuses the (user or the )?password") as raised:
         writer(lesser.frame([("a", 1)]), 0)
-    assert told.value.findings[0].code == "HR414"
-    for text in (str(told.value), repr(writer), repr(writer.store.dialect), repr(lesser.sink)):
+    assert raised.value.findings[0].code == "HR414"
+    for text in (str(raised.value), repr(writer), repr(writer.store.dialect), repr(lesser.sink)):
         assert "sesame" not in text
     place = lesser.database.place.replace("sesame%2F1", "second")
     lesser.database = Database(lesser.database.kind, place)
@@ -254,16 +254,16 @@ def test_a_changed_password_is_one_sentence_and_never_shown(lesser: Life, server
     assert lesser.rows() == [("a", 1)]
 
 
-def test_a_user_without_the_right_to_create_is_told_what_to_grant(lesser: Life, server: Server) -> None:
+def test_without_the_right_to_create_the_message_says_what_to_grant(lesser: Life, server: Server) -> None:
     name = lesser.database.place.rpartition("/")[2]
     if lesser.database.kind == "postgres":
         server.execute("REVOKE CREATE ON SCHEMA results FROM writer", database=name)
     else:
         server.execute(f"REVOKE CREATE ON `{name}`.* FROM writer@'127.0.0.1'")
-    with pytest.raises(SinkError) as told:
+    with pytest.raises(SinkError) as raised:
         lesser.begin()
-    assert told.value.findings[0].code == "HR414"
-    assert "documentation" in told.value.findings[0].fix
+    assert raised.value.findings[0].code == "HR414"
+    assert "documentation" in raised.value.findings[0].fix
 
 
 def test_a_password_is_in_no_plan_and_in_no_event_log(in_spark: Life, tmp_path: Path) -> None:
@@ -304,9 +304,9 @@ def test_tls_is_used_and_checked_as_asked(context: Life, server: Server, tmp_pat
         assert str(cursor.fetchone()[-1]) not in ("false", "", "None")
     context.begin()(context.frame([("a", 1)]), 0)
     context.database = Database(context.database.kind, bad)
-    with pytest.raises(SinkError, match="TLS") as told:
+    with pytest.raises(SinkError, match="TLS") as raised:
         context.begin()
-    assert told.value.findings[0].code == "HR414"
+    assert raised.value.findings[0].code == "HR414"
 
 
 LIMITS = {
@@ -348,7 +348,9 @@ def test_a_limit_of_connections_is_named_with_the_statement_that_raises_it(datab
 
 
 @pytest.mark.parametrize("whose", ["ROLE reader", "DATABASE {name}", "ROLE reader IN DATABASE {name}"])
-def test_a_user_who_may_only_read_is_not_told_of_a_standby(database: Database, server: Server, whose: str) -> None:
+def test_the_message_to_a_user_who_may_only_read_names_no_standby(
+    database: Database, server: Server, whose: str
+) -> None:
     if database.kind == "mariadb":
         pytest.skip("MariaDB has no such setting of a user")
     name = database.place.rpartition("/")[2]
@@ -375,7 +377,7 @@ def test_what_the_server_says_in_several_lines_stays_in_sentences(context: Life,
             dialect.connect()
     finally:
         server.start()
-    what = dialect.explain(refused.value).what
-    assert "\n" not in what
+    sentence = dialect.explain(refused.value).what
+    assert "\n" not in sentence
     if context.database.kind == "postgres":
-        assert "Connection refused; Is the server running" in what
+        assert "Connection refused; Is the server running" in sentence

@@ -46,7 +46,7 @@ ARROW_BY_PATHS, SPARK_BY_PATHS = by_paths(EVERY_WITHOUT_SPARK), by_paths(EVERY)
 
 @pytest.fixture
 def context(tmp_path: Path, database: Database) -> Life:
-    """A life without Spark, in which what the database does is the same."""
+    """A life without Spark: the database does the same."""
     return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database)
 
 
@@ -111,10 +111,10 @@ def test_a_value_of_every_type_comes_back_as_it_was(in_spark: Life, staged: bool
     in_spark.begin(staged=staged)(frame, 0)
     back = in_spark.sink.read_back(in_spark.spark, in_spark.run).rows
     assert back.dtypes == frame.dtypes
-    found, wanted = back.orderBy("id").collect(), frame.orderBy("id").collect()
+    rows_back, wanted = back.orderBy("id").collect(), frame.orderBy("id").collect()
     for at, declared in enumerate(given):
-        assert [comparable(row[at + 1]) for row in found] == [comparable(row[at + 1]) for row in wanted], declared
-    assert [row.id for row in found] == list(range(longest))
+        assert [comparable(row[at + 1]) for row in rows_back] == [comparable(row[at + 1]) for row in wanted], declared
+    assert [row.id for row in rows_back] == list(range(longest))
     assert in_spark.database.left_over() == []
 
 
@@ -291,9 +291,11 @@ def test_rows_that_are_left_out_by_a_trigger_end_the_batch(context: Life, mode: 
     writer = context.begin(staged=staged)
     for statement in SWALLOWS[context.database.kind]:
         context.database.query(statement)
-    with pytest.raises(SinkError, match=r"batch 0.*\d rows were given to table 'result', and only \d came in") as told:
+    with pytest.raises(
+        SinkError, match=r"batch 0.*\d rows were given to table 'result', and only \d came in"
+    ) as raised:
         writer(context.frame([("a", 1), ("b", 2), ("c", 3)]), 0)
-    assert [finding.code for finding in told.value.findings] == ["HR406"]
+    assert [finding.code for finding in raised.value.findings] == ["HR406"]
     assert context.database.query("SELECT count(*) FROM result") == [(0,)]
     assert (context.database.batches(), context.noted, context.database.left_over()) == ([], [], [])
 
@@ -314,7 +316,7 @@ def test_a_row_without_a_key_of_its_own_is_named(context: Life, mode: OutputMode
             writer(context.frame(rows, partitions=3), 0)
         assert context.database.query("SELECT count(*) FROM result") == [(0,)]
         assert context.database.left_over() == []
-        finding = context.told.pop().findings[0]
+        finding = context.errors.pop().findings[0]
         assert (finding.code, "groups by" in finding.fix) == ("HR408", False)
         assert ("identify a row of the result" in finding.fix) is ("share the key" in finding.what)
 
@@ -345,9 +347,9 @@ def test_rows_that_do_not_fit_are_set_aside_in_the_same_transaction_and_counted(
         (0, True, False, False),
         (1, False, False, True),
     ]
-    found = in_spark.sink.read_back(in_spark.spark, in_spark.run).rejected
-    assert found is not None
-    assert sorted(map(tuple, found.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
+    rejected = in_spark.sink.read_back(in_spark.spark, in_spark.run).rejected
+    assert rejected is not None
+    assert sorted(map(tuple, rejected.collect()), key=repr) == [("a", 5), ("b", 3), ("b", 4), (None, 2)]
     assert [finding.code for finding in in_spark.noted] == ["HR412", "HR412"]
 
 
@@ -413,7 +415,7 @@ def test_an_older_driver_is_fenced_off(context: Life) -> None:
     newer(context.frame([("a", 1)]), 0)
     with pytest.raises(Fenced, match="a newer driver runs query 'q'"):
         older(context.frame([("b", 1)]), 1)
-    assert [type(fault) for fault in context.told] == [Fenced]
+    assert [type(fault) for fault in context.errors] == [Fenced]
     assert context.rows() == [("a", 1)]
 
 
@@ -469,9 +471,9 @@ def test_the_ledger_has_the_watermark_and_the_time(context: Life) -> None:
     writer(context.frame([("a", 1)]), 0)
     (context.run.checkpoint / "offsets" / "1").write_text(later)
     writer(context.frame([("a", 2)]), 1)
-    found = context.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
-    assert [(batch, watermark) for batch, watermark, _ in found] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
-    assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in found)
+    entries = context.database.query("SELECT batch, watermark, committed_at FROM _headrace_ledger ORDER BY batch")
+    assert [(batch, watermark) for batch, watermark, _ in entries] == [(0, None), (1, "2026-01-01T00:00:00.000Z")]
+    assert all(datetime.fromisoformat(at).tzinfo is not None for _, _, at in entries)
 
 
 class Killed(BaseException):
@@ -517,7 +519,7 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
     """End the process behind a statement that changes something."""
     left = [behind]
 
-    def counted(made: Any) -> Any:
+    def count(made: Any) -> Any:
         def run(*given: Any) -> None:
             made(*given)
             left[0] -= 1
@@ -526,7 +528,7 @@ def _kill(patch: pytest.MonkeyPatch, behind: int) -> None:
 
         return run
 
-    patch.setattr(Ledger, "run", counted(Ledger.run))
+    patch.setattr(Ledger, "run", count(Ledger.run))
 
 
 def _no_session() -> Any:

@@ -387,7 +387,7 @@ def make(database: Database, statements: tuple[str, ...]) -> None:
             connection.cursor().execute(statement)
 
 
-def prepared(database: Database, home: Path, claim: Claim, table: str = "result", query: str = "q") -> Any:
+def prepare_sink(database: Database, home: Path, claim: Claim, table: str = "result", query: str = "q") -> Any:
     run, schema = context(home, claim.mode, query), T.StructType([T.StructField(*column) for column in claim.columns])
     shape = result_table(table, claim.key, schema, run)
     return prepare(database.sink().dialect(), shape, schema.json(), run)
@@ -399,11 +399,11 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
 ) -> None:
     make(database, claim.create)
     if claim.refused:
-        with pytest.raises(HeadraceError, match=claim.refused) as told:
-            prepared(database, tmp_path, claim)
-        assert all(finding.fix for finding in told.value.findings)
+        with pytest.raises(HeadraceError, match=claim.refused) as raised:
+            prepare_sink(database, tmp_path, claim)
+        assert all(finding.fix for finding in raised.value.findings)
         return
-    ready = prepared(database, tmp_path, claim)
+    ready = prepare_sink(database, tmp_path, claim)
     arrow = {TEXT: pa.string(), LONG: pa.int64(), INT: pa.int32(), REAL: pa.float64(), TIME: pa.timestamp("us", "UTC")}
     given = pa.table(
         {
@@ -416,19 +416,19 @@ def test_an_existing_table_is_taken_as_it_is_or_refused_by_name(
     target = WriteTarget(
         table="result", columns=ready.table.columns, key=ready.table.key, replaces=claim.mode == "update"
     )
-    said = [row.reason for row in bad]
+    reasons = [row.reason for row in bad]
     with closing(dialect.connect()) as connection:
         for _ in range(2 if claim.mode == "update" else 1):
             try:
                 if good.num_rows:
                     dialect.write(connection, target, good)
             except dialect.duplicates as error:
-                said.append(type(error).__name__)
-    assert said == list(claim.bad)
+                reasons.append(type(error).__name__)
+    assert reasons == list(claim.bad)
     if not claim.bad:
         names = ", ".join(f'"{name}"' for name, _ in claim.columns)
-        found = database.query(f"SELECT {names} FROM result")
-        assert sorted(found, key=repr) == sorted(claim.rows, key=repr)
+        rows_now = database.query(f"SELECT {names} FROM result")
+        assert sorted(rows_now, key=repr) == sorted(claim.rows, key=repr)
 
 
 OWN = [
@@ -446,24 +446,24 @@ def test_tables_of_our_own_that_could_lose_lines_are_refused_too(
     database: Database, tmp_path: Path, spoil: list[str]
 ) -> None:
     claim = Claim(database=database.kind, create=())
-    prepared(database, tmp_path, claim)
+    prepare_sink(database, tmp_path, claim)
     for own in ("_headrace_ledger", "_headrace_epochs", "_headrace_tables", "_headrace_quarantine"):
-        make(database, (f"ALTER TABLE {own} RENAME TO {own}_kept", *(each.format(own) for each in spoil)))
+        make(database, (f"ALTER TABLE {own} RENAME TO {own}_kept", *(statement.format(own) for statement in spoil)))
         with pytest.raises(HeadraceError, match=f"HR406.*own table '{own}'"):
-            prepared(database, tmp_path, claim)
+            prepare_sink(database, tmp_path, claim)
         drop = "VIEW" if database.kind == "sqlite" else "TABLE"
         make(database, (f"DROP {drop} {own}",))
-        prepared(database, tmp_path, claim)
+        prepare_sink(database, tmp_path, claim)
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_names_that_differ_only_by_case_are_one_table_of_one_query(database: Database, tmp_path: Path) -> None:
     claim = Claim(database="sqlite", create=())
-    prepared(database, tmp_path, claim, table="Result", query="first")
+    prepare_sink(database, tmp_path, claim, table="Result", query="first")
     with pytest.raises(HeadraceError, match=r"HR407.*'Result' belongs to query 'first'"):
-        prepared(database, tmp_path, claim, table="RESULT", query="second")
-    ready = prepared(database, tmp_path, claim, table="result", query="first")
+        prepare_sink(database, tmp_path, claim, table="RESULT", query="second")
+    ready = prepare_sink(database, tmp_path, claim, table="result", query="first")
     assert ready.table.name == "Result"
 
 
@@ -489,15 +489,15 @@ def folding() -> Iterator[Database]:
 @pytest.mark.services
 def test_a_server_that_sees_no_case_has_one_table_of_one_query(folding: Database, tmp_path: Path) -> None:
     claim = Claim(database="mariadb", create=())
-    assert prepared(folding, tmp_path, claim, table="Result", query="first").table.name == "result"
+    assert prepare_sink(folding, tmp_path, claim, table="Result", query="first").table.name == "result"
     with pytest.raises(HeadraceError, match=r"HR407.*'result' belongs to query 'first'"):
-        prepared(folding, tmp_path, claim, table="RESULT", query="second")
-    prepared(folding, tmp_path, claim, table="result", query="first")
+        prepare_sink(folding, tmp_path, claim, table="RESULT", query="second")
+    prepare_sink(folding, tmp_path, claim, table="result", query="first")
 
 
 @pytest.mark.services
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-def test_a_table_of_another_schema_is_refused_until_the_ledger_lies_beside_it(
+def test_a_table_of_another_schema_is_refused_until_the_ledger_lies_next_to_it(
     database: Database, tmp_path: Path
 ) -> None:
     name = database.query("SELECT current_database(), current_user")[0]
@@ -505,7 +505,7 @@ def test_a_table_of_another_schema_is_refused_until_the_ledger_lies_beside_it(
     make(database, (f'ALTER DATABASE "{name[0]}" SET search_path = own, public',))
     claim = Claim(database="postgres", create=())
     with pytest.raises(HeadraceError, match=r"HR407.*lies in schema 'public'[\s\S]*schema: public"):
-        prepared(database, tmp_path, claim)
+        prepare_sink(database, tmp_path, claim)
 
 
 @pytest.mark.services
@@ -516,24 +516,27 @@ def test_a_table_whose_rows_are_hidden_from_the_user_is_refused(database: Databa
     make(database, (f"GRANT ALL ON SCHEMA public TO writer_of_{name}",))
     make(database, (f'ALTER DATABASE "{name}" SET role = writer_of_{name}',))
     claim = Claim(database="postgres", create=())
-    ready = prepared(database, tmp_path, claim)
+    ready = prepare_sink(database, tmp_path, claim)
     assert ready.table.name == "result"
     make(database, ("SET ROLE NONE", "ALTER TABLE result ENABLE ROW LEVEL SECURITY"))
     with pytest.raises(HeadraceError, match=r"HR406.*row security"):
-        prepared(database, tmp_path, claim)
+        prepare_sink(database, tmp_path, claim)
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_rows_that_a_later_trigger_leaves_out_are_missed(database: Database, tmp_path: Path) -> None:
-    ready = prepared(database, tmp_path, Claim(database="sqlite", create=()))
+    ready = prepare_sink(database, tmp_path, Claim(database="sqlite", create=()))
     make(database, ("CREATE TRIGGER s BEFORE INSERT ON result WHEN new.total = 2 BEGIN SELECT RAISE(IGNORE); END",))
     dialect = database.sink().dialect()
     target = WriteTarget(table="result", columns=ready.table.columns, key=("name",), replaces=True)
-    with closing(dialect.connect()) as connection, pytest.raises(StageError, match=r"3 rows .* only 2 came in") as told:
+    with (
+        closing(dialect.connect()) as connection,
+        pytest.raises(StageError, match=r"3 rows .* only 2 came in") as raised,
+    ):
         dialect.write(connection, target, pa.table({"name": ["a", "b", "c"], "total": [1, 2, 3]}))
-    assert told.value.problem.code == "HR406"
-    assert not told.value.is_transient
+    assert raised.value.problem.code == "HR406"
+    assert not raised.value.is_transient
 
 
 @pytest.mark.plain
@@ -557,7 +560,7 @@ def test_a_look_at_a_sqlite_database_leaves_no_files_next_to_it(tmp_path: Path) 
 @pytest.mark.plain
 def test_the_directory_of_a_sqlite_file_is_made(tmp_path: Path) -> None:
     database = Database("sqlite", str(tmp_path / "new" / "deep" / "result.db"))
-    prepared(database, tmp_path, Claim(database="sqlite", create=()))
+    prepare_sink(database, tmp_path, Claim(database="sqlite", create=()))
     assert Path(database.place).exists()
 
 

@@ -32,8 +32,8 @@ pytestmark = [
 
 @pytest.fixture
 def proxy(database: Database, request: pytest.FixtureRequest) -> Iterator[Proxy]:
-    with Proxy(request.getfixturevalue(f"{database.kind}_server").port) as found:
-        yield found
+    with Proxy(request.getfixturevalue(f"{database.kind}_server").port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
@@ -43,19 +43,19 @@ def context(spark: SparkSession, tmp_path: Path, database: Database, proxy: Prox
     return Life(spark, tmp_path, through, options={"retry_seconds": 20, "silence_seconds": 1.0})
 
 
-def once(what: Any) -> Any:
+def once(action: Any) -> Any:
     done: list[bool] = []
 
     def act() -> None:
         if not done:
             done.append(True)
-            what()
+            action()
 
     return act
 
 
-def at(context: Life, wanted: str, what: Any) -> Any:
-    act = once(what)
+def at(context: Life, wanted: str, action: Any) -> Any:
+    act = once(action)
     return replace(context.run, on_boundary=lambda boundary, batch: act() if boundary == wanted else None)
 
 
@@ -69,8 +69,8 @@ def test_a_half_open_connection_is_cut_and_the_batch_comes_in_by_a_new_one(
     writer(context.frame([("b", 2), ("c", 2)]), 1)
     assert context.rows() == [("a", 1), ("b", 2), ("c", 2)]
     assert [batch for batch, _, _ in context.database.batches()] == [0, 1]
-    [told] = context.noted
-    assert (told.code, "has not answered for 1 s" in told.what) == ("HR411", True)
+    [finding] = context.noted
+    assert (finding.code, "has not answered for 1 s" in finding.what) == ("HR411", True)
 
 
 def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, proxy: Proxy) -> None:
@@ -84,7 +84,7 @@ def test_a_server_that_falls_silent_for_everybody_is_waited_for(context: Life, p
     writer.store.context = at(context, "inside-transaction", silent)
     writer(context.frame([("a", 2)]), 1)
     assert context.rows() == [("a", 2)]
-    assert {told.code for told in context.noted} == {"HR411"}
+    assert {finding.code for finding in context.noted} == {"HR411"}
 
 
 def test_a_commit_whose_answer_never_comes_is_not_done_twice(context: Life, proxy: Proxy) -> None:
@@ -123,12 +123,12 @@ def test_a_driver_that_sleeps_in_its_transaction_keeps_no_newer_one_out_for_long
         assert time.monotonic() - began > 1
 
     old.store.context = at(context, "inside-transaction", sleeps)
-    with pytest.raises(Fenced) as told:
+    with pytest.raises(Fenced) as raised:
         old(context.frame([("a", 1)]), 0)
-    assert told.value.findings[0].code == "HR409"
+    assert raised.value.findings[0].code == "HR409"
     newer[0](context.frame([("a", 2)]), 0)
     assert context.rows() == [("a", 2)]
-    [waited] = [each for each in context.noted if each.code == "HR480"]
+    [waited] = [finding for finding in context.noted if finding.code == "HR480"]
     assert "holds the lock since" in waited.what
     assert "session" in waited.what
 
@@ -138,11 +138,11 @@ def test_a_session_has_time_outs_where_the_url_gives_none(context: Life, databas
         "postgres": "SELECT current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout')",
         "mariadb": "SELECT @@idle_transaction_timeout, @@lock_wait_timeout",
     }[database.kind]
-    found = []
+    settings = []
     for place in (database, with_timeouts(context).database):
         with closing(place.sink().dialect().connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(names)
-            found.append(tuple(map(str, cursor.fetchone())))
+            settings.append(tuple(map(str, cursor.fetchone())))
     expected = {"postgres": [("1min", "20s"), ("3s", "1s")], "mariadb": [("60", "20"), ("3", "1")]}
-    assert [tuple(text.removesuffix(".000000") for text in row) for row in found] == expected[database.kind]
+    assert [tuple(text.removesuffix(".000000") for text in row) for row in settings] == expected[database.kind]

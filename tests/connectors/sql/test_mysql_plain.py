@@ -50,10 +50,10 @@ LOSSY = {
 }
 
 
-@pytest.mark.parametrize(("declared", "collation", "said"), LOSSY.values(), ids=LOSSY)
-def test_a_column_that_would_change_json_is_told(declared: str, collation: str | None, said: str) -> None:
+@pytest.mark.parametrize(("declared", "collation", "words"), LOSSY.values(), ids=LOSSY)
+def test_a_column_that_would_change_json_is_reported(declared: str, collation: str | None, words: str) -> None:
     column = ResultColumn("v", "json", T.ArrayType(AMOUNT))
-    assert said in (incompatible(existing_column("v", declared, collation), column, "LONGTEXT") or "")
+    assert words in (incompatible(existing_column("v", declared, collation), column, "LONGTEXT") or "")
 
 
 def test_an_unsigned_decimal_takes_nothing_below_zero() -> None:
@@ -68,10 +68,10 @@ def test_a_certificate_that_is_refused_is_no_server_that_does_not_answer() -> No
         except OSError as cause:
             raise pymysql.err.OperationalError(2003, f"Can't connect ({cause})")  # noqa: B904
 
-    with pytest.raises(pymysql.MySQLError) as told:
+    with pytest.raises(pymysql.MySQLError) as raised:
         refused()
-    assert MySqlDialect("mysql://db/x").explain(told.value).code == "HR414"
-    assert not MySqlDialect("mysql://db/x").is_transient(told.value)
+    assert MySqlDialect("mysql://db/x").explain(raised.value).code == "HR414"
+    assert not MySqlDialect("mysql://db/x").is_transient(raised.value)
     assert MySqlDialect("mysql://db/x").is_transient(pymysql.err.OperationalError(2003, "refused"))
 
 

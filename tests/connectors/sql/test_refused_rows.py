@@ -37,7 +37,7 @@ Row = tuple[Any, ...]
 
 @pytest.fixture
 def context(tmp_path: Path, database: Database) -> Life:
-    """A life without Spark, in which what the database refuses is the same."""
+    """A life without Spark: the database refuses the same."""
     return LifeWithoutSpark(cast("SparkSession", None), tmp_path, database)
 
 
@@ -287,10 +287,10 @@ def test_a_key_that_is_removed_before_the_first_commit_is_refused_with_the_state
     context.mode = "update"
     context.begin()
     context.mode, context.key = "append", ()
-    said = list(context.sink.check_connection(context.frame([]), context.run))
+    findings = list(context.sink.check_connection(context.frame([]), context.run))
     with pytest.raises(SinkError, match="the key \\(name\\), and the sink has no key") as refused:
         context.begin()
-    assert [(entry.code, entry.what) for entry in said] == [
+    assert [(entry.code, entry.what) for entry in findings] == [
         (entry.code, entry.what) for entry in refused.value.findings
     ]
     assert refused.value.findings[0].code == "HR406"

@@ -34,11 +34,11 @@ AT, THEN = datetime(2024, 1, 1, 12), datetime(2024, 1, 1, 12, 0, 0, 1)
 
 @pytest.fixture
 def context(spark: SparkSession, tmp_path: Path, database: Database) -> Life:
-    found = Life(
+    life = Life(
         spark, tmp_path, database, schema="name STRING, at TIMESTAMP, total BIGINT", key=("name", "at"), mode="append"
     )
-    known_as(found, "one")
-    return found
+    known_as(life, "one")
+    return life
 
 
 def known_as(context: Life, checkpoint: str) -> None:
@@ -90,7 +90,7 @@ def test_rows_are_replaced_added_and_deleted_and_the_query_goes_on(context: Life
     assert context.rows() == [("a", AT, 5), ("b", AT, 2), ("c", AT, 1), ("d", AT, 1)]
     assert len(replays(database)) == 1
 
-    # A query that is begun anew has another checkpoint, and has brought back nothing.
+    # A query that is begun again has another checkpoint, and has brought back nothing.
     known_as(context, "two")
     assert context.sink.corrections.last(context.run) is None
 
@@ -159,7 +159,7 @@ def test_a_row_that_the_table_does_not_take_leaves_nothing_or_is_set_aside(conte
     assert [tuple(row) for row in held.rejected.collect()] == [(None, AT, 1)]
 
 
-def test_a_commit_without_an_answer_is_not_told_as_not_brought_back(
+def test_a_commit_without_an_answer_is_not_reported_as_not_brought_back(
     context: Life, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = context.begin()

@@ -31,7 +31,7 @@ from tests.servers import home_of, unavailable
 
 from .changed import apply_feed
 from .databases import Database
-from .fed import BAD, LATER, ROWS, Fed, quarantined, replaced, sqlite_file
+from .fed import BAD, LATER, ROWS, Fed, fold_by_name, quarantined_rows, sqlite_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,31 +41,31 @@ _numbers = count()
 
 
 def live(database: Database, home: Path, spark: SparkSession | None = None, **options: Any) -> None:
-    """Let a result be written by each way, replaced, gone back and discarded; at each step it is what was written."""
+    """Write a result by each way, replace, rewind and discard it; at each step it is what was written."""
     fed = Fed(database, home, options={"rewindable": "7 days", **options})
     writer = fed.open()
     fed.write(writer, 0, [*ROWS, BAD], staged=False)
     fed.write(writer, 1, [*LATER, BAD], staged=True)
     writer.store.disconnect()
-    assert fed.held() == replaced(ROWS, LATER)
-    assert [each["note"] for each in quarantined(database)] == [BAD["note"]] * 2
+    assert fed.read_rows() == fold_by_name(ROWS, LATER)
+    assert [row["note"] for row in quarantined_rows(database)] == [BAD["note"]] * 2
     if spark is not None:
         rows = fed.sink.read_back(spark, fed.context).rows.collect()
-        assert sorted((each.asDict(recursive=True) for each in rows), key=lambda each: each["name"]) == [
-            {**each, "at": each["at"] and each["at"].replace(tzinfo=None)} for each in replaced(ROWS, LATER)
+        assert sorted((row.asDict(recursive=True) for row in rows), key=lambda row: row["name"]) == [
+            {**row, "at": row["at"] and row["at"].replace(tzinfo=None)} for row in fold_by_name(ROWS, LATER)
         ]
     fed.sink.rewind.go_back(fed.context, 0, _no_session)
-    assert fed.held() == replaced(ROWS)
+    assert fed.read_rows() == fold_by_name(ROWS)
     whole = replace(fed, mode="complete", query="whole", options={**fed.options, "table": "whole"})
     writer = whole.open()
     whole.write(writer, 0, [*ROWS, BAD], staged=True)
     whole.write(writer, 1, LATER, staged=False)
     writer.store.disconnect()
-    assert whole.held() == replaced(LATER)
+    assert whole.read_rows() == fold_by_name(LATER)
     apply_feed(database, home)
-    for each in (fed, whole):
-        each.sink.reset.archive(each.context, _no_session)
-        each.sink.reset.discard(each.context, _no_session)
+    for life in (fed, whole):
+        life.sink.reset.archive(life.context, _no_session)
+        life.sink.reset.discard(life.context, _no_session)
     assert database.left_over() == []
 
 
@@ -73,8 +73,10 @@ def _no_session() -> Any:
     raise AssertionError("no Spark is needed")
 
 
-def refused(database: Database, home: Path, code: str, words: str, *, checked: bool = True, **more: Any) -> None:
-    """The start ends with one finding, before anything is made in the database, and so does the check."""
+def require_refusal(
+    database: Database, home: Path, code: str, words: str, *, checked: bool = True, **more: Any
+) -> None:
+    """Require that the start, before it creates anything in the database, and the check end with one finding."""
     fed = Fed(database, home, **more)
     with pytest.raises(SinkError, match=words) as refusal:
         fed.open()
@@ -249,7 +251,7 @@ def test_what_no_transaction_can_set_is_refused_before_anything_is_made(
     if made:
         prepared.server.drop_database(prepared.name)
         prepared.server.execute(f"CREATE DATABASE \"{prepared.name}\" ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
-    refused(prepared.writer(*settings), tmp_path, code, words)
+    require_refusal(prepared.writer(*settings), tmp_path, code, words)
 
 
 @pytest.mark.services
@@ -408,7 +410,7 @@ def test_a_pooler_that_allows_no_transaction_is_refused(
     prepared: Prepared, pooler: PgBouncerServer, tmp_path: Path
 ) -> None:
     writer = Writer("postgres", pooler.url(database=prepared.name), prepared.admin)
-    refused(writer, tmp_path, "HR420", "allows no transaction", checked=False)
+    require_refusal(writer, tmp_path, "HR420", "allows no transaction", checked=False)
 
 
 @pytest.mark.services
@@ -416,7 +418,7 @@ def test_a_pooler_that_reports_another_encoding_of_its_sessions_is_refused(prepa
     with Lying(prepared.server.port) as port:
         place = urlsplit(prepared.admin.place)
         url = place._replace(netloc=f"{place.netloc.rpartition(':')[0]}:{port}", query="sslmode=disable").geturl()
-        refused(
+        require_refusal(
             Writer("postgres", url, prepared.admin),
             tmp_path,
             "HR420",
@@ -509,9 +511,9 @@ class Globals:
 
 @pytest.fixture
 def mariadb_globals(mariadb_server: MariaDbServer) -> Iterator[Globals]:
-    found = Globals(mariadb_server, {})
-    yield found
-    found.restore()
+    globals_ = Globals(mariadb_server, {})
+    yield globals_
+    globals_.restore()
 
 
 @pytest.mark.services
@@ -538,7 +540,7 @@ def test_mariadb_that_forces_keys_refuses_a_result_without_one_by_name(
     mariadb_globals.set("innodb_force_primary_key = ON")
     database = Database("mariadb", mariadb_url)
     words = r"no table without a primary key \(innodb_force_primary_key\), and 'result'"
-    refused(database, tmp_path, "HR422", words, mode="append", key=())
+    require_refusal(database, tmp_path, "HR422", words, mode="append", key=())
 
 
 @pytest.mark.services
@@ -550,7 +552,7 @@ def test_a_server_that_may_only_be_read_is_refused_before_anything_is_made(
     plain.query(f"GRANT ALL ON `{urlsplit(mariadb_url).path[1:]}`.* TO writes")
     mariadb_globals.set("read_only = ON")
     place = urlsplit(mariadb_url)._replace(netloc=f"writes:writes@{urlsplit(mariadb_url).netloc.rpartition('@')[2]}")
-    refused(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read", checked=False)
+    require_refusal(Writer("mariadb", place.geturl(), plain), tmp_path, "HR405", "may only be read", checked=False)
 
 
 # ------------------------------------------------------------------------------------------------------------ SQLite
@@ -587,10 +589,10 @@ def test_any_settings_together_change_nothing(
     number: int,
 ) -> None:
     chance = random.Random(SEED * 1_000 + number)
-    settings = [each for each in ROLE.values() if "Other" not in each]
-    chosen = {each.split(" ")[0]: each for each in chance.sample(settings, chance.randint(2, 6))}
-    live(prepared.writer(*(f"SET {each}" for each in chosen.values())), tmp_path / "postgres", spark)
-    chosen = {each.split(" ")[0]: each for each in chance.sample([*GLOBAL.values()], chance.randint(2, 6))}
+    settings = [setting for setting in ROLE.values() if "Other" not in setting]
+    chosen = {setting.split(" ")[0]: setting for setting in chance.sample(settings, chance.randint(2, 6))}
+    live(prepared.writer(*(f"SET {setting}" for setting in chosen.values())), tmp_path / "postgres", spark)
+    chosen = {setting.split(" ")[0]: setting for setting in chance.sample([*GLOBAL.values()], chance.randint(2, 6))}
     for setting in chosen.values():
         mariadb_globals.set(setting)
     live(Writer("mariadb", mariadb_url, Database("mariadb", mariadb_url)), tmp_path / "mariadb", spark)

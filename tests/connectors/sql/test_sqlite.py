@@ -35,7 +35,7 @@ class Life:
     def __init__(self, spark: SparkSession, home: Path, schema: str, key: tuple[str, ...], mode: OutputMode) -> None:
         self.spark, self.schema = spark, schema
         self.sink = Sqlite(path=str(home / "result.db"), table="result", key=key, retry_seconds=0.2)
-        self.told: list[HeadraceError] = []
+        self.errors: list[HeadraceError] = []
         self.boundaries: list[tuple[str, int]] = []
         self.run = SinkContext(
             query="q",
@@ -43,7 +43,7 @@ class Life:
             mode=mode,
             checkpoint=home / "checkpoint",
             on_boundary=lambda boundary, batch: self.boundaries.append((boundary, batch)),
-            on_error=self.told.append,
+            on_error=self.errors.append,
         )
 
     def begin(self) -> BatchWriter[Any]:
@@ -128,16 +128,16 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize(("statement", "said"), TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize(("statement", "words"), TABLES.values(), ids=TABLES)
 def test_a_table_that_does_not_fit_is_refused_with_every_difference(
-    context: Life, statement: str, said: list[str]
+    context: Life, statement: str, words: list[str]
 ) -> None:
     with sqlite3.connect(context.sink.path) as connection:
         connection.executescript(statement)
     with pytest.raises(SinkError) as refused:
         context.begin()
-    assert len(refused.value.findings) == len(said)
-    for sentence in said:
+    assert len(refused.value.findings) == len(words)
+    for sentence in words:
         assert sentence in str(refused.value)
 
 
@@ -156,9 +156,9 @@ CHECKPOINTS = {
 }
 
 
-@pytest.mark.parametrize(("checkpoint", "said"), CHECKPOINTS.values(), ids=CHECKPOINTS)
+@pytest.mark.parametrize(("checkpoint", "words"), CHECKPOINTS.values(), ids=CHECKPOINTS)
 def test_a_checkpoint_that_would_lose_batches_is_refused_before_any_driver_is_fenced(
-    context: Life, checkpoint: tuple[str, int, int] | None, said: str
+    context: Life, checkpoint: tuple[str, int, int] | None, words: str
 ) -> None:
     import shutil
 
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_would_lose_batches_is_refused_before_any_driver_is_fe
     shutil.rmtree(context.run.checkpoint)
     if checkpoint is not None:
         context.checkpoint(checkpoint[0], offsets=checkpoint[1], commits=checkpoint[2])
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(CheckpointError, match=words):
         context.begin()
     running(context.frame([("a", 7)]), 3)
     assert context.rows() == [("a", 7)]
@@ -230,12 +230,12 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize(("name", "said"), UNUSABLE.values(), ids=UNUSABLE)
-def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_path: Path, name: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "words"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_that_cannot_be_used_is_one_sentence(spark: SparkSession, tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "text.db").write_text("no database at all, but long enough to have a header " * 40)
     sink = Sqlite(path=str(tmp_path / name), table="result")
     run = SinkContext(query="q", generation=1, mode="append", checkpoint=tmp_path / "checkpoint")
-    with pytest.raises(SinkError, match=said):
+    with pytest.raises(SinkError, match=words):
         sink.open(spark.createDataFrame([], "a INT"), run)
 
 

@@ -20,7 +20,7 @@ __all__ = ["database"]
 KINDS = {"postgresql": Postgres, "mysql": MySql}
 
 
-def told(url: str, **options: str) -> list[OptionError]:
+def problems_of(url: str, **options: str) -> list[OptionError]:
     return list(KINDS[urlsplit(url).scheme](url=url, table="t", **options).problems("append"))  # type: ignore[arg-type]
 
 
@@ -38,30 +38,32 @@ NOTED = {
 @pytest.mark.parametrize(("postgres", "mysql", "codes"), NOTED.values(), ids=NOTED)
 def test_a_connection_that_anybody_could_answer_is_noted(postgres: str, mysql: str, codes: list[str]) -> None:
     for url in (postgres, mysql):
-        assert [(each.code, each.severity) for each in told(url)] == [(code, "note") for code in codes], url
+        assert [(finding.code, finding.severity) for finding in problems_of(url)] == [
+            (code, "note") for code in codes
+        ], url
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_option_of_tls_that_would_be_ignored_is_refused(kind: str, tmp_path: Path) -> None:
     mode = "sslmode=require" if kind == "postgresql" else "ssl_mode=required"
-    for found in (
-        told(f"{kind}://db/x?{mode}", tls="verify-full"),
-        told(f"{kind}://db/x", tls_ca="/ca.crt"),
-        told(f"{kind}://db/x", tls="verify-full", tls_ca=str(tmp_path / "none.crt")),
+    for findings in (
+        problems_of(f"{kind}://db/x?{mode}", tls="verify-full"),
+        problems_of(f"{kind}://db/x", tls_ca="/ca.crt"),
+        problems_of(f"{kind}://db/x", tls="verify-full", tls_ca=str(tmp_path / "none.crt")),
     ):
-        assert [(each.code, each.severity) for each in found] == [("HR113", "error")]
+        assert [(finding.code, finding.severity) for finding in findings] == [("HR113", "error")]
 
 
 @pytest.mark.plain
 def test_verify_full_is_asked_of_each_client_in_its_own_words(tmp_path: Path) -> None:
     ca = tmp_path / "a b.crt"
     ca.touch()
-    found = {}
+    options = {}
     for kind, sink in KINDS.items():
         url = sink(url=f"{kind}://db/x?connect_timeout=3", table="t", tls="verify-full", tls_ca=str(ca)).secured_url()
-        found[kind] = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
-    assert found == {
+        options[kind] = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
+    assert options == {
         "postgresql": {"connect_timeout": "3", "sslmode": "verify-full", "sslrootcert": str(ca)},
         "mysql": {"connect_timeout": "3", "ssl_mode": "verify_identity", "ssl_ca": str(ca)},
     }

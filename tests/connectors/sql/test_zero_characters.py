@@ -1,4 +1,4 @@
-"""A zero character that PostgreSQL does not take is told from a text that looks like its escape."""
+"""A zero character that PostgreSQL does not take differs from a text that looks like its escape."""
 
 from __future__ import annotations
 

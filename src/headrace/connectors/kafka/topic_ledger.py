@@ -293,7 +293,7 @@ def lines(target: TopicTarget, context: SinkContext) -> Sequence[KeptLine] | Non
 def require_messages(target: TopicTarget, context: SinkContext, own: TopicLedger | None) -> None:
     """Raise CheckpointError where the topic ends before what the ledger has seen of it: it was made again, empty.
 
-    `found` was read first. Where rows name their topics, each may have gone as it should.
+    `own` was read first. Where rows name their topics, each may have gone as it should.
     """
     topic, seen = target.topic, {} if own is None else {**own.begins, **own.ends}
     if topic is None or not any(name == topic for name, _ in seen):

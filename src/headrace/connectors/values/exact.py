@@ -112,7 +112,7 @@ class Exact:
         return text.isNotNull() & self._usual(text, kind).isNull() & bad
 
     def check(self, name: str, text: Column, kind: T.DataType) -> Column | None:
-        """The exact value of a text; any other fails with what `described` says. None: a type that is not judged so.
+        """The exact value of a text; any other fails with what `describe_refusal` says. None: a type not judged so.
 
         Spark compiles each step that it may come to, so that each stands here once, the usual one first.
         """

@@ -61,7 +61,7 @@ _before: dict[str, str | None] = {}
 
 @contextmanager
 def share_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """As `applied`, for several threads at once; one that needs other settings waits until those inside have left."""
+    """As `apply_settings`, for several threads at once; one that needs other settings waits for those inside."""
     wanted = (str(java_session(spark).hashCode()), frozenset(settings.items()))
     with _sharing:
         _sharing.wait_for(lambda: all(inside == wanted for inside in _inside))

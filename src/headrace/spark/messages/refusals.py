@@ -51,7 +51,7 @@ class Refusal:
 
 
 def is_one_of(condition: str | None, names: Iterable[str]) -> bool:
-    """Whether a condition is one of `known`, or below one of them."""
+    """Whether a condition is one of `names`, or below one of them."""
     return condition is not None and any(condition == name or condition.startswith(f"{name}.") for name in names)
 
 

@@ -32,7 +32,7 @@ POSTGRES_FIELDS = {"transforms.flat.add.fields": "op,source.lsn,source.sequence,
 MYSQL_FIELDS = {"transforms.flat.add.fields": "op,file,pos,row,source.ts_us"}
 TEXTS = {"decimal.handling.mode": "string", "time.precision.mode": "isostring", "binary.handling.mode": "bytes"}
 
-# Each way in which a connector writes the same changes, and what the source is told of it.
+# Each way in which a connector writes the same changes, and the options of the source for it.
 POSTGRES_WAYS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "envelope": ({}, {}),
     "flat": ({**FLAT, **POSTGRES_FIELDS}, {}),
@@ -85,7 +85,7 @@ SAMPLE = (
 
 
 def statements(engine: str) -> list[str]:
-    """A load: first what a snapshot finds, then, behind an empty text, what the log tells."""
+    """A load: what a snapshot finds, an empty text, and what the log has."""
     is_postgres = engine == "postgres"
     words = {"bytes": "'\\x00ff10'" if is_postgres else "x'00ff10'", "zone": "+00" if is_postgres else ""}
 

@@ -152,7 +152,7 @@ class Copies:
         """A copy by its database's own client, in values that compare."""
         return [tuple(map(alike, COLUMNS, row)) for row in self._read(name, NAMES, "copy")]
 
-    def quarantined(self, name: str) -> set[int]:
+    def quarantined_keys(self, name: str) -> set[int]:
         """The keys of the rows that a copy's database keeps apart."""
         return {json.loads(values)["id"] for (values,) in self._read(name, "row_values", "_headrace_quarantine")}
 
@@ -167,7 +167,7 @@ class Copies:
         made = f"INSERT INTO t (id, must, word) VALUES (-1, 0, '{last}')"
         self.feed.execute("DELETE FROM t WHERE id = -1", made)
         connect, name = self.feed.connect, self.topic.partition(".")[0]
-        until("connector", lambda: recovered(connect, name))
+        until("connector", lambda: restart_if_failed(connect, name))
         await_messages(connect.kafka, self.topic, lambda value: says(value, last))
         self.run()
         return self.original()
@@ -210,7 +210,7 @@ def alike(column: str, value: Any) -> Any:
 def copies(request: pytest.FixtureRequest, connect: ConnectServer, tmp_path: Path, engine: str) -> Iterator[Copies]:
     """A followed table with some rows in its snapshot."""
     servers: Servers = request.getfixturevalue("servers")
-    # That which is followed is a server of this file's own, as it is killed.
+    # The server that is followed is one of this file's own, for it is killed.
     server: PostgresServer | MariaDbServer = request.getfixturevalue(
         "logged_mariadb" if engine == "mariadb" else "followed_postgres"
     )
@@ -254,7 +254,7 @@ def prove(copies: Copies, *, lives: Callable[[], Iterator[None]], changes: int) 
     assert not thread.is_alive()
     original = copies.catch_up("the end")
     lacking = {row[0] for row in original} - {row[0] for row in copies.rows("sqlite")}
-    assert lacking <= copies.quarantined("sqlite")
+    assert lacking <= copies.quarantined_keys("sqlite")
     for name in (*ENGINES, "sqlite"):
         assert copies.rows(name) == [row for row in original if row[0] not in lacking], name
     copies.verify("sqlite")
@@ -272,7 +272,7 @@ def prove(copies: Copies, *, lives: Callable[[], Iterator[None]], changes: int) 
         copies.verify(name)
 
 
-def recovered(connect: ConnectServer, name: str) -> bool:
+def restart_if_failed(connect: ConnectServer, name: str) -> bool:
     """Whether the connector's task runs, which is started again where it has failed."""
     tasks = connect.tasks(name)
     if any(task["state"] == "FAILED" for task in tasks):
@@ -326,7 +326,7 @@ def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Cop
                 ends.wait(chance.uniform(1, 8))
                 kill_and_start(chance.choice(copies.servers))
                 with contextlib.suppress(OSError):
-                    recovered(connect, copies.topic.partition(".")[0])
+                    restart_if_failed(connect, copies.topic.partition(".")[0])
             driver.kill_after(chance.uniform(5, 25))
             yield
 
@@ -336,7 +336,7 @@ def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Cop
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_second_snapshot_brings_what_was_missed_and_not_the_deletes(copies: Copies) -> None:
-    """The slot is lost: what happened meanwhile is read again, but nobody says what was deleted, until a rebuild."""
+    """The slot is lost: what happened meanwhile is read again, but without what was deleted, until a rebuild."""
     feed, connect = copies.feed, copies.feed.connect
     copies.run()
     before = {row[0] for row in copies.original()}

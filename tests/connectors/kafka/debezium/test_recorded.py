@@ -27,7 +27,7 @@ RECORDED = Path(__file__).parent / "recorded"
 WAYS = [("postgres", way) for way in POSTGRES_WAYS] + [("mariadb", way) for way in MARIADB_WAYS]
 
 
-def recorded(engine: str, way: str) -> list[Message]:
+def recorded_messages(engine: str, way: str) -> list[Message]:
     lines = gzip.decompress((RECORDED / f"{engine}-{way}.jsonl.gz").read_bytes()).splitlines()
     pairs = [json.loads(line) for line in lines]
     return [(key and key.encode(), value and value.encode()) for key, value in pairs]
@@ -50,7 +50,7 @@ class ZONES:
 @pytest.mark.parametrize(("engine", "way"), WAYS, ids=["-".join(pair) for pair in WAYS])
 def test_the_changes_of_each_way_of_writing_make_the_table(spark: SparkSession, engine: str, way: str) -> None:
     settings = (POSTGRES_WAYS if engine == "postgres" else MARIADB_WAYS)[way][1]
-    frame = changes(judge(spark, recorded(engine, way), settings=settings))
+    frame = changes(judge(spark, recorded_messages(engine, way), settings=settings))
     expected = rows(engine)
     if way == "connect-double":
         # The connector has cut them to milliseconds.
@@ -73,7 +73,7 @@ def test_the_changes_of_each_way_of_writing_make_the_table(spark: SparkSession, 
 def test_a_delete_holds_its_key_alone_where_the_database_sent_no_more(spark: SparkSession) -> None:
     deleted = [
         row
-        for row in changes(judge(spark, recorded("postgres", "envelope")))
+        for row in changes(judge(spark, recorded_messages("postgres", "envelope")))
         if row["__change"]["operation"] == "delete"
     ]
     assert [{name: row[name] for name in row if row[name] is not None and name != "__change"} for row in deleted] == [
@@ -117,9 +117,9 @@ def test_what_is_no_change_is_a_bad_row_that_says_why(spark: SparkSession) -> No
     good = envelope({"id": 1, "v": "x"})
     judged = judge(spark, [(KEY, good), *[(KEY, value) for value, _ in REFUSED.values()]], "id BIGINT, v STRING")
     faults = judged.frame.orderBy("_headrace_place").select("_headrace_place", "_headrace_fault").collect()
-    said = {int(row[0].rpartition("/")[2]): row[1] for row in faults}
-    assert said.pop(0) is None
-    assert {name: words in said[at] for at, (name, (_, words)) in enumerate(REFUSED.items(), 1)} == dict.fromkeys(
+    reasons = {int(row[0].rpartition("/")[2]): row[1] for row in faults}
+    assert reasons.pop(0) is None
+    assert {name: words in reasons[at] for at, (name, (_, words)) in enumerate(REFUSED.items(), 1)} == dict.fromkeys(
         REFUSED, True
     )
 
@@ -192,7 +192,7 @@ VALUES: dict[str, tuple[Any, Any, dict[str, str], str, Any]] = {
     "with a zone": ("2024-02-29T10:34:56.789012Z", time_(ZONED), {}, "TIMESTAMP", moment("2024-02-29T10:34:56.789012")),
     "with a zone too much": ("2024-02-29T10:34:56Z", time_(ZONED), {}, NTZ, BAD),
     "with a zone that it has not": ("2024-02-29T10:34:56Z", time_(ISO), {}, NTZ, moment("2024-02-29T10:34:56")),
-    "with a zone that nobody explains": ("2024-02-29T10:34:56Z", None, {}, NTZ, BAD),
+    "with an unknown zone": ("2024-02-29T10:34:56Z", None, {}, NTZ, BAD),
     "finer than microseconds": ("2024-02-29T10:34:56.1234567Z", time_(ZONED), {}, "TIMESTAMP", BAD),
     "bytes": ("AP8Q", column("bytes"), {}, "BINARY", b"\x00\xff\x10"),
     "bytes of a number": (b64(1), number(0), {}, "BINARY", BAD),
