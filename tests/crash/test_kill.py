@@ -104,8 +104,6 @@ def test_in_complete_mode_a_kill_inside_the_transaction_leaves_the_last_whole_ta
     assert monitoring.stored_counts(root) == monitoring.count_events(root)
 
 
-# tests/connectors/exactly_once/test_two_drivers.py and the conformance suite fence drivers of one process off.
-@pytest.mark.long
 def test_a_second_driver_fences_off_the_first_and_nothing_is_written_twice(tmp_path: Path) -> None:
     """The first has more to do than the second needs for its start."""
     root = monitoring.write_project(tmp_path / "p", files=30, rows=20)

@@ -639,7 +639,8 @@ class World:
             if adopts and code == "HR407":
                 # An adoption was reset before it took the table over, which is still the former job's.
                 adopts = False
-                self.wait_for(self.begin(bucket, self._adopt, undisturbed=True))
+                for work in (self._work("discard"), self._adopt):  # What is half deleted is in the way of an adoption.
+                    self.wait_for(self.begin(bucket, work, undisturbed=True))
                 continue
             if code not in ("HR407", "HR547", "HR549") or len(names) == 1:
                 return code

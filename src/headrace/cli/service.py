@@ -52,15 +52,7 @@ def service(
     It goes to stdout or to FILE, which systemd's own check judges where there is one. --monitoring writes alert rules
     and a scrape configuration for Prometheus, and a dashboard for Grafana, into DIR.
     """
-    from headrace.export.service import (
-        PORT,
-        STOP_TIMEOUT,
-        WATCHDOG,
-        systemd_version,
-        unit,
-        unit_name,
-        write_monitoring,
-    )
+    from headrace.export.service import PORT, STOP_TIMEOUT, WATCHDOG, systemd_version, unit, unit_name, write_monitoring
 
     project = options.project()
     stopped = STOP_TIMEOUT if stop_timeout is None else parse_length(stop_timeout, "--stop-timeout")

@@ -204,13 +204,7 @@ def _origin(difference: Difference) -> str:
 @click.option("--replay", is_flag=True, help="Bring the rows back into the result of QUERY, which must not be running.")
 @reads_project
 def late(
-    query: str,
-    since: int,
-    limit: int,
-    count: bool,
-    export: Path | None,
-    replay: bool,
-    options: ProjectOptions,
+    query: str, since: int, limit: int, count: bool, export: Path | None, replay: bool, options: ProjectOptions
 ) -> int:
     """Show which rows QUERY dropped as late, and how late they were.
 

@@ -256,6 +256,22 @@ def test_the_ledger_of_another_query_of_the_same_name_is_refused(life: Life, tmp
 
 
 @given_a_broker
+def test_of_two_copies_that_enter_at_the_same_moment_the_later_one_withdraws(life: Life, tmp_path: Path) -> None:
+    other = replace(life.context, query_id="another", checkpoint=tmp_path / "empty")
+
+    def enter_meanwhile() -> None:
+        sink(life.kafka, life.topic).open(life.frame(), other)
+
+    entering = replace(life.context, before_entering=enter_meanwhile)
+    with pytest.raises(SinkError, match=r"HR407.*its storage was copied"):
+        sink(life.kafka, life.topic).open(life.frame(), entering)
+    assert ("unnamed/q/1/head", "") in committed_messages(life.kafka, f"{life.topic}.headrace"), "its head is deleted"
+    life.context = other
+    life.give(life.begin(), 0, "a")
+    assert life.names() == ["a"]
+
+
+@given_a_broker
 def test_a_start_that_is_refused_leaves_the_healthy_driver_alone(life: Life, tmp_path: Path) -> None:
     writer = life.begin()
     life.give(writer, 0, "a")

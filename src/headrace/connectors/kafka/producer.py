@@ -43,10 +43,7 @@ _NO_ADDRESS = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", 
 # For what the client would print by itself: that it is fenced off becomes a finding.
 _SILENT = logging.getLogger("headrace.kafka")
 # Spark would cut timestamps to milliseconds.
-TIMES = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"}
 _WRITE = {**TIMES, "ignoreNullFields": "false"}
 # Written into each message of a transaction: whose it is, and of which batch.
 HEADER = "headrace"

@@ -104,9 +104,7 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             producer = self._connect()
             self._read()
             if not exactly_once.is_applied(self.context, self._mark):
-                producer.begin_transaction()
-                self._send(producer, topic_ledger.mark_record(self.context, mark))
-                producer.commit_transaction(COMMIT_SECONDS)
+                self._commit_records(producer, topic_ledger.mark_record(self.context, mark))
         finally:
             self.disconnect()
 
@@ -146,15 +144,27 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 raise exactly_once.Conflict from error
             # A driver that was fenced off by this producer goes on, as long as the ledger has no newer start.
             self.context.before_entering()
-            producer.begin_transaction()
-            self._send(producer, begun.head(self.context))
-            producer.commit_transaction(COMMIT_SECONDS)
+            self._commit_records(producer, begun.head(self.context))
+            if own is None:
+                self._require_alone(producer, begun)
         except Exception as error:
             self.disconnect()
             if kafka.is_fenced(error):
                 raise exactly_once.Conflict from error
             raise
         self.known, self.epoch = begun, begun.ledger.epoch
+
+    def _require_alone(self, producer: Producer, begun: TopicLedger) -> None:
+        """Withdraw a first start where another copy of the storage has entered the ledger meanwhile.
+
+        Raises:
+            SinkError: It has.
+        """
+        try:
+            self._read()
+        except SinkError:
+            self._commit_records(producer, dict.fromkeys(begun.head(self.context)))
+            raise
 
     def _connect(self) -> Producer:
         if self._producer is None:
@@ -278,6 +288,11 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
         if producer.flush(COMMIT_SECONDS):
             raise _timeout("the ledger's line was not taken")
         delivery.require()
+
+    def _commit_records(self, producer: Producer, records: Mapping[str, bytes | None]) -> None:
+        producer.begin_transaction()
+        self._send(producer, records)
+        producer.commit_transaction(COMMIT_SECONDS)
 
     def _abort(self, producer: Producer) -> None:
         """End the transaction; if that fails, the next producer does it at its beginning."""

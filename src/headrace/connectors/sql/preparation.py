@@ -170,13 +170,7 @@ def _require_lines(ledger: Ledger, table: ResultTable, is_there: bool, *, is_kep
 
 
 def incompatibilities(
-    dialect: Dialect,
-    name: str,
-    key: Sequence[str],
-    schema: StructType,
-    context: SinkContext,
-    *,
-    adds: bool,
+    dialect: Dialect, name: str, key: Sequence[str], schema: StructType, context: SinkContext, *, adds: bool
 ) -> Iterator[Finding]:
     """Yield what keeps a result of `schema` from being written into the table, by its columns and by its ledger."""
     try:

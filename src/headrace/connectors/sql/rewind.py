@@ -121,7 +121,7 @@ class Rewinding:
             rows = ledger.select(
                 f"SELECT was.{there}, CASE WHEN held.{key} IS NULL THEN 0 ELSE 1 END AS present, COUNT(*) "
                 f"FROM ({self.rows_before(steps)}) AS was LEFT JOIN {dialect.quote(self.table.name)} AS held "
-                f"ON {self.images.same('held', 'was')} GROUP BY was.{there}, present",
+                f"ON {self.images.same('held', 'was')} GROUP BY was.{there}, present"
             )
             changed = {(bool(was), bool(present)): int(count) for was, present, count in rows}
             counts += [

@@ -28,9 +28,7 @@ from headrace.connectors.sql.faults import REFUSED_FIX, Faults
 from headrace.connectors.sql.limits import ExistingColumn, ExistingTable
 from headrace.connectors.sql.sqlite.columns import EXACT_DIGITS, existing_table, foreign_values, incompatible
 from headrace.connectors.sql.types import ISO, Forms, ResultColumn, rows
-from headrace.contract import (
-    OptionError,
-)
+from headrace.contract import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,12 +193,7 @@ class SqliteDialect(Dialect):
     ) -> sqlite3.Connection:
         # Spark calls back from more than one thread, though never from two at once.
         return sqlite3.connect(
-            database,
-            uri=uri,
-            timeout=self.busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=factory,
+            database, uri=uri, timeout=self.busy_seconds, isolation_level=None, check_same_thread=False, factory=factory
         )
 
     def declare(self, column: ResultColumn, key: Sequence[ResultColumn]) -> str:
