@@ -42,9 +42,9 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
       legend: { live: true },
       scales: { x: { time: true }, y: time ? {} : { range: (u, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
       axes: [
-        { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, incrs: TIME_STEPS,
+        { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { size: 5, stroke: () => css("--grid"), width: 1 }, incrs: TIME_STEPS,
           values: (u, values, at, space, step) => utc(values, step), space: 70, font: "11.5px system-ui", size: 28 },
-        { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { show: true, size: 5, fill: () => css(colour), filter: alone }, size: 66, font: "11.5px system-ui",
+        { stroke: () => css("--soft"), grid: { stroke: () => css("--grid"), width: 1 }, ticks: { size: 5, stroke: () => css("--grid"), width: 1 }, size: 66, font: "11.5px system-ui",
           ...(time ? { incrs: TIME_STEPS, values: (u, values, at, space, step) => utc(values, step) } : { values: (u, values) => values.map(ticks) }) },
       ],
       series: [
