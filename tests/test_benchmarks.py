@@ -80,7 +80,7 @@ class TestAgainstFlink:
             monkeypatch.delenv(name, raising=False)
 
     def test_all_jobs_in_full_are_no_trial(self) -> None:
-        options = against_flink.Options.given()
+        options = against_flink.Options.from_environment()
         assert options.jobs == against_flink.NAMES
         assert (options.pairs, options.events, options.trial) == (None, None, False)
 
@@ -89,7 +89,7 @@ class TestAgainstFlink:
     )
     def test_a_part_of_them_is_a_trial(self, name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
-        assert against_flink.Options.given().trial
+        assert against_flink.Options.from_environment().trial
         assert against_flink.is_trial()
 
     @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ class TestAgainstFlink:
     ) -> None:
         monkeypatch.setenv(name, value)
         with pytest.raises(SystemExit, match=sentence):
-            against_flink.Options.given()
+            against_flink.Options.from_environment()
 
     def test_it_is_skipped_with_a_sentence_where_flink_cannot_be_installed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
