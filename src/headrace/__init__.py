@@ -1,5 +1,6 @@
 """Headrace: write the batch query, run it as a stream, and prove that the result is right."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,8 @@ if not TYPE_CHECKING:  # A type checker that saw it would take a misspelt name f
             import_module("headrace.declare.assembly").set_starter(start_query)
             room = "connectors" if name in ("sink", "source") else "decorators"
             return getattr(import_module(f"headrace.declare.{room}"), name)
-        raise AttributeError(f"module 'headrace' has no attribute '{name}'")
+        # Python suggests a name by these.
+        raise AttributeError(f"module 'headrace' has no attribute '{name}'", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

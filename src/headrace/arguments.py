@@ -109,7 +109,12 @@ def judge_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = signature.bind(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            problem, fix = f"{function.__name__}: {error}", f"its arguments are {', '.join(signature.parameters)}"
+            finding = Finding(code="HR104", what=problem, fix=fix, where=_caller(sys._getframe(1)))
+            raise CheckFailed([finding]) from None
         project = given.arguments.get("project")
         findings = [
             finding

@@ -114,6 +114,23 @@ def test_no_wrong_argument_is_used(
     assert [file.name for file in project.root.iterdir()] == ["headrace.yml"]
 
 
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: str(function.__name__))
+def test_a_missing_or_an_unknown_argument_is_named(function: Callable[..., Any], project: Project) -> None:
+    parameters = inspect.signature(function).parameters
+    required = [
+        name for name, one in parameters.items() if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+    ]
+    calls = {name: dict[str, Any]() for name in required[:1]}
+    if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+        calls["unknown"] = {**dict.fromkeys(required), "unknown": 1}
+    for name, call in calls.items():
+        with pytest.raises(CheckFailed, match=rf"HR104: {function.__name__}: .* argument:? '{name}'") as refused:
+            function(**call)
+        (finding,) = refused.value.findings
+        assert Path(str(finding.where.file)).name == Path(__file__).name
+        assert finding.fix == f"its arguments are {', '.join(parameters)}"
+
+
 def test_every_parameter_of_a_public_function_has_a_form() -> None:
     """But for what a function hands on as it is."""
     free = {"environ", "sink", "reset", "check", "compare", "batch", "given", "inputs", "seed", "spark", "clock"}
