@@ -162,7 +162,7 @@ class SinkTriggers(ABC):
 
         assert is_run_under(writer, word, feed=lambda: None, came=came) is claimed
 
-    def test_progress_is_written_beside_the_batches_just_where_that_is_claimed(
+    def test_progress_is_written_asynchronously_just_where_that_is_claimed(
         self, spark: SparkSession, home: Path, tmp_path: Path
     ) -> None:
         sink = self.make(home, "append")
