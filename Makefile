@@ -39,7 +39,7 @@ PYTEST = $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reor
 test: $(DONE)
 	@$(MAKE) --no-print-directory -j 4 archive lint types servers
 	$(PYTEST) --junitxml build/test.xml || $(BIN)/python -m scripts.once_more
-	@echo "Passed. More rounds of the same proofs: make test-long (45 minutes), make soak (hours)."
+	@echo "Passed. More rounds of the same proofs: make test-long (75 minutes), make soak (hours)."
 
 # The rounds of these proofs that `make test` leaves out.
 test-long: setup servers
