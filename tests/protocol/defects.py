@@ -697,6 +697,11 @@ def _topic_line_of_its_own(let: Let) -> None:
     let(KafkaStore, "_send", apart)
 
 
+def _no_second_look_at_a_first_start(let: Let) -> None:
+    """A first start does not look whether a copy of the storage has entered the ledger topic meanwhile."""
+    let(KafkaStore, "_require_alone", lambda self, client, begun: None)
+
+
 def _change_goes_on_without_its_lease(let: Let) -> None:
     let(change.Change, "_require_locked", lambda self: None)
 
@@ -1218,6 +1223,7 @@ DEFECTS = (
     Defect("Kafka: a doubt is never reported", _no_topic_doubt, 84, "topics"),
     Defect("Kafka: the ledger is not read again after a failure", _topic_ledger_not_read_again, 21),
     Defect("Kafka: the ledger's line is a transaction of its own", _topic_line_of_its_own, 1),
+    Defect("Kafka: no second look at a first start", _no_second_look_at_a_first_start, 1374, "registers"),
     Defect("a change goes on without its lease", _change_goes_on_without_its_lease, 29, "stops"),
     Defect(
         "a discard deletes the result in use",
