@@ -256,7 +256,7 @@ def test_the_memory_of_all_stores_together_is_bounded(
 ) -> None:
     """Two queries of two stores each keep several times as much as the bound."""
     two = SEEN + SEEN.replace("def seen", "def others").replace("out.db", "two.db")
-    batches = [[{"name": f"{batch} {n:0200d}", "amount": n} for n in range(20_000)] for batch in range(3)]
+    batches = [[{"name": f"{batch} {n:0400d}", "amount": n} for n in range(10_000)] for batch in range(3)]
     megabytes, taken = 8, {}
     for bounded in ("false", "true"):
         options = {"bounded_memory_usage": bounded}
@@ -264,7 +264,7 @@ def test_the_memory_of_all_stores_together_is_bounded(
             options |= {"max_memory_usage_mb": str(megabytes), "write_buffer_cache_ratio": "0.5"}
         root = project(tmp_path / bounded, options, two, batches)
         last = {record.query: record for record in ran(root, spark).all(BatchRecord)}
-        assert {record.state_rows for record in last.values()} == {60_000}
+        assert {record.state_rows for record in last.values()} == {30_000}
         taken[bounded] = sum(record.state_bytes or 0 for record in last.values()) / 1024 / 1024
         assert rows(root / "two.db", "SELECT count(*) FROM seen") == [(15,)]
     assert taken["true"] < 1.25 * megabytes, "the bound is soft: what is being read is held for the moment"
