@@ -24,7 +24,6 @@ from headrace.spark.jvm.session_conf import apply_settings
 from headrace.spark.jvm.settings import CHECKPOINT_FORMAT, settings
 from headrace.starter.start import start
 from tests.registered import layout_in
-from tests.rounds import as_long, rounds
 from tests.runner.projects import land, rows, write_project
 from tests.runner.test_run import FRUIT, TOTALS, Recorder
 
@@ -211,7 +210,7 @@ def test_the_hdfs_provider_keeps_the_state_and_counts_how_often_it_was_at_hand(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("begun", "asked", "provider"), [("1", "2", "rocksdb"), as_long(("2", "1", "rocksdb")), ("1", "2", "hdfs")]
+    ("begun", "asked", "provider"), [("1", "2", "rocksdb"), ("2", "1", "rocksdb"), ("1", "2", "hdfs")]
 )
 def test_a_checkpoint_keeps_the_format_that_it_was_begun_in(
     tmp_path: Path, spark: SparkSession, begun: str, asked: str, provider: str
@@ -338,7 +337,7 @@ def test_the_locality_wait_of_the_project_reaches_the_scheduler(tmp_path: Path) 
 
 @pytest.mark.spark
 @pytest.mark.capability("STORE-07")
-@pytest.mark.parametrize(("before", "after"), rounds([("rocksdb", "hdfs"), ("hdfs", "rocksdb")]))
+@pytest.mark.parametrize(("before", "after"), [("rocksdb", "hdfs"), ("hdfs", "rocksdb")])
 def test_another_provider_is_refused_before_the_state_is_touched(
     tmp_path: Path, spark: SparkSession, before: str, after: str
 ) -> None:
