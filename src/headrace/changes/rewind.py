@@ -27,7 +27,7 @@ from headrace.generations.log import Directory, LogRecord, QueryLayout, history_
 from headrace.generations.register import layout_of
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.starter.rename import former_location, table_before
+from headrace.starter.rename import former_location
 from headrace.starter.sink_work import ignore
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
@@ -150,16 +150,13 @@ class Rewind(Change[RewindPlan, RewindResult]):
         if not plan.continues:
             self._begin(own, batch=plan.batch, newest=plan.newest)
         else:
-            # By a record of its own, so that the process that began it can do nothing more.
-            is_made = self.record.target is not None and live.at(self.record.target).made_by.exists()
-            self._enter("intent", target=self.record.target if is_made else own)
+            self._continue(own)
         reached("recorded")
-        record = self.record
-        assert record.target is not None
-        new = live.at(record.target)
+        new = live.at(self._target)
         with writing_to(live.folder):
             if not new.made_by.exists():
-                rewind_copy.make(self._past(live), live, new, plan.batch, record)
+                rewind_copy.make(self._past(live), live, new, plan.batch)
+        self._enter_made()
         reached("made")
         try:
             with self.name_sink_faults():
@@ -170,9 +167,15 @@ class Rewind(Change[RewindPlan, RewindResult]):
                 self._remove_unreachable()
             raise
         reached("sink")
-        with writing_to(live.folder):
-            self._take_batches(plan.batch)
-            rewind_copy.forget_late_rows(live, plan.batch)
+        return self._end(reached, plan)
+
+    def _end(self, reached: Callable[[str], None], plan: RewindPlan | None = None) -> RewindResult:
+        batch = int(self.record.facts["batch"])
+        with writing_to(self.live.folder):
+            # Where the log had lost the rewind, the query may have run since.
+            if Checkpoint(self.live.at(self._target).checkpoint).last_batch == batch:
+                self._take_batches(batch)
+            rewind_copy.forget_late_rows(self.live, batch)
             reached("history")
         self._complete()
         reached("done")
@@ -192,14 +195,8 @@ class Rewind(Change[RewindPlan, RewindResult]):
         return self._result("undo")
 
     def _discard_steps(self, reached: Callable[[str], None]) -> RewindResult:
-        record = self.record
-        if record.is_between:
-            way = "a rewind" if record.kind == "intent" else "the undoing of a rewind"
-            raise self._refusal(f"{way} was cut off", f"end it first: {self._then('resume')}")
-        kept = self._unused_directories()
-        if not kept and record.kind != "discarding":
-            raise self._nothing_to_rewind("no rewind has set anything aside")
-        self._delete_kept(kept, reached)
+        nothing = f"no rewind of query '{self.query.name}' has set anything aside"
+        self._discard_kept(self._unused_directories(), reached, nothing)
         return self._result("discard")
 
     def _unused_directories(self) -> tuple[Directory, ...]:
@@ -213,8 +210,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
     # ------------------------------------------------------------------------------------------- what is possible
 
     def _plan_of(self, begun: LogRecord) -> RewindPlan:
-        if begun.kind == "undoing":
-            raise self._refusal("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
+        self._require_not_undoing()
         batch, newest = int(begun.facts["batch"]), int(begun.facts["newest"])
         if self.to_time is not None or self.to_batch not in (None, batch):
             why = f"a rewind to batch {batch} was begun and cut off"
@@ -251,9 +247,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     def _require_possible(self) -> None:
         query = self.query
-        if table_before(self.project, query, self.live) is not None:
-            why = "its table is to be renamed, which the next start does"
-            raise self._refusal(why, f"start it first: headrace run {query.name}; or remove renamed_from")
+        self._require_named()
         if (former := former_location(self.project, query, self.live)) is not None:
             why = f"its batches were written to {former}, which is not its sink any more"
             raise self._refusal(why, "name the former sink again")
@@ -309,7 +303,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         """Take the batches that come again out of the history; one that cannot be written is no reason to stop."""
         file, kept = history_file(self.project.local_storage), self.live.former_batches
         if file.exists():
-            with suppress(HeadraceError), History.open(file) as history:
+            with suppress(HeadraceError, OSError), History.open(file) as history:
                 history.take_batches(
                     self.query.name,
                     self.live.generation,

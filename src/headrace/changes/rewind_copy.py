@@ -9,18 +9,15 @@ from typing import Any
 from headrace.checkpoint.archive import Archive
 from headrace.checkpoint.relocation import rename_schemas
 from headrace.checkpoint.restore import Past
-from headrace.generations.log import LogRecord, QueryLayout, copy_directory, enter_made
+from headrace.generations.log import QueryLayout, copy_directory
 from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
 
 _SEEN = ".seen"
 
 
-def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int, record: LogRecord) -> None:
-    """Make the directory `new` as that of `layout` was at the end of `batch`. Raises OSError, CheckpointError.
-
-    The record of who has made it comes last: without it a part may be missing.
-    """
+def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int) -> None:
+    """Make the directory `new` as that of `layout` was at the end of `batch`. Raises OSError, CheckpointError."""
     copy_directory(layout, new, batch=batch)
     # Without it, the next start would read and report the bad rows of all former batches again.
     _limit_seen(layout.quarantine, new.quarantine, batch)
@@ -30,7 +27,6 @@ def make(past: Past, layout: QueryLayout, new: QueryLayout, batch: int, record: 
     _cut_manifest(new.manifest, batch)
     _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)
     _cut(new.repartitions, lambda line: line.get("batch", 0) <= batch)
-    enter_made(new, layout, record, batch)
 
 
 def forget_late_rows(layout: QueryLayout, batch: int) -> None:

@@ -21,7 +21,7 @@ from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_em
 from headrace.errors import Finding, HeadraceError, reason
 from headrace.generations.log import history_file
 from headrace.history import History
-from headrace.spark.jvm.gateway import descendants, kill_all, wait_until_gone
+from headrace.spark.jvm.gateway import descendants, kill_all, start_child, wait_until_gone
 
 SETTINGS = "demo.json"
 IDLE_SECONDS = 5.0
@@ -260,13 +260,7 @@ class Child:
         self.log = log
         self.lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
         with log.open("ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            self._process = start_child([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=stderr)
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
@@ -331,7 +325,7 @@ def run_command(arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", *arguments]
     try:
         with hold_interrupts():
-            started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
+            started.append(start_child(command))
         return started[0].wait()
     except KeyboardInterrupt:
         for process in started:
