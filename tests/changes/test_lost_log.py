@@ -88,7 +88,7 @@ def test_a_change_that_the_log_lacks_is_entered_into_it_and_can_be_taken_back(
     assert "first headrace change resume totals" in capsys.readouterr().err
     assert main(["change", "resume", *command]) == 0
     assert standing(record_of(project)) == standing(newest)
-    Driver(project)
+    Driver(project, generation=newest.live.generation)
     assert main(["change", "undo", *command]) == 0
     assert state(project) == before
 

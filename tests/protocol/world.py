@@ -1566,9 +1566,10 @@ SCENES = (
     "start, rebuild, lose log, start, resume, undo, start",
     "start, rewind, start, reset!1sql UPDATE _headrace_epochs, lose log, start, resume, start",
     "start, rewind!120, lose log, start, resume, start",
-    "start, rewind, lose log, resume!, resume, start",
-    "start, rewind, lose log, resume*, resume, start, wake",
+    "start, rewind, lose log, resume!25, resume, start",
+    "start, rewind, lose log, resume*60, resume, start, wake",
     "start, rewind, lose log, copy, resume, start, copy1 resume, copy1 start",
+    "former, adopt, lose log, start, resume, start",
     "register, start, rename, forget",
     "former, adopt, start, lose all, adopt, start",
 )

@@ -163,7 +163,7 @@ child = line.start_process("check", "-C", str(root))
 def test_a_command_ends_with_the_process_that_started_it_when_that_is_killed(tmp_path: Path, start: str) -> None:
     file = tmp_path / "pid"
     (tmp_path / "pipeline.py").write_text(PROJECT.format(pid=file))
-    (tmp_path / "headrace.yml").write_text("name: p\ntargets: {dev: {}}\n")
+    (tmp_path / "headrace.yml").write_text("name: p\nmodules: [pipeline.py]\ntargets: {dev: {}}\n")
     head = f"import os, sys, time\nfrom pathlib import Path\nroot = Path({str(tmp_path)!r})\n"
     parent = subprocess.Popen([sys.executable, "-c", f"{head}{start}time.sleep(600)\n"])
     try:

@@ -99,17 +99,16 @@ class _LostChange(Change[Any, Any]):
 
 def _lost_change(project: Project, query: str) -> LogRecord | None:
     """What the query's log lacks of the newest change that the sink has seen. Raises as the sink."""
-    declared, lost = project.query(query), list[LogRecord]()
+    declared, lost = project.query(query), list[LogRecord | None]()
     layout, ledger = layout_of(project, declared), declared.sink.ledger
     if ledger is None or not any(lost_changes(layout)):
         return None
 
     def find(mark: Mark) -> LogRecord | None:
-        record = find_lost(layout, mark)
-        lost.extend([] if record is None else [record])
-        return record
+        lost.append(find_lost(layout, mark))
+        return lost[-1]
 
     # A sink that has seen a later change than the log refuses to be read.
     with suppress(CheckpointError), attribute_errors(declared):
         ledger.read_plans(replace(sink_context(project, declared, layout), find_lost=find), sys.maxsize)
-    return lost[0] if lost else None
+    return lost[-1] if lost else None

@@ -302,14 +302,10 @@ class Rewind(Change[RewindPlan, RewindResult]):
     def _take_batches(self, batch: int) -> None:
         """Take the batches that come again out of the history; one that cannot be written is no reason to stop."""
         file, kept = history_file(self.project.local_storage), self.live.former_batches
+        whose = self.query.name, self.live.generation
         if file.exists():
             with suppress(HeadraceError, OSError), History.open(file) as history:
-                history.take_batches(
-                    self.query.name,
-                    self.live.generation,
-                    batch,
-                    lambda batches: replace_file(kept, json.dumps(batches)),
-                )
+                history.take_batches(*whose, batch, lambda batches: replace_file(kept, json.dumps(batches)))
 
     def _restore_batches(self, old: QueryLayout) -> None:
         file, kept = history_file(self.project.local_storage), old.former_batches
