@@ -27,7 +27,7 @@ TITLE = "change data: a steady stream of 2,000 changes a second, from the source
 RUNS = 3
 _PER_SECOND, _TRANSACTIONS = 2_000, 100
 _KEYS = 10_000
-_SECONDS, _WARM_SECONDS = 60.0, 40.0
+_SECONDS, _WARM_SECONDS = 60.0, 120.0
 _LOOK_SECONDS = 0.002
 # One row is changed by each transaction, which writes its number there.
 _MARK = 0

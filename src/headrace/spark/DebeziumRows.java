@@ -44,10 +44,14 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
   private static final String UNAVAILABLE = "__debezium_unavailable_value";
   private static final String TIMES = "io.debezium.time.";
   private static final String CONNECT = "org.apache.kafka.connect.data.";
-  // A position in the log of PostgreSQL, and one in a file of MySQL, leave so many digits to what is below it.
-  private static final BigDecimal LSN = BigDecimal.TEN.pow(19);
-  private static final BigDecimal FILE = BigDecimal.TEN.pow(25);
-  private static final BigDecimal POSITION = BigDecimal.TEN.pow(10);
+  private static final String DECIMAL = CONNECT + "Decimal";
+  private static final String BITS = "io.debezium.data.Bits";
+  // A commit's position in the log of PostgreSQL, and a file of MySQL, leave so many digits to a position.
+  private static final BigDecimal POSITIONS = BigDecimal.TEN.pow(19);
+  private static final String FAILURES = "event.converting.failure.handling.mode";
+  // What the lists hold for which Debezium has a value that says that PostgreSQL did not send them.
+  private static final java.util.List SENT = java.util.Arrays.asList(
+      new String[] {"string", "int32", "int64", "bytes", TIMES + "Date", "io.debezium.data.Uuid", "io.debezium.data.Json"});
   private static final int MOST_SCHEMAS = 100;
 
   private final StructType columns;
@@ -154,12 +158,15 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     }
     if (isDelete && key != null && key.fields != null) {
       // PostgreSQL sends no more than the key by default, and Debezium then puts 0 and '' in the place of the rest.
-      return result(row(key.fields, key.kinds, true, unavailable), "delete", sequence, unavailable, time);
+      return result(row(key.fields, key.kinds, true, false, unavailable), "delete", sequence, unavailable, time);
     }
     if (row == null) {
       throw new Fault("has the op '" + op + "' and no row");
     }
-    return result(row(row, kinds, isDelete, unavailable), isDelete ? "delete" : "upsert", sequence, unavailable, time);
+    Slice before = (Slice) fields.get("before");
+    boolean mayLack = op.equals("u") && (before == null || before.isNull()) && !"fail".equals(settings.get(FAILURES));
+    byte[] json = row(row, kinds, isDelete, mayLack, unavailable);
+    return result(json, isDelete ? "delete" : "upsert", sequence, unavailable, time);
   }
 
   /** The message's key; a fault where it is not that of the query, whose rows could not be found by it. */
@@ -214,6 +221,9 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
   /**
    * PostgreSQL: the end of the last commit before the change, then its own position. Positions alone have the order of
    * writing; a transaction that began before a snapshot's read and ended after it would seem older than the read.
+   *
+   * <p>MySQL: the file and the position, without the row. All statements of a compressed transaction have one
+   * position, and each counts its rows from 0: there, as among the rows of one statement, the later message is newer.
    */
   private BigDecimal sequence(Map source, String prefix) throws IOException {
     BigDecimal lsn = number(source, prefix, "lsn");
@@ -223,18 +233,17 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
       if (both != null && both.startsWith("[\"") && both.indexOf('"', 2) > 2) {
         commit = decimal(both.substring(2, both.indexOf('"', 2)));
       }
-      return packed(commit.multiply(LSN).add(lsn));
+      return packed(commit.multiply(POSITIONS).add(lsn));
     }
     String file = text(source, prefix, "file");
     BigDecimal position = number(source, prefix, "pos");
-    BigDecimal row = number(source, prefix, "row");
-    if (file == null || position == null || row == null) {
-      String needed = prefix.isEmpty() ? "source.lsn, nor source.file, pos and row" : "__source_lsn and __source_sequence"
-          + " (PostgreSQL), nor __source_file, __source_pos and __source_row (MySQL): add them by add.fields";
+    if (file == null || position == null) {
+      String needed = prefix.isEmpty() ? "source.lsn, nor source.file and pos" : "__source_lsn and __source_sequence"
+          + " (PostgreSQL), nor __source_file and __source_pos (MySQL): add them by add.fields";
       throw new Fault("says nothing of its order: it has neither " + needed);
     }
     String number = file.substring(file.lastIndexOf('.') + 1);
-    return packed(decimal(number).multiply(FILE).add(position.multiply(POSITION)).add(row));
+    return packed(decimal(number).multiply(POSITIONS).add(position));
   }
 
   private static BigDecimal packed(BigDecimal sequence) {
@@ -279,7 +288,8 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
 
   // ------------------------------------------------------------------------------------------------------- the row
 
-  private byte[] row(Map fields, Map kinds, boolean isDelete, ArrayList unavailable) throws IOException {
+  private byte[] row(Map fields, Map kinds, boolean isDelete, boolean mayLack, ArrayList unavailable)
+      throws IOException {
     ByteArrayOutputStream json = new ByteArrayOutputStream();
     StructField[] declared = columns.fields();
     for (int at = 0; at < declared.length; at++) {
@@ -289,13 +299,16 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
         throw new Fault("has no column '" + name + "'; its columns are " + names(fields));
       }
       byte[] value = null;
+      Kind kind = kinds == null ? null : (Kind) kinds.get(name);
       if (slice != null && !slice.isNull()) {
         if (slice.isUnavailable()) {
           unavailable.add(UTF8String.fromString(name));
         } else {
-          Kind kind = kinds == null ? null : (Kind) kinds.get(name);
           value = value(name, declared[at].dataType(), slice, kind, kinds != null);
         }
+      } else if (mayLack && kind != null && kind.items != null && !SENT.contains(kind.items.toString())) {
+        throw new Fault("has NULL in column '" + name + "', as Debezium also writes it for a list of this type that did not "
+            + "change and was not sent: set REPLICA IDENTITY FULL, or " + FAILURES + " to fail, and name this in debezium_settings");
       } else if (!isDelete && !declared[at].nullable()) {
         throw new Fault("has no value of '" + name + "', which the schema says is NOT NULL");
       }
@@ -326,7 +339,11 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
   private byte[] value(String name, DataType type, Slice slice, Kind kind, boolean hasSchema) throws IOException {
     String wanted = type.typeName();
     try {
-      if (wanted.startsWith("decimal")) {
+      if (kind != null && kind.isDefault(slice) && !"false".equals(settings.get("replace.null.with.default"))) {
+        throw new Fault("is the column's default, which Kafka's JsonConverter also writes for NULL: set the converter's (and "
+            + "ExtractNewRecordState's) replace.null.with.default to false, and name it in debezium_settings");
+      }
+      if (wanted.startsWith("decimal") || (kind != null && kind.isDecimal() && (wanted.equals("string") || wanted.contains("char")))) {
         return decimal(type, slice, kind, hasSchema);
       }
       if (wanted.equals("date")) {
@@ -373,7 +390,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     if (!slice.isString()) {
       throw new Fault("is no number");
     }
-    if (kind != null && (CONNECT + "Decimal").equals(kind.name)) {
+    if (kind != null && DECIMAL.equals(kind.name)) {
       return quoted(unscaled(slice.text(), decimal(kind.scale).intValue()));
     }
     Object mode = settings.get("decimal.handling.mode");
@@ -458,7 +475,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     }
     Object mode = settings.get("binary.handling.mode");
     if (hasSchema && kind != null && "bytes".equals(kind.type)) {
-      if (kind.name != null && !kind.name.startsWith("io.debezium.data.")) {
+      if (kind.name != null && !BITS.equals(kind.name)) {
         throw new Fault("holds no bytes, but " + kind);
       }
       mode = "bytes";
@@ -484,6 +501,12 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
         }
       } else {
         bytes = (mode.equals("base64-url-safe") ? Base64.getUrlDecoder() : Base64.getDecoder()).decode(text);
+      }
+      // Debezium writes the last byte of a BIT(n) first.
+      for (int at = 0; kind != null && BITS.equals(kind.name) && at < bytes.length / 2; at++) {
+        byte first = bytes[at];
+        bytes[at] = bytes[bytes.length - 1 - at];
+        bytes[bytes.length - 1 - at] = first;
       }
       return quoted(Base64.getEncoder().encodeToString(bytes));
     } catch (IllegalArgumentException error) {
@@ -556,6 +579,9 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     kind.name = text(parts, "name");
     Slice parameters = (Slice) parts.get("parameters");
     kind.scale = parameters == null ? null : text(scan(parameters), "scale");
+    kind.standard = "true".equals(text(parts, "optional")) ? text(parts, "default") : null;
+    Slice items = (Slice) parts.get("items");
+    kind.items = items == null ? null : kind(items);
     Slice fields = (Slice) parts.get("fields");
     if (fields != null) {
       kind.fields = new HashMap();
@@ -601,10 +627,21 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     String type;
     String name;
     String scale;
+    // The default of a column that may be NULL.
+    String standard;
+    Kind items;
     Map fields;
 
     boolean isText() {
       return name == null && "string".equals(type);
+    }
+
+    boolean isDecimal() {
+      return DECIMAL.equals(name) || "io.debezium.data.VariableScaleDecimal".equals(name);
+    }
+
+    boolean isDefault(Slice slice) {
+      return standard != null && standard.equals(slice.text());
     }
 
     public String toString() {
@@ -705,7 +742,7 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     /** Whether the database did not send the value, as Debezium says it for each type. */
     boolean isUnavailable() {
       if (bytes[start] == '"') {
-        return UNAVAILABLE.equals(text) || AS_BASE64.equals(text) || AS_URL_BASE64.equals(text) || AS_HEX.equals(text);
+        return AS_TEXTS.contains(text);
       }
       if (bytes[start] != '[' && bytes[start] != '{') {
         return false;
@@ -716,14 +753,19 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
       }
       String all = text().replace(" ", "");
       return all.equals("[\"" + UNAVAILABLE + "\"]")
+          || all.equals("[\"" + AS_UUID + "\"]")
+          || all.equals("[\"" + AS_BASE64 + "\"]")
           || all.equals(AS_NUMBERS)
-          || all.equals("{\"" + UNAVAILABLE + "\":\"" + UNAVAILABLE + "\"}");
+          || all.equals(AS_MAP);
     }
 
-    private static final String AS_BASE64 = Base64.getEncoder().encodeToString(UNAVAILABLE.getBytes());
-    private static final String AS_URL_BASE64 = Base64.getUrlEncoder().encodeToString(UNAVAILABLE.getBytes());
-    private static final String AS_HEX = hex(UNAVAILABLE.getBytes());
-    private static final String AS_NUMBERS = java.util.Arrays.toString(UNAVAILABLE.getBytes()).replace(" ", "");
+    private static final byte[] BYTES = UNAVAILABLE.getBytes();
+    private static final String AS_BASE64 = Base64.getEncoder().encodeToString(BYTES);
+    private static final String AS_NUMBERS = java.util.Arrays.toString(BYTES).replace(" ", "");
+    private static final String AS_UUID = java.util.UUID.nameUUIDFromBytes(BYTES).toString();
+    private static final String AS_MAP = "{\"" + UNAVAILABLE + "\":\"" + UNAVAILABLE + "\"}";
+    private static final java.util.List AS_TEXTS = java.util.Arrays.asList(
+        new String[] {UNAVAILABLE, AS_BASE64, Base64.getUrlEncoder().encodeToString(BYTES), hex(BYTES), AS_MAP});
 
     private static String hex(byte[] bytes) {
       return String.format("%x", new Object[] {new BigInteger(1, bytes)});

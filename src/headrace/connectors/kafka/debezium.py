@@ -18,6 +18,9 @@ from headrace.spark.plans.java_functions import call_java
 
 _SOURCES = ("DebeziumRows.java", "JsonRows.java")
 _MESSAGE = "_headrace_message"
+_TRUNCATES_ONE = (
+    "truncates one of the tables that are read, whose rows cannot be seen among those of the others: read one topic"
+)
 # NaN and the infinities arrive as PostgreSQL has them; a number that is too large is a fault of its own.
 _OPTIONS = {"allowNonNumericNumbers": "true"}
 SEQUENCE = T.DecimalType(38, 0)
@@ -31,6 +34,7 @@ def decode_changes(
     *,
     exact: bool,
     keep: Sequence[str],
+    one_table: bool = True,
 ) -> Judged:
     """The columns of the table, `CHANGE_COLUMN`, and those to `keep`, to be judged.
 
@@ -38,6 +42,7 @@ def decode_changes(
         settings: Debezium's, by its names, for messages without a schema.
         keys: The columns that a message's key must have; none: any.
         exact: Whether a value that its type does not hold exactly is bad.
+        one_table: Whether all messages are of one table; else a truncate is bad.
     """
     rules = TextRules(format="json", is_exact=exact, has_bytes=True, options=_OPTIONS)
     message = F.col(_MESSAGE)
@@ -46,8 +51,10 @@ def decode_changes(
     names = ("operation", "sequence", "position", "unavailable", "source_time")
     position = F.struct(F.col("partition"), F.col("offset")).alias("position")
     parts = [position if name == "position" else message.getField(name).alias(name) for name in names]
-    change = F.when(message.getField("fault").isNull(), F.struct(*parts)).alias(CHANGE_COLUMN)
     fault, record = message.getField("fault"), F.col("value").cast("string")
+    if not one_table:
+        fault = F.coalesce(fault, F.when(message.getField("operation") == "truncate", F.lit(_TRUNCATES_ONE)))
+    change = F.when(fault.isNull(), F.struct(*parts)).alias(CHANGE_COLUMN)
     # A row without a value is never bad: the message's key stands for it.
     corrupt = F.when(fault.isNotNull(), F.coalesce(record, F.lit(""))).alias(CORRUPT_RECORD)
     others = [F.col(f"`{name}`") for name in keep]

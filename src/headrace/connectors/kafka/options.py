@@ -35,6 +35,8 @@ DEBEZIUM_SETTINGS = {
         *("isostring", "microseconds", "nanoseconds"),
     ),
     "binary.handling.mode": ("bytes", "base64", "base64-url-safe", "hex"),
+    "replace.null.with.default": ("true", "false"),
+    "event.converting.failure.handling.mode": ("fail", "warn", "skip"),
 }
 # Spark sets these itself and refuses them. Source: Kafka integration guide, "Kafka Specific Configurations".
 _REFUSED = ("kafka.group.id", "kafka.auto.offset.reset", "kafka.enable.auto.commit", "kafka.interceptor.classes")

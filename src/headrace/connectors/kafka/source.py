@@ -334,6 +334,7 @@ class Kafka(KafkaOptions, contract.Source):
             besides=besides,
             settings=self.debezium_settings,
             keys=self.change_keys,
+            one_table=len(self.topics()) == 1,
         )
 
     def _schema(self) -> str | None:

@@ -31,6 +31,7 @@ def decode(
     besides: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     keys: Sequence[str] = (),
+    one_table: bool = True,
 ) -> Judged:
     """The kept columns, those of the value and `besides`, to be judged: the place of a message is in PLACE.
 
@@ -38,13 +39,14 @@ def decode(
         exact: Whether a value of JSON that its type does not hold exactly is bad.
         settings: Debezium's, by its names.
         keys: The columns that the key of a message of Debezium's must have; none: any.
+        one_table: Whether all messages of Debezium's are of one table.
     """
     rules = TextRules(format=value, is_exact=exact, has_bytes=True)
     frame = frame.withColumn(PLACE, place())
     kept = [*keep, *besides, PLACE]
     shape = cast(StructType, StructType.fromDDL(schema or "")) if value in ("json", "debezium") else StructType()
     if value == "debezium":
-        return decode_changes(frame, shape, settings or {}, keys, exact=exact, keep=kept)
+        return decode_changes(frame, shape, settings or {}, keys, exact=exact, keep=kept, one_table=one_table)
     if value == "json":
         return Judged(rules, read_json(frame, F.col("value"), shape, rules, keep=kept), shape, (*keep, *besides))
     text = F.col("value").cast("string")

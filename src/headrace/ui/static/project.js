@@ -1,7 +1,7 @@
 // The project's page.
 import { showFailure, get, live, throttle } from "./api.js";
 import { badge, base, byId, card, findingBox, h, queryPage, s, show, SIGNS, table } from "./dom.js";
-import { asOf, clock, compact, amount, instant, lag, ms, seconds, unitOf, levelOf, whole } from "./format.js";
+import { asOf, clock, compact, amount, instant, lag, moment, ms, seconds, unitOf, levelOf, whole } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
@@ -97,7 +97,7 @@ const eventWords = (event) => {
 const eventItem = (event) => {
   const severity = event.detail.finding?.severity;
   const level = event.kind === "finding" && severity === "note" ? "idle" : EVENT_LEVEL[event.kind] ?? "idle";
-  return h("li", {}, h("time", { datetime: event.at, title: `${instant(event.at)} UTC` }, clock(event.at)),
+  return h("li", {}, h("time", { datetime: event.at, title: `${instant(event.at)} UTC` }, moment(event.at)),
     h("span", { class: level, "aria-hidden": "true" }, SIGNS[level]), h("div", {}, eventWords(event)));
 };
 

@@ -4,7 +4,7 @@ import { chart } from "./charts.js";
 import { badge, base, byId, card, findingBox, h, show, SIGNS, table } from "./dom.js";
 import { drawBatches } from "./batches.js";
 import { askBox, lateRows, lateRowsButton, newestRows, verifyButton, versionList } from "./looks.js";
-import { asOf, bytes, clock, compact, amount, instant, ms, seconds, since, skewText, unitOf, levelOf, whole } from "./format.js";
+import { asOf, bytes, clock, compact, amount, instant, moment, ms, seconds, since, skewText, unitOf, levelOf, whole } from "./format.js";
 
 const main = byId("main");
 const name = decodeURIComponent(location.pathname.slice(base.length).split("/")[2]);
@@ -28,7 +28,7 @@ const tiles = (now) => {
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
     tile("Last batch took", ms(now.batch_ms), "", [`longest of the last ${now.durations?.length ?? 0}: ${ms(slow)}`, now.skew && skewText(now.skew)].filter(Boolean).join("; ")),
     tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog ? [now.backlog.bytes && bytes(now.backlog.bytes), asOf(now.backlog)].filter(Boolean).join(",") : "unknown"),
-    now.watermarked?.length > 0 && tile("Watermark", now.watermark ? clock(now.watermark) : "–", "", now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
+    now.watermarked?.length > 0 && tile("Watermark", clock(now.watermark), now.watermark && (moment(now.watermark) === clock(now.watermark) ? "UTC" : instant(now.watermark).slice(0, 10)), now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
     now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : unitOf(now.state_rows, "rows"), bytes(now.state_bytes)),
     tile("Last batch", now.batch === null || now.batch === undefined ? "–" : `no. ${whole(now.batch)}`, "", now.at ? `${seconds(since(now.at))} ago` : ""),
     tile("Restarts", whole(now.restarts), "", now.in_trouble && now.next_attempt ? `next attempt ${clock(now.next_attempt)}` : `generation ${now.generation ?? 1}`),
@@ -82,7 +82,7 @@ const drawCharts = (place) => {
   };
   addChart("rows", "Rows a second", "rows that arrive, and rows that batches process", { format: compact });
   addChart("phases", "Batch duration by phase", "mean of a point", { format: ms, ticks: length, stack: true });
-  addChart("times", "Event time", "event time of the rows over the time of their batch, and the watermark; UTC", { format: clock, time: true, height: 270 }, "wide");
+  addChart("times", "Event time", "event time of the rows over the time of their batch, and the watermark; UTC", { format: moment, time: true, height: 270 }, "wide");
   addChart("late", "Late rows", "dropped as later than the watermark, as Spark counts them", { format: compact });
   addChart("lag", "Lag", "waits in the source", { format: compact });
   addChart("state", "State rows", "by operator", { format: compact }, "third");

@@ -26,6 +26,8 @@ def judge(
     schema: str = SCHEMA,
     settings: Mapping[str, str] | None = None,
     keys: Sequence[str] = (),
+    *,
+    one_table: bool = True,
 ) -> Judged:
     """The judged rows of messages, each at the offset of its place in the list."""
     kinds = {
@@ -38,7 +40,7 @@ def judge(
     rows = [(key, value, "shop", 0, at) for at, (key, value) in enumerate(messages)]
     columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds.values())]
     frame = spark.createDataFrame(pa.table(columns, names=list(kinds)))
-    return decode(frame, "debezium", schema, settings=settings, keys=keys)
+    return decode(frame, "debezium", schema, settings=settings, keys=keys, one_table=one_table)
 
 
 def changes(judged: Judged) -> list[dict[str, Any]]:

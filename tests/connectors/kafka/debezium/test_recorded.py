@@ -147,6 +147,7 @@ BAD, NTZ = object(), "TIMESTAMP_NTZ"
 PRECISE, STRING = {"decimal.handling.mode": "precise"}, {"decimal.handling.mode": "string"}
 CONNECT_MODE, ADAPTIVE = {"time.precision.mode": "connect"}, {"time.precision.mode": "adaptive"}
 HEX, URL_SAFE = {"binary.handling.mode": "hex"}, {"binary.handling.mode": "base64-url-safe"}
+KEEPS_NULL, SCALED = {"replace.null.with.default": "false"}, "io.debezium.data.VariableScaleDecimal"
 
 
 def time_(name: str) -> Any:
@@ -207,6 +208,14 @@ VALUES: dict[str, tuple[Any, Any, dict[str, str], str, Any]] = {
     "an infinite number": ("-Infinity", column("double"), {}, "DOUBLE", float("-inf")),
     "quotes and lines": ('a"\\\n\u00e5\U0001f600', None, {}, "STRING", 'a"\\\n\u00e5\U0001f600'),
     "a number in a text": (12, None, {}, "STRING", "12"),
+    "the digits of a number": (b64(-123), number(2), {}, "STRING", "-1.23"),
+    "the digits of a scale of its own": ({"scale": 1, "value": b64(55)}, column("struct", SCALED), {}, "STRING", "5.5"),
+    "bits, the last byte first": ("VQE=", column("bytes", "io.debezium.data.Bits"), {}, "BINARY", b"\x01\x55"),
+    "a default, perhaps of NULL": ("x", column("string", default="x"), {}, "STRING", BAD),
+    "a default number, perhaps of NULL": (7, column("int32", default=7), {}, "INT", BAD),
+    "a default where NULL is NULL": ("x", column("string", default="x"), KEEPS_NULL, "STRING", "x"),
+    "a default of NOT NULL": ("x", column("string", default="x", optional=False), {}, "STRING", "x"),
+    "another value than the default": ("y", column("string", default="x"), {}, "STRING", "y"),
     "a list": ([1, 2], None, {}, "ARRAY<INT>", [1, 2]),
     "nothing": (None, None, {}, "TIMESTAMP", None),
     "nothing that must be": (None, None, {}, "INT NOT NULL", BAD),
@@ -300,14 +309,74 @@ def test_the_order_is_that_of_commits_and_then_of_the_log(spark: SparkSession) -
         # It was written before the snapshot was read, and committed afterwards.
         {"lsn": 100, "sequence": '["250","100"]'},
         {"lsn": 300, "sequence": '["250","300"]'},
-        {"file": "binlog.000009", "pos": 4_000_000_000, "row": 99},
-        {"file": "binlog.000010", "pos": 4, "row": 0},
-        {"file": "binlog.000010", "pos": 4, "row": 1},
+        {"file": "binlog.999999", "pos": 4_000_000_000, "row": 99},
+        {"file": "binlog.1000000", "pos": 4, "row": 0},
+        {"file": "binlog.1000000", "pos": 10, "row": 0},
     ]
     messages = [(KEY, envelope({"id": 1, "v": "x"}, source=place)) for place in places]
     sequences = [row["__change"]["sequence"] for row in changes(judge(spark, messages, "id BIGINT, v STRING"))]
     assert sequences[:3] == sorted(set(sequences[:3]))
     assert sequences[3:] == sorted(set(sequences[3:]))
+
+
+@pytest.mark.spark
+def test_of_the_changes_in_one_place_of_a_binlog_the_later_message_is_the_newest(spark: SparkSession) -> None:
+    """MySQL writes a compressed transaction as one event, and Debezium counts the rows of each statement in it."""
+    places = {"old": 5, "new": 0}
+    rows = [envelope({"id": 1, "v": v}, source={"file": "b.7", "pos": 4, "row": places[v]}) for v in places]
+    read = changes(judge(spark, [(KEY, row) for row in rows], "id BIGINT, v STRING"))
+    assert fold(read) == {1: {"id": 1, "v": "new"}}
+
+
+UNSENT = "__debezium_unavailable_value"
+UNSENT_VALUES = {
+    "a text": UNSENT,
+    "an hstore": json.dumps({UNSENT: UNSENT}, separators=(",", ":")),
+    "an hstore as a map": {UNSENT: UNSENT},
+    "a list of texts": [UNSENT],
+    "a list of whole numbers": list(UNSENT.encode()),
+    "a list of bytes": [base64.b64encode(UNSENT.encode()).decode()],
+    "a list of UUIDs": ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+}
+
+
+@pytest.mark.spark
+def test_a_value_that_was_not_sent_is_seen_in_each_type(spark: SparkSession) -> None:
+    messages = [(KEY, with_schema(value, None).replace(b", ", b",")) for value in UNSENT_VALUES.values()]
+    rows = changes(judge(spark, messages, "id BIGINT, v STRING"))
+    unsent = {name: row["__change"]["unavailable"] for name, row in zip(UNSENT_VALUES, rows, strict=True)}
+    assert unsent == {name: ["v"] for name in UNSENT_VALUES}
+
+
+def unsent_list(items: str, **more: Any) -> bytes:
+    message = json.loads(with_schema(None, column("array", items={"type": items, "optional": True})))
+    message["payload"].update(more)
+    return json.dumps(message).encode()
+
+
+@pytest.mark.spark
+def test_a_list_that_may_not_have_been_sent_is_not_null(spark: SparkSession) -> None:
+    messages = [
+        unsent_list("double"),
+        unsent_list("double", op="c"),
+        unsent_list("double", before={"id": 1, "v": None}),
+        unsent_list("string"),
+    ]
+    settings: dict[str, str] = {}
+    for places in ([1, 2, 3], [0, 1, 2, 3]):
+        judged = judge(spark, [(KEY, message) for message in messages], "id BIGINT, v ARRAY<DOUBLE>", settings)
+        rows = judged.good_rows("rows").toArrow().to_pylist()
+        assert [row["__change"]["position"]["offset"] for row in rows] == places
+        settings = {"event.converting.failure.handling.mode": "fail"}
+
+
+@pytest.mark.spark
+def test_a_truncate_of_one_of_several_tables_is_refused(spark: SparkSession) -> None:
+    messages = [(None, envelope(None, op="t")), (KEY, envelope({"id": 1, "v": "x"}))]
+    judged = judge(spark, messages, "id BIGINT, v STRING", one_table=False)
+    with pytest.raises(Exception, match=r"HEADRACE_UNREADABLE `truncates one of the tables .*shop/0/0"):
+        changes(judged)
+    assert judged.good_rows("rows").select("id").collect() == [(1,)]
 
 
 @pytest.mark.plain
