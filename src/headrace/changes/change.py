@@ -108,7 +108,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         with self._open():
             return self._discard_steps(self._alone(reached))
 
-    def resume(self, *, reached: Callable[[str], None] = ignore, **more: Any) -> Done:
+    def resume(self, *, reached: Callable[[str], None] = ignore) -> Done:
         """End what was stopped or cut off, whichever way it went. Takes, returns and raises the same as `apply`."""
         status = self.status
         if status is None or status.phase in ("done", "swapped"):
@@ -116,7 +116,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
         if status.phase in ("undo", "rolling-back"):
             return self.undo(reached=reached)
         is_deleting = status.phase in ("discard", "discarding", "abandoning")
-        return self.discard(reached=reached) if is_deleting else self.apply(reached=reached, **more)
+        return self.discard(reached=reached) if is_deleting else self.apply(reached=reached)
 
     @property
     @abstractmethod

@@ -11,29 +11,42 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.changes import rewind_copy
 from headrace.changes.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.handover import Repartitions
+from headrace.checkpoint.relocation import rename_schemas
 from headrace.checkpoint.restore import Past
 from headrace.contract import Held, SinkContext, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.generations.changes import ChangeStatus
 from headrace.generations.facts import read_source_names
 from headrace.generations.late_rows import newest_late_batch
-from headrace.generations.log import Directory, LogRecord, QueryLayout, history_file, log_of, newest_of
+from headrace.generations.log import (
+    Directory,
+    LogRecord,
+    QueryLayout,
+    copy_directory,
+    history_file,
+    log_of,
+    newest_of,
+)
 from headrace.generations.register import layout_of
 from headrace.history import History
 from headrace.model import Project, Query
 from headrace.starter.rename import former_location
 from headrace.starter.sink_work import ignore
+from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# In a directory of rows that were set aside: how far its batches were looked at.
+_SEEN = ".seen"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +168,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
         new = live.at(self._target)
         with writing_to(live.folder):
             if not new.made_by.exists():
-                rewind_copy.make(self._past(live), live, new, plan.batch)
+                _make_directory(self._past(live), live, new, plan.batch)
         self._enter_made()
         reached("made")
         try:
@@ -175,7 +188,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
             # Where the log had lost the rewind, the query may have run since.
             if Checkpoint(self.live.at(self._target).checkpoint).last_batch == batch:
                 self._take_batches(batch)
-            rewind_copy.forget_late_rows(self.live, batch)
+            _forget_late_rows(self.live, batch)
             reached("history")
         self._complete()
         reached("done")
@@ -357,3 +370,57 @@ def notes(project: Project, query: Query, batch: int) -> Sequence[str]:
         for name in readers(project, query)
     ]
     return [*left, f"what its sources gave after batch {batch} is read again by the next start"]
+
+
+def _make_directory(past: Past, layout: QueryLayout, new: QueryLayout, batch: int) -> None:
+    """Make the directory `new` as that of `layout` was at the end of `batch`. Raises OSError, CheckpointError."""
+    copy_directory(layout, new, batch=batch)
+    # Without it, the next start would read and report the bad rows of all former batches again.
+    _limit_seen(layout.quarantine, new.quarantine, batch)
+    past.copy(new.checkpoint, batch)
+    rename_schemas(new.checkpoint, str(layout.home.absolute()), str(new.home.absolute()))
+    Archive(new.archive).void_after(batch)
+    _cut_manifest(new.manifest, batch)
+    _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)
+    _cut(new.repartitions, lambda line: line.get("batch", 0) <= batch)
+
+
+def _forget_late_rows(layout: QueryLayout, batch: int) -> None:
+    """Let the late rows of batches after `batch`, which come again, be looked for again. Raises OSError."""
+    for file in layout.late.glob("*.jsonl"):
+        if file.stem.isdigit() and int(file.stem) > batch:
+            file.unlink(missing_ok=True)
+    _limit_seen(layout.late, layout.late, batch)
+
+
+def _limit_seen(folder: Path, new: Path, batch: int) -> None:
+    """Let `new` say how far the batches were seen to, as `folder` says, up to `batch` at most."""
+    if (folder / _SEEN).exists():
+        text = (folder / _SEEN).read_text(encoding="utf-8").strip()
+        new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(new / _SEEN, str(min(int(text), batch)) if text.isdigit() else "-1")
+
+
+def _cut_manifest(file: Path, batch: int) -> None:
+    """Leave out the forms that the query had later, but for the one in force under other names of its sources.
+
+    Those names are in the checkpoint, whatever batch it is at.
+    """
+    if not file.exists():
+        return
+    kept: list[Any] = []
+    for line in json_lines.read(file):
+        if not isinstance(line, dict) or line.get("from_batch", 0) <= batch:
+            kept.append(line)
+        elif line.get("continues"):
+            kept.append({**line, "from_batch": batch + 1})
+        else:
+            break
+    replace_file(file, json_lines.text_of(kept))
+
+
+def _cut(file: Path, kept: Callable[[Any], bool]) -> None:
+    """Leave out the lines of a record that are about later batches."""
+    if file.exists():
+        lines = json_lines.read(file, skip="any")
+        replace_file(file, json_lines.text_of(line for line in lines if not isinstance(line, dict) or kept(line)))

@@ -14,9 +14,9 @@ from typing import NoReturn
 
 import click
 
+from headrace.children import end_with_parent, start_child
 from headrace.control.new_start import NewStart, NewStartAnswer
 from headrace.errors import HeadraceError
-from headrace.spark.jvm.gateway import descendants, end_with_parent, start_child
 
 
 @dataclass
@@ -103,6 +103,8 @@ def _not_executed(program: str, error: OSError) -> HeadraceError:
 
 def _reap_children() -> None:
     """Wait in threads for the processes that the start before has left: a dead one would stay until this one ends."""
+
+    from headrace.spark.jvm.gateway import descendants
 
     def reap(pid: int) -> None:
         with suppress(OSError):

@@ -16,12 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
+from headrace.children import start_child
 from headrace.contract import BatchRecord
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, reason
 from headrace.generations.log import history_file
 from headrace.history import History
-from headrace.spark.jvm.gateway import descendants, kill_all, start_child, wait_until_gone
+from headrace.spark.jvm.gateway import descendants, kill_all, wait_until_gone
 
 SETTINGS = "demo.json"
 IDLE_SECONDS = 5.0

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
+from headrace.children import start_child
 from headrace.model import Project
-from headrace.spark.jvm.gateway import start_child
 from headrace.storage import json_lines
 
 SECRET = "HEADRACE_UI_TOKEN"

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from headrace.children import await_parent
 from headrace.errors import Finding, PlatformError
 from headrace.spark.jvm import gateway, hadoop_files
 from headrace.spark.jvm import jars as connectors
@@ -218,7 +219,7 @@ def end_with_parent() -> None:
         gateway.kill()
         os._exit(1)
 
-    gateway.await_parent(end)
+    await_parent(end)
 
 
 def _train(java: Java, jars: Path, archive: Path) -> None:
