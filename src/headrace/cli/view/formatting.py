@@ -117,7 +117,9 @@ def size_of(size: float) -> str:
 
 def change_counts(changes: ChangeCounts, lag_seconds: float | None) -> str:
     """`12 inserts, 3 deletes, 0.4 s after the source`: what changes did to the result, and when."""
-    counts = [f"{count:,} {effect}" for effect, count in asdict(changes).items() if count] or ["nothing changed"]
+    effects = {effect: count for effect, count in asdict(changes).items() if count}
+    counts = [f"{count:,} {effect.removesuffix('s' * (count == 1))}" for effect, count in effects.items()]
+    counts = counts or ["nothing changed"]
     return ", ".join([*counts, *([f"{lag_seconds:.1f} s after the source"] if lag_seconds is not None else [])])
 
 
