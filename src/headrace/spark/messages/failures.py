@@ -130,6 +130,13 @@ KNOWN = (
         lines=lambda parts: bad_records.list_undecoded_lines(parts["place"]),
     ),
     Known(
+        "HR220",
+        r"Binary inequality column is not supported with state store.*"
+        r"\"name\":\"(?P<column>[^\"]+)\",\"type\":[^{}]*\"nullable\":\w+,\"metadata\":\{\"__COLLATIONS\"",
+        "Spark keeps no state by the column '{column}', whose collation takes different texts for equal",
+        "cast the column to STRING before; to take no notice of case, use lower() of that",
+    ),
+    Known(
         "HR299",
         r"HEADRACE_NO_SEQUENCE `(?P<column>[^`]+)`",
         "a change has no place in the order: its sequence_by '{column}' is NULL",

@@ -299,7 +299,7 @@ def test_copies_equal_the_table_after_kills_of_the_driver_and_of_the_connector(c
         assert first.wait(PATIENCE_SECONDS) < 0, copies.log
         yield
 
-    prove(copies, lives=lives, changes=400)
+    prove(copies, lives=lives, changes=250)
 
 
 @pytest.mark.capability("CDC-DBZ-02")
