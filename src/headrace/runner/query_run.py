@@ -153,7 +153,7 @@ def _silent(asked: str, query: Query) -> Finding:
 
 POLL_SECONDS = 0.1
 LAST_EVENTS_SECONDS = 3.0
-# So long stops, starts and orders may wait for batches to be recorded.
+# So long stops, starts and orders wait for batches to be recorded, which may come faster: bad rows are read again.
 TAKE_SECONDS = 1.0
 
 
@@ -211,10 +211,7 @@ class Watching:
             self._take(event)
 
     def take_events(self, *, seconds: float = POLL_SECONDS, most_seconds: float = math.inf) -> None:
-        """Wait up to `seconds` for one event, then take those that are there by then, for `most_seconds` at most.
-
-        Others may come faster than they are taken: the bad rows of a batch are read again.
-        """
+        """Wait up to `seconds` for one event, then take those that are there by then, for `most_seconds` at most."""
         events, until = self._listener.events, time.monotonic() + most_seconds
         try:
             event = events.get(timeout=seconds) if seconds else events.get_nowait()
@@ -230,10 +227,9 @@ class Watching:
     def drain_events(self, watched: QueryRun) -> None:
         """Take the events of a query that has ended, the last of which is its end."""
         until = time.monotonic() + LAST_EVENTS_SECONDS
-        is_last = False
-        while not (watched.terminated or is_last):
-            is_last = time.monotonic() >= until
+        while not watched.terminated and time.monotonic() < until:
             self.take_events()
+        self.take_events(seconds=0.0)  # It may have come while many others were taken.
         watched.terminated = False
 
     def _take(self, event: ListenerEvent) -> None:
