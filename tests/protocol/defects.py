@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from headrace.changes import adopt, change, rebuild, reset, rewind_copy
+from headrace.changes import adopt, change, pending, rebuild, reset
 from headrace.changes.rewind import Rewind
 from headrace.checkpoint import handover, restore
 from headrace.checkpoint.archive import Archive
@@ -834,7 +834,16 @@ def _directory_used_again(let: Let) -> None:
 
 def _part_of_a_directory_taken_as_whole(let: Let) -> None:
     let(log.QueryLayout, "made_by", property(lambda self: self.checkpoint / "metadata"))
-    let(rewind_copy, "enter_made", lambda *_: None)
+    let(change, "enter_made", lambda *_: None)
+
+
+def _lost_change_of_any_token(let: Let) -> None:
+    """Of the changes that the log lacks the newest one is entered, whatever the sink has seen."""
+
+    def find(layout: log.QueryLayout, mark: object) -> log.LogRecord | None:
+        return max(log.lost_changes(layout), key=lambda record: record.number, default=None)
+
+    let(pending, "find_lost", find)
 
 
 def _live_directory_deleted_late(let: Let) -> None:
@@ -1190,6 +1199,13 @@ DEFECTS = (
         5,
         "scenes",
         "start, rewind!30/g1.2/, resume, start",
+    ),
+    Defect(
+        "a lost change is entered whatever the sink's token is",
+        _lost_change_of_any_token,
+        0,
+        "scenes",
+        "start, rewind, start, reset!1sql UPDATE _headrace_epochs, lose log, start, resume, start",
     ),
     Defect(
         "a late process deletes the live directory",

@@ -9,7 +9,7 @@ const ORDER = ["error", "warning", "note"];
 const link = (name) => h("a", { href: queryPage(name) }, name);
 
 const tile = (name, words, unit, under) =>
-  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under" }, under ?? ""));
+  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under", title: under }, under ?? ""));
 
 const spark = (numbers) => {
   const top = Math.max(1, ...numbers);
