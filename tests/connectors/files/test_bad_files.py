@@ -249,6 +249,20 @@ def test_a_column_of_parquet_that_spark_has_no_type_for_may_be_left_out(spark: S
     assert project.rows_taken() == [(None, 1)]
 
 
+def test_bytes_of_parquet_that_are_no_text_end_the_batch_by_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    project = Project(tmp_path / "p", spark, "parquet")
+    table = pa.table({"name": pa.array([b"\xff\xfea"]), "amount": pa.array([1], pa.int32())})
+    pq.write_table(table, project.land(0, b""))
+    finding, _ = project.run()
+    assert finding is not None
+    assert (finding.code, "bytes that are no UTF-8" in finding.what) == ("HR325", True)
+    pipeline = project.root / "pipeline.py"
+    mended = pipeline.read_text().replace('"name", "amount"', '"make_valid_utf8(name) AS name", "amount"')
+    pipeline.write_text(mended.replace("events.select(", "events.selectExpr("))
+    assert project.run()[0] is None
+    assert project.rows_taken() == [("\ufffd\ufffda", 1)]
+
+
 # A fault for each way on which one is seen. The test above has the other columns, and the one of rows that are set
 # aside the other rows.
 USUAL = {
