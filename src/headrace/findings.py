@@ -144,6 +144,7 @@ CODES = (
     Code("HR277", "a stream is grouped by several sets of columns at once", refuses=True),
     Code("HR278", "the rows of a stream are taken as a set", refuses=True),
     Code("HR279", "an operator with state gets two event-time columns", refuses=True),
+    Code("HR280", "a join of two streams takes NULL for a key", WARNING),
     Code("HR283", "transformWithState needs RocksDB", refuses=True),
     Code("HR284", "an initial state is a stream", refuses=True),
     Code("HR285", "an option of the state store has a wrong value", refuses=True),

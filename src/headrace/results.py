@@ -34,6 +34,7 @@ from headrace.generations.inspect_checkpoint import Inspected as Inspected
 from headrace.generations.inspect_checkpoint import StoredStatus as StoredStatus
 from headrace.history import Event as Event
 from headrace.history import QueryStatus as QueryStatus
+from headrace.planner.difference import PlanDifference as PlanDifference
 from headrace.planner.verdict import Judgement as Judgement
 from headrace.runner.handles import ApplicationHandle as ApplicationHandle
 from headrace.verifier.inspect_progress import BatchOffsets as BatchOffsets

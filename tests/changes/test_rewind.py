@@ -87,8 +87,10 @@ def batch_rows(mode: OutputMode, batch: int) -> dict[str, int]:
 class Driver:
     """Writes batches of the query `totals` as one start of it does, without Spark."""
 
-    def __init__(self, project: Project, mode: OutputMode = "update", schema: StructType = SCHEMA) -> None:
-        self.layout = layout_in(project.storage, "totals")
+    def __init__(
+        self, project: Project, mode: OutputMode = "update", schema: StructType = SCHEMA, generation: int = 1
+    ) -> None:
+        self.layout = layout_in(project.storage, "totals", generation)
         context = sink_context(project, project.queries["totals"], self.layout)
         self.context = replace(context, mode=mode)
         dialect = SqliteDialect(str(project.root / "out.db"))

@@ -145,6 +145,38 @@ def test_with_json_an_error_is_one_line_on_stdout(capsys: pytest.CaptureFixture[
     assert printed.err == ""
 
 
+def test_with_json_an_interrupted_command_says_so_in_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("headrace.api.check", raise_interrupt)
+    write_project(tmp_path / "phones", event_files=0)
+    assert main(["check", "-C", str(tmp_path / "phones"), "--json"]) == 130
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"event": "error", "exit_code": 130, "findings": []}
+    assert printed.err.strip() == "interrupted"
+
+
+def raise_interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_json_is_what_others_read(encoding: str) -> None:
+    program = "from headrace.cli.output import say_json; say_json({'é': [float('nan'), {'b': -float('inf')}, 1.5]})"
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environ, check=True)
+    assert json.loads(done.stdout, parse_constant=pytest.fail) == {"é": ["NaN", {"b": "-Infinity"}, 1.5]}
+
+
+def test_a_reader_that_is_gone_makes_no_error_of_an_error(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "headrace", "check", "-C", str(tmp_path), "--json"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_with_json_nothing_but_json_is_on_stdout(tmp_path: Path) -> None:
     write_project(tmp_path / "phones", event_files=0)
     with (tmp_path / "phones" / "pipeline.py").open("a") as code:
@@ -192,6 +224,8 @@ def test_every_end_has_its_code_and_none_a_stack_trace(
     assert "Traceback" not in printed.err + printed.out
     if isinstance(error, ProjectError):
         assert printed.err == "headrace HR100: [red]wrong[/red]\n"
+    if code == 130:
+        assert printed.err.strip() == "interrupted"
 
 
 def test_an_unforeseen_error_leaves_a_crash_log_next_to_the_project(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import pty
-import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from headrace.demo.starter import write_project
 from tests.registered import layout_in
+from tests.terminal import Terminal
 from tests.waiting import until
 
 pytestmark = pytest.mark.plain
@@ -41,43 +37,9 @@ with show_waiting("starting"), drop_lines():
 """
 
 
-class Terminal:
-    """A Python program in a terminal of its own, and what it has shown."""
-
-    def __init__(self, program: str, *arguments: str, stdout: int | None = None) -> None:
-        self._screen, keyboard = pty.openpty()
-        self._read = b""
-        environ = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "160"}
-        command = [sys.executable, "-c", program, *arguments]
-        self.process = subprocess.Popen(
-            command, stdin=keyboard, stdout=keyboard if stdout is None else stdout, stderr=keyboard, env=environ
-        )
-        os.close(keyboard)
-        self._reader = Thread(target=self._follow, daemon=True)
-        self._reader.start()
-
-    def _follow(self) -> None:
-        with suppress(OSError):  # The terminal ends with its last process.
-            while some := os.read(self._screen, 65_536):
-                self._read += some
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._read.decode("utf-8", "replace"))
-
-    def type(self, text: str) -> None:
-        os.write(self._screen, text.encode())
-
-    def end(self) -> str:
-        """What was shown until the program's end."""
-        self.process.wait()
-        self._reader.join()
-        return self.text
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._screen)
+def python(program: str, *arguments: str, stdout: int | None = None) -> Terminal:
+    """A Python program in a terminal of its own."""
+    return Terminal([sys.executable, "-c", program, *arguments], stdout=stdout)
 
 
 @pytest.fixture
@@ -98,7 +60,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_the_line_moves_while_standard_error_holds_lines_back_for_spark(terminals: list[Terminal]) -> None:
-    terminals.append(terminal := Terminal(WHILE_SPARK_STARTS))
+    terminals.append(terminal := python(WHILE_SPARK_STARTS))
     until("line of the wait", lambda: "starting 0:00:01" in terminal.text)
     terminal.type("\n")
     terminal.end()
@@ -108,7 +70,7 @@ def test_the_line_moves_while_standard_error_holds_lines_back_for_spark(terminal
 def test_what_the_project_prints_stays_on_standard_output(terminals: list[Terminal], project: Path) -> None:
     (project / "pipeline.py").write_text("print('of the project')\n" + (project / "pipeline.py").read_text())
     reading, writing = os.pipe()
-    terminals.append(terminal := Terminal(COMMANDS, f"inspect checkpoint -C {project}", stdout=writing))
+    terminals.append(terminal := python(COMMANDS, f"inspect checkpoint -C {project}", stdout=writing))
     os.close(writing)
     with open(reading) as piped:
         assert piped.readline() == "of the project\n"
@@ -132,7 +94,7 @@ def test_each_command_that_may_take_long_shows_what_it_does(terminals: list[Term
         "stop": "waiting for the running batches",
         "deploy": "comparing the project with what runs",
     }
-    terminals.append(terminal := Terminal(COMMANDS, *(f"{command} -C {project}" for command in shown)))
+    terminals.append(terminal := python(COMMANDS, *(f"{command} -C {project}" for command in shown)))
     text = terminal.end()
     assert [line for line in shown.values() if line not in text] == []
 
@@ -141,7 +103,7 @@ def test_each_command_that_may_take_long_shows_what_it_does(terminals: list[Term
 def test_the_dashboard_says_that_it_starts_and_then_where_it_is(
     terminals: list[Terminal], project: Path, directory: str
 ) -> None:
-    terminals.append(terminal := Terminal(COMMANDS, f"ui --port 0 {directory.format(project)}"))
+    terminals.append(terminal := python(COMMANDS, f"ui --port 0 {directory.format(project)}"))
     until("link", lambda: "(Ctrl-C ends)" in terminal.text or terminal.process.poll() is not None)
     lines = ("reading the project", "starting the dashboard", "the dashboard of")
     assert [line for line in lines if line not in terminal.text] == []

@@ -251,8 +251,14 @@ def a_machine_is_cut_off(scene: Scene) -> None:
     scene.wait()
 
 
+def tasks_fail_and_a_shuffle_is_lost(scene: Scene) -> None:
+    """One batch after the other: some queries are still at the first when the executor is killed."""
+    scene.land(FAILS)
+    what_is_shuffled_is_lost(scene)
+
+
 EVENTS = {
-    "tasks and a shuffle are lost": (tasks_fail, what_is_shuffled_is_lost),
+    "tasks and a shuffle are lost": (tasks_fail_and_a_shuffle_is_lost,),
     "all that may happen": (tasks_fail, a_task_is_slow, what_is_shuffled_is_lost, a_machine_is_cut_off),
 }
 

@@ -23,7 +23,7 @@ PROJECTS = Path(__file__).parent / "projects"
 SETTINGS = """
 [mypy]
 strict = True
-[mypy-pandas.*,numpy.*,pyarrow.*,pydantic.*]
+[mypy-pandas.*,numpy.*,pyarrow.*,pydantic.*,pyspark.pandas.*,pyspark.ml.*,pyspark.mllib.*,pyspark.sql.connect.*]
 follow_imports = skip
 [mypy-duckdb.*]
 ignore_missing_imports = true

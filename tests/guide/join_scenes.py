@@ -18,7 +18,7 @@ from tests.runner.test_run import Recorder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Row = tuple[str, str]
+Row = tuple[str | None, str]
 """An advertisement and a time of 2026-03-01; `+10:00` is that of the day after."""
 
 HEADER = """

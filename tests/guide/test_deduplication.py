@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.api import check, load, verify
+from headrace.api import check, load, run, verify
 
 from .scenes import events, land, play, project, query, refusal_of, source
 
@@ -78,3 +78,17 @@ def test_within_a_watermark_that_is_not_there_is_refused(tmp_path: Path, spark: 
     error = refusal_of(root, spark)
     assert (error.code, "dropDuplicatesWithinWatermark" in error.what) == ("HR221", True)
     assert "give the source a watermark" in error.fix
+
+
+def test_a_key_whose_collation_takes_different_texts_for_equal_is_named(tmp_path: Path, spark: SparkSession) -> None:
+    form = "guid STRUCT<number: INT, of: STRING COLLATE UTF8_LCASE>, time TIMESTAMP"
+    read, cast = source("clicks", form), "clicks.selectExpr('CAST(guid.of AS STRING) AS of').dropDuplicates(['of'])"
+    root = project(tmp_path, read, query('clicks.dropDuplicates(["guid"]).select("guid.of")', inputs="clicks"))
+    land(root, "clicks", [{"guid": {"number": 1, "of": "a"}}, {"guid": {"number": 1, "of": "A"}}])
+    (outcome,) = run(load(root), spark=spark).outcomes
+    assert outcome.finding is not None
+    assert (outcome.finding.code, "by the column 'of', whose collation" in outcome.finding.what) == ("HR220", True)
+    assert "cast the column to STRING" in outcome.finding.fix
+    root = project(tmp_path / "cast", read, query(cast, inputs="clicks"))
+    land(root, "clicks", [{"guid": {"number": 1, "of": "a"}}, {"guid": {"number": 1, "of": "A"}}])
+    assert play(root, spark, "SELECT of FROM q ORDER BY 1").triggers[-1].table == [("A",), ("a",)]

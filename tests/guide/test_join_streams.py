@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headrace.api import load, verify
 from headrace.errors import Finding
 from tests.rounds import only_usual, rounds
 
-from .join_scenes import query, refusals_of, scene
+from .join_scenes import query, refusals_of, scene, scene_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -144,6 +145,55 @@ def test_an_outer_join_gives_its_null_rows_when_no_match_can_come_any_more(
     assert made.rows() == sorted(
         [*early, *MATCHES, *late, ("y", "14:00", "y", "14:00")], key=lambda row: [str(value or "") for value in row]
     )
+
+
+# The kind, the condition on the keys, and the columns that the warning names.
+NULL_KEYS = {
+    "full": ("full", "i_ad = c_ad", "i_ad and c_ad"),
+    "full_given": ("full", "i_ad = c_ad AND i_ad IS NOT NULL", ""),
+    "full_expression": ("full", "lower(i_ad) = lower(c_ad)", "i_ad and c_ad"),
+    "full_given_expression": ("full", "lower(i_ad) = lower(c_ad) AND c_ad IS NOT NULL", ""),
+    "full_null_safe": ("full", "i_ad <=> c_ad", ""),
+    "double": ("inner", "double(i_ad) = double(c_ad)", "i_ad and c_ad"),
+    "double_given": ("inner", "double(i_ad) = double(c_ad) AND c_ad IS NOT NULL", ""),
+    **{kind: (kind, "i_ad = c_ad", "") for kind in ("inner", "left", "right", "leftsemi")},
+}
+
+
+SHOWN_KEYS = ("full", "full_given")
+
+
+def by_keys(kind: str, condition: str) -> str:
+    return f"impressions.join(clicks, F.expr(WITHIN.replace('c_ad = i_ad', {condition!r})), {kind!r})"
+
+
+def test_keys_that_may_both_be_null_are_reported_where_spark_takes_them_for_equal(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    queries = [query(BOTH, by_keys(*case[:2]), name=name) for name, case in NULL_KEYS.items()]
+    made = scene_of(tmp_path, spark, queries)
+    warnings = {finding.what.split("'")[1]: finding for finding in made.findings("HR280")}
+    assert warnings.keys() == {name for name, (_, _, columns) in NULL_KEYS.items() if columns}
+    for name, warning in warnings.items():
+        assert f"by {NULL_KEYS[name][2]}, which may both be NULL" in warning.what
+        assert "add AND i_ad IS NOT NULL to the join condition" in warning.fix
+
+
+def test_the_advice_for_keys_that_may_be_null_gives_the_rows_of_the_batch(tmp_path: Path, spark: SparkSession) -> None:
+    queries = [query(BOTH, f"{by_keys(*NULL_KEYS[name][:2])}.selectExpr(*SHOWN)", name=name) for name in SHOWN_KEYS]
+    made = scene_of(
+        tmp_path,
+        spark,
+        queries,
+        impressions=[[(None, "10:00"), ("a", "10:00")], [("x", "15:00")], [("y", "20:00")]],
+        clicks=[[(None, "10:30"), ("a", "10:30")], [("x", "15:00")], [("y", "20:00")]],
+    )
+    made.run()
+    without_match = [(None, "10:00", None, None), (None, None, None, "10:30")]
+    assert (None, "10:00", None, "10:30") in made.rows(table="full")
+    assert set(without_match) <= set(made.rows(table="full_given"))
+    states = {name: verify(load(made.root), name, spark=spark).state for name in SHOWN_KEYS}
+    assert states == {"full": "open", "full_given": "equal"}
 
 
 @pytest.mark.capability("JOIN-STST-04", "JOIN-STST-05")

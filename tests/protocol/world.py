@@ -212,7 +212,7 @@ class World:
         self._begun: dict[Process, float] = {}
         # How many batches had come in when a topic was deleted.
         self._gone: list[int] = []
-        self._has_lost_power = False
+        self._has_lost_power = self._has_lost_log = False
         # Whether something was lost that no start can bring back: then it must be refused, if it does not do so.
         self.is_lost = False
         self.last: Process | None = None
@@ -759,6 +759,11 @@ class World:
         newest = max(int(key.rpartition("/")[2]) for key in inside if "/offsets/" in key)
         self._forget(name, [key for key in inside if key.rpartition("/")[2].partition(".")[0] == str(newest)])
 
+    def lose_log(self) -> None:
+        """The storage is brought back from a copy that read the log before all changes, and the rest after them."""
+        self._forget("main", [key for key in self._log_of("main") if not key.endswith("/000001.json")])
+        self._has_lost_log = True
+
     def _inside_data(self, name: str) -> dict[str, bytes]:
         return {key: self.buckets[name].objects[key].data for key in self._inside(name)}
 
@@ -878,7 +883,7 @@ class World:
         if finding.code == "HR587" and self.about == "scenes" and not is_in_the_way:
             self._broken(f"{process.name} is refused by the sink, and nothing is in the way: {finding.what}")
         if finding.code == "HR410" and not (
-            self._is_foreign or self.is_lost or len(self.buckets) > 1 or self.may.pauses
+            self._is_foreign or self.is_lost or self._has_lost_log or len(self.buckets) > 1 or self.may.pauses
         ):
             self._broken(f"{process.name} is refused, and nothing is lost: {finding.what}")
 
@@ -940,7 +945,8 @@ class World:
         with self.scheduler.aside():
             layout = layout_of(*self.declare(bucket))
             record = log_of(layout)
-        return record is not None and record.live.made != 1 and layout.made_by.exists()
+            is_made = record is not None and record.live.made != 1 and layout.made_by.exists()
+            return is_made and json.loads(layout.made_by.read_text())["kind"] != "intent"
 
     def _session(self) -> Session:
         session, random = Session(self.scheduler, self.input), self.random
@@ -1482,6 +1488,7 @@ _ASIDE: dict[str, Callable[[World], object]] = {
     "former": lambda world: world._run_former_job(),
     "lose": lambda world: world.lose_newest_batch("main"),
     "lose all": lambda world: world.lose_checkpoint(),
+    "lose log": lambda world: world.lose_log(),
     "power": lambda world: world.lose_power(),
     "register": lambda world: register_project(world.declare("main")[0]),
     "rename": lambda world: world.names["main"].append("qr"),
@@ -1553,6 +1560,16 @@ SCENES = (
     "start, rewind, power, start, undo, start",
     "start, back up, reset, start, bring back, discard, start",
     "start, back up, start1, bring back, start",
+    "start, rewind, lose log, start, resume, start",
+    "start, rewind, start, lose log, start, resume, undo, start",
+    "start, reset, start, lose log, resume, start, reset",
+    "start, rebuild, lose log, start, resume, undo, start",
+    "start, rewind, start, reset!1sql UPDATE _headrace_epochs, lose log, start, resume, start",
+    "start, rewind!120, lose log, start, resume, start",
+    "start, rewind, lose log, resume!25, resume, start",
+    "start, rewind, lose log, resume*60, resume, start, wake",
+    "start, rewind, lose log, copy, resume, start, copy1 resume, copy1 start",
+    "former, adopt, lose log, start, resume, start",
     "register, start, rename, forget",
     "former, adopt, start, lose all, adopt, start",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import queue
 import re
 import shutil
@@ -210,6 +211,28 @@ def a_call_that_is_cut_off_does_not_keep_the_next_one_waiting(scene: Scene) -> N
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert time.monotonic() - begun < SECONDS / 2
+
+
+@canary("spark/jvm/session")
+def a_call_that_ctrl_c_breaks_off_logs_no_stack_trace(scene: Scene) -> None:
+    from py4j.clientserver import ClientServerConnection
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    logged: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = logged.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ClientServerConnection, "send_command", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                scene.jvm.java.lang.Integer.parseInt("7")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert [record.getMessage() for record in logged] == []
+    assert scene.jvm.java.lang.Integer.parseInt("7") == 7
 
 
 @canary("spark/stream/state")

@@ -65,6 +65,17 @@ NAN, INFINITY = float("nan"), float("inf")
             (0, 0, 1),
             id="maps within",
         ),
+        pytest.param(
+            "a STRING COLLATE UTF8_LCASE", [("a",), ("b",)], [("A",), ("b",)], (), (1, 1, 0), id="texts of a collation"
+        ),
+        pytest.param(
+            "a STRING COLLATE UTF8_LCASE, b MAP<STRING, ARRAY<STRUCT<c: STRING COLLATE UTF8_LCASE>>>",
+            [("a", {"k": [("x",)]}), ("b", {"k": [("y",)]})],
+            [("a", {"k": [("x",)]}), ("b", {"k": [("Y",)]})],
+            ("a",),
+            (0, 0, 1),
+            id="texts of a collation within",
+        ),
         pytest.param("`a b` INT, `c.d` INT", [(1, 2)], [(1, 3)], ("a b",), (0, 0, 1), id="names with blanks and dots"),
     ],
 )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from headrace.changes.adopt_sources import AdoptedSource, match_sources, show_sources
 from headrace.changes.change import Change
@@ -31,7 +31,7 @@ from headrace.frames.project_session import borrow
 from headrace.generations.blame import reset_command
 from headrace.generations.changes import AdoptionRecord, ChangeStatus
 from headrace.generations.facts import StartFacts
-from headrace.generations.log import LogRecord, QueryLayout, enter_made, log_of
+from headrace.generations.log import LogRecord, QueryLayout, log_of
 from headrace.generations.manifest import enter
 from headrace.generations.register import layout_of, read_register
 from headrace.model import NamedSource, Project, Query
@@ -106,9 +106,10 @@ class Adoption(PlainData):
         plan: What the adoption did.
     """
 
+    optional: ClassVar[tuple[str, ...]] = ("plan",)
     query: str
     next_batch: int
-    plan: AdoptionPlan
+    plan: AdoptionPlan | None = None
 
 
 @dataclass(frozen=True)
@@ -185,20 +186,23 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             self._require_alone()
             self._begin(own, **asdict(AdoptionRecord.begin(self.old, plan.batch, keys)))
         else:
-            # By a record of its own, so that the process that began it can do nothing more.
-            is_made = self.record.target is not None and self.live.at(self.record.target).made_by.exists()
-            self._enter("intent", target=self.record.target if is_made else own)
+            self._continue(own)
         reached("recorded")
-        assert self.record.target is not None
-        new = self.live.at(self.record.target)
+        new = self.live.at(self._target)
         if not new.made_by.exists():
             self._make(new, built, reached)
+        self._enter_made()
+        reached("entered")
         with self.name_sink_faults():
             query.sink.adoption.take_over(built.frame, self._mark("there", new), plan.batch)
         reached("sink")
+        return self._end(reached, plan)
+
+    def _end(self, reached: Callable[[str], None], plan: AdoptionPlan | None = None) -> Adoption:
+        batch = self.record.facts["batch"]
         self._complete()
         reached("done")
-        return Adoption(query=query.name, next_batch=0 if plan.batch is None else plan.batch + 1, plan=plan)
+        return Adoption(query=self.query.name, next_batch=0 if batch is None else batch + 1, plan=plan)
 
     def _make(self, new: QueryLayout, built: Built, reached: Callable[[str], None]) -> None:
         """Make the directory of the generation, with a copy of the former job's checkpoint."""
@@ -217,9 +221,6 @@ class Adopt(Change[AdoptionPlan, Adoption]):
             register = read_register(project.storage)
             made_facts = StartFacts(project=project, query=query, register=register, layout=new)
             enter(new, current_revision(made_facts, built.frame, built.streams))
-        with writing_to(new.home):
-            enter_made(new, self.live, record, record.facts["batch"])
-        reached("entered")
 
     def _undone(self, reached: Callable[[str], None]) -> Adoption:
         raise self._irreversible("a reset takes it back", "reset the query (headrace reset QUERY)")

@@ -27,6 +27,7 @@ from headrace.generations.log import (
     append,
     as_facts,
     begin,
+    enter_made,
     log_of,
     rebuilding,
     remove_unreachable,
@@ -34,7 +35,7 @@ from headrace.generations.log import (
 )
 from headrace.generations.register import layout_of
 from headrace.model import Project, Query
-from headrace.starter.rename import former_location
+from headrace.starter.rename import former_location, table_before
 from headrace.starter.sink_work import SinkWork, ignore, require_stopped
 from headrace.storage.durable import remove_tree
 from headrace.storage.private import writing_to
@@ -61,7 +62,7 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     begun.
     """
 
-    name: ClassVar[ChangeName]
+    name: ChangeName
     # What the query then is, in a refusal.
     _done: ClassVar[str]
 
@@ -108,13 +109,14 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
             return self._discard_steps(self._alone(reached))
 
     def resume(self, *, reached: Callable[[str], None] = ignore) -> Done:
-        """End what a crash has cut off. Takes, returns and raises the same as `apply`."""
+        """End what was stopped or cut off, whichever way it went. Takes, returns and raises the same as `apply`."""
         status = self.status
-        if status is None or status.phase == "done":
+        if status is None or status.phase in ("done", "swapped"):
             raise self._nothing(f"no {self.name} of query '{self.query.name}' was cut off")
-        if status.phase == "undo":
+        if status.phase in ("undo", "rolling-back"):
             return self.undo(reached=reached)
-        return self.discard(reached=reached) if status.phase == "discard" else self.apply(reached=reached)
+        is_deleting = status.phase in ("discard", "discarding", "abandoning")
+        return self.discard(reached=reached) if is_deleting else self.apply(reached=reached)
 
     @property
     @abstractmethod
@@ -130,6 +132,10 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     @abstractmethod
     def _make_steps(self, reached: Callable[[str], None]) -> Done:
         """The steps of the change, each of which may be done again."""
+
+    def _end(self, reached: Callable[[str], None], plan: Preview | None = None) -> Done:
+        """The steps that follow that of the sink."""
+        raise NotImplementedError
 
     @abstractmethod
     def _undone(self, reached: Callable[[str], None]) -> Done:
@@ -164,19 +170,34 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     # ------------------------------------------------------------------------------------------------- the log
 
-    def _begin(self, target: Directory, **facts: Any) -> LogRecord:
+    def _begin(self, target: Directory, kind: Kind = "intent", **facts: Any) -> LogRecord:
         """Keep that a change begins, after which `target` is live."""
         settled = self.record.settled
         return self._enter(
-            "intent",
+            kind,
             change=self.name,
             of=0,
             begun="",
             target=target,
+            building=target if kind == "building" else self.record.building,
             facts={**facts, "former": str(self.record.live)},
             following=max(self.record.following, target.generation + 1),
             before=None if settled is None else as_facts(settled),
         )
+
+    def _continue(self, own: Directory) -> None:
+        """Keep that a change is ended, so that the process that began it can do nothing more.
+
+        own: the directory to make where that process has completed none.
+        """
+        self._enter("intent", target=self._target if self.live.at(self._target).made_by.exists() else own)
+
+    def _enter_made(self) -> None:
+        """Keep in the target's directory, which is complete, by which record it is made: the log may be lost."""
+        new = self.live.at(self._target)
+        with writing_to(new.home):
+            new.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            enter_made(new, self.record)
 
     def _next(self, generation: int) -> Directory:
         """The directory of a generation that the next record makes."""
@@ -194,17 +215,15 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
 
     def _complete(self) -> None:
         """Keep that the change is done: its target is live, and what was live before is kept."""
-        record = self.record
-        assert record.target is not None
-        kept = tuple(dict.fromkeys((*record.kept, self._former)))
-        self._enter("done", live=record.target, kept=kept, building=None)
+        kept = tuple(dict.fromkeys((*self.record.kept, self._former)))
+        self._enter("done", live=self._target, kept=kept, building=None)
         self._remove_unreachable()
 
-    def _end_undoing(self) -> None:
+    def _end_undoing(self, kind: Kind = "undone", target: Directory | None = None) -> None:
         """Keep that the change is undone: what was live before is live again."""
         former = self._former
         kept = tuple(directory for directory in self.record.kept if directory != former)
-        self._enter("undone", live=former, kept=kept, target=None)
+        self._enter(kind, live=former, kept=kept, target=target, building=target)
         self._remove_unreachable()
 
     def _remove_unreachable(self) -> None:
@@ -215,9 +234,16 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     @property
     def _former(self) -> Directory:
         """What was live before the change."""
-        former = self.record.former
-        assert former is not None
-        return former
+        current = self.record.current
+        assert current is not None
+        assert current.former is not None
+        return current.former
+
+    @property
+    def _target(self) -> Directory:
+        """What is live once the change is done."""
+        assert self.record.target is not None
+        return self.record.target
 
     def _undo_begins(self) -> None:
         """Keep that the change is undone, whether it is done or was cut off."""
@@ -266,6 +292,29 @@ class Change(SinkWork, ABC, Generic[Preview, Done]):
     def _undo_fails(self) -> None:
         """Keep that the sink has undone nothing, so that the change is what it was."""
         self._enter("done" if self.record.live == self.record.target else "intent")
+
+    def _discard_kept(self, kept: Sequence[Directory], reached: Callable[[str], None], nothing: str) -> None:
+        """Delete for good what changes have put out of use, or raise with `nothing` where that is none."""
+        if self.record.is_between:
+            way = f"a {self.name}" if self.record.kind == "intent" else f"the undoing of a {self.name}"
+            raise self._refusal(f"{way} was cut off", f"end it first: {self._then('resume')}")
+        if not kept and self.record.kind != "discarding":
+            raise self._nothing(nothing)
+        self._delete_kept(kept, reached)
+
+    def _require_not_undoing(self) -> None:
+        if self.record.kind == "undoing":
+            raise self._refusal(f"the undoing of a {self.name} was cut off", f"end it: {self._then('undo')}")
+
+    def _require_named(self) -> None:
+        """Raise CheckFailed where the table is to be renamed first."""
+        query = self.query
+        if table_before(self.project, query, self.live) is not None:
+            fix = f"start it first: headrace run {query.name}"
+            if query.sink.swap is not None:
+                fix += f"; or, if its change keeps it from that: headrace rebuild {query.name}, which takes it over"
+            why = "its table is to be renamed, which the next start does"
+            raise self._refusal(why, f"{fix}; or remove renamed_from")
 
     def _delete_kept(self, kept: Sequence[Directory], reached: Callable[[str], None]) -> None:
         """Delete for good what changes have put out of use."""

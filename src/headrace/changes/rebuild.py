@@ -28,7 +28,6 @@ from headrace.generations.log import (
     Kind,
     LogRecord,
     QueryLayout,
-    as_facts,
     history_file,
     log_of,
 )
@@ -139,25 +138,6 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         self._wait, self._reporter, self._notify = wait, reporter, notify
         return super().apply(reached=reached)
 
-    def resume(
-        self,
-        *,
-        approve: Callable[[RebuildReport], bool] | bool = True,
-        wait: bool = False,
-        reporter: Observer | None = None,
-        notify: Callable[[str], None] = ignore,
-        reached: Callable[[str], None] = ignore,
-    ) -> RebuildResult:
-        """End what was stopped or cut off, whichever way it went. Raises as every change."""
-        status = self.status
-        if status is None or status.phase == "swapped":
-            raise self._nothing(f"no rebuild of query '{self.query.name}' was cut off")
-        if status.phase == "rolling-back":
-            return self.undo(reached=reached)
-        if status.phase in ("abandoning", "discarding"):
-            return self.discard(reached=reached)
-        return self.apply(approve=approve, wait=wait, reporter=reporter, notify=notify, reached=reached)
-
     @contextmanager
     def _open(self, *, changes: bool = True) -> Iterator[None]:
         self.changes = changes
@@ -182,13 +162,6 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _require_no_other(self) -> None:
         self._require_no_deleting()
-
-    @property
-    def _former(self) -> Directory:
-        current = self.record.current
-        assert current is not None
-        assert current.former is not None
-        return current.former
 
     @property
     def _is_begun(self) -> bool:
@@ -253,18 +226,8 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
 
     def _begin_building(self) -> None:
         """Keep that a generation is being built, unless another change has begun since this one has looked."""
-        facts, settled, made = self._beginning(), self.record.settled, self._next(self.record.following)
-        self._enter(
-            "building",
-            change=self.name,
-            of=0,
-            begun="",
-            target=made,
-            building=made,
-            facts={**facts, "former": str(self.record.live), "made": str(made)},
-            following=made.generation + 1,
-            before=None if settled is None else as_facts(settled),
-        )
+        facts, made = self._beginning(), self._next(self.record.following)
+        self._begin(made, "building", **facts, made=str(made))
 
     @property
     def _made(self) -> Directory:
@@ -287,6 +250,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         was = self.record.kind
         # By a record of its own, so that the process that began it can do nothing more.
         self._enter("intent", target=self._made)
+        self._enter_made()
         reached("recorded")
         try:
             with self.name_sink_faults():
@@ -297,6 +261,9 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
                 self._enter("building")
             raise
         reached("sink")
+        return self._end(reached)
+
+    def _end(self, reached: Callable[[str], None], plan: RebuildPlan | None = None) -> RebuildResult:
         shadow.enter_place(self.project, self.query, self._rebuilt, self.query.sink)
         reached("rewritten")
         shadow.take_over_history(self.project, self.query, self._made.generation)
@@ -321,9 +288,7 @@ class Rebuild(Change[RebuildPlan, RebuildResult]):
         reached("sink")
         shadow.enter_place(self.project, self.query, self._rebuilt, swap.shadow)
         reached("rewritten")
-        former = self._former
-        kept = tuple(directory for directory in self.record.kept if directory != former)
-        self._enter("building", live=former, kept=kept, building=self._made)
+        self._end_undoing("building", self._made)
 
     def _discard_steps(self, reached: Callable[[str], None]) -> RebuildResult:
         # After another change was taken back, a rebuild that is done is not the newest record.

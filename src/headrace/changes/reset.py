@@ -19,7 +19,7 @@ from headrace.generations.changes import ChangeStatus, Choice
 from headrace.generations.log import Directory, LogRecord, QueryLayout, log_of, newest_of
 from headrace.generations.register import layout_of
 from headrace.model import Project
-from headrace.starter.rename import former_location, table_before
+from headrace.starter.rename import former_location
 from headrace.storage.durable import size_of
 
 if TYPE_CHECKING:
@@ -107,8 +107,7 @@ class Reset(Change[ResetPlan, ResetResult]):
     def _preview(self) -> ResetPlan:
         record, result = self.record, self.result
         adopts = record.change == "adopt" and record.is_between
-        if record.kind == "undoing":
-            raise self._refusal("the undoing of a reset was cut off", f"end it: {self._then('undo')}")
+        self._require_not_undoing()
         continues = record.kind == "intent" and not adopts
         if continues:
             begun = record.facts["result"]
@@ -153,6 +152,7 @@ class Reset(Change[ResetPlan, ResetResult]):
             self._enter("intent")
         else:
             self._begin(self._next(self.record.following), result=plan.result)
+        self._enter_made()
         reached("recorded")
         if former_location(self.project, self.query, live) is None:
             try:
@@ -161,29 +161,30 @@ class Reset(Change[ResetPlan, ResetResult]):
             except NothingChanged:
                 if not plan.continues:
                     self._enter("undone", target=None)
+                    self._remove_unreachable()
                 raise
         reached("sink")
+        return self._end(reached, plan)
+
+    def _end(self, reached: Callable[[str], None], plan: ResetPlan | None = None) -> ResetResult:
         self._complete()
         reached("done")
         return self._result("reset", plan)
 
     def _move(self, context: SinkContext, result: Choice) -> None:
-        reset, target = self.query.sink.reset, self.record.target
-        assert target is not None
+        reset = self.query.sink.reset
         if result == "drop":
             reset.archive(context, self.session)
         else:
-            reset.hand_over(context, target.generation, self.session)
+            reset.hand_over(context, self._target.generation, self.session)
 
     def _undone(self, reached: Callable[[str], None]) -> ResetResult:
         self._undo_begins()
         reached("recorded")
-        record = self.record
-        assert record.target is not None
-        old, new = self.live.at(self._former), self.live.at(record.target)
+        old, new = self.live.at(self._former), self.live.at(self._target)
         if former_location(self.project, self.query, old) is None:
             with self._undo_in_sink():
-                if record.facts["result"] == "drop":
+                if self.record.facts["result"] == "drop":
                     self.query.sink.reset.restore(self._mark("back", old), self.session)
                 else:
                     self.query.sink.reset.hand_over(self._mark("back", new), old.generation, self.session)
@@ -204,28 +205,15 @@ class Reset(Change[ResetPlan, ResetResult]):
             raise self._irreversible("its sink is another one now", "name the former sink again")
 
     def _discard_steps(self, reached: Callable[[str], None]) -> ResetResult:
-        record = self.record
-        if record.is_between:
-            why = f"{'a reset' if record.kind == 'intent' else 'the undoing of a reset'} was cut off"
-            raise self._refusal(why, f"end it first: {self._then('resume')}")
-        kept = set_aside(record)
-        if not kept and record.kind != "discarding":
-            raise self._nothing(f"no reset of query '{self.query.name}' has set anything aside")
-        self._delete_kept(kept, reached)
+        nothing = f"no reset of query '{self.query.name}' has set anything aside"
+        self._discard_kept(set_aside(self.record), reached, nothing)
         return self._result("discard")
 
     # ---------------------------------------------------------------------------------------------- what is shown
 
     def _require_possible(self, result: Choice) -> None:
         sink = self.query.sink
-        if table_before(self.project, self.query, self.live) is not None:
-            why = "its table is to be renamed, which the next start does"
-            fix = f"start it first: headrace run {self.query.name}"
-            if sink.swap is not None:
-                fix += (
-                    f"; or, if its change keeps it from that: headrace rebuild {self.query.name}, which takes it over"
-                )
-            raise self._refusal(why, f"{fix}; or remove renamed_from")
+        self._require_named()
         kept = sink.reset.judge_keeping(self.query.mode)
         if not kept.possible and not sink.reset.droppable:
             why = f"the sink '{self.query.sink_kind}' can neither take back what it was given nor let it stay"

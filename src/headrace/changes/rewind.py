@@ -11,29 +11,42 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.changes import rewind_copy
 from headrace.changes.change import Change, readers
 from headrace.checkpoint import Archive, Checkpoint, committed_prefix
 from headrace.checkpoint.handover import Repartitions
+from headrace.checkpoint.relocation import rename_schemas
 from headrace.checkpoint.restore import Past
 from headrace.contract import Held, SinkContext, SinkRewind
 from headrace.errors import CheckFailed, CheckpointError, HeadraceError, NothingChanged, PlainData, SourceError
 from headrace.generations.changes import ChangeStatus
 from headrace.generations.facts import read_source_names
 from headrace.generations.late_rows import newest_late_batch
-from headrace.generations.log import Directory, LogRecord, QueryLayout, history_file, log_of, newest_of
+from headrace.generations.log import (
+    Directory,
+    LogRecord,
+    QueryLayout,
+    copy_directory,
+    history_file,
+    log_of,
+    newest_of,
+)
 from headrace.generations.register import layout_of
 from headrace.history import History
 from headrace.model import Project, Query
-from headrace.starter.rename import former_location, table_before
+from headrace.starter.rename import former_location
 from headrace.starter.sink_work import ignore
+from headrace.storage import json_lines
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# In a directory of rows that were set aside: how far its batches were looked at.
+_SEEN = ".seen"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,16 +163,13 @@ class Rewind(Change[RewindPlan, RewindResult]):
         if not plan.continues:
             self._begin(own, batch=plan.batch, newest=plan.newest)
         else:
-            # By a record of its own, so that the process that began it can do nothing more.
-            is_made = self.record.target is not None and live.at(self.record.target).made_by.exists()
-            self._enter("intent", target=self.record.target if is_made else own)
+            self._continue(own)
         reached("recorded")
-        record = self.record
-        assert record.target is not None
-        new = live.at(record.target)
+        new = live.at(self._target)
         with writing_to(live.folder):
             if not new.made_by.exists():
-                rewind_copy.make(self._past(live), live, new, plan.batch, record)
+                _make_directory(self._past(live), live, new, plan.batch)
+        self._enter_made()
         reached("made")
         try:
             with self.name_sink_faults():
@@ -170,9 +180,15 @@ class Rewind(Change[RewindPlan, RewindResult]):
                 self._remove_unreachable()
             raise
         reached("sink")
-        with writing_to(live.folder):
-            self._take_batches(plan.batch)
-            rewind_copy.forget_late_rows(live, plan.batch)
+        return self._end(reached, plan)
+
+    def _end(self, reached: Callable[[str], None], plan: RewindPlan | None = None) -> RewindResult:
+        batch = int(self.record.facts["batch"])
+        with writing_to(self.live.folder):
+            # Where the log had lost the rewind, the query may have run since.
+            if Checkpoint(self.live.at(self._target).checkpoint).last_batch == batch:
+                self._take_batches(batch)
+            _forget_late_rows(self.live, batch)
             reached("history")
         self._complete()
         reached("done")
@@ -192,14 +208,8 @@ class Rewind(Change[RewindPlan, RewindResult]):
         return self._result("undo")
 
     def _discard_steps(self, reached: Callable[[str], None]) -> RewindResult:
-        record = self.record
-        if record.is_between:
-            way = "a rewind" if record.kind == "intent" else "the undoing of a rewind"
-            raise self._refusal(f"{way} was cut off", f"end it first: {self._then('resume')}")
-        kept = self._unused_directories()
-        if not kept and record.kind != "discarding":
-            raise self._nothing_to_rewind("no rewind has set anything aside")
-        self._delete_kept(kept, reached)
+        nothing = f"no rewind of query '{self.query.name}' has set anything aside"
+        self._discard_kept(self._unused_directories(), reached, nothing)
         return self._result("discard")
 
     def _unused_directories(self) -> tuple[Directory, ...]:
@@ -213,8 +223,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
     # ------------------------------------------------------------------------------------------- what is possible
 
     def _plan_of(self, begun: LogRecord) -> RewindPlan:
-        if begun.kind == "undoing":
-            raise self._refusal("the undoing of a rewind was cut off", f"end it: {self._then('undo')}")
+        self._require_not_undoing()
         batch, newest = int(begun.facts["batch"]), int(begun.facts["newest"])
         if self.to_time is not None or self.to_batch not in (None, batch):
             why = f"a rewind to batch {batch} was begun and cut off"
@@ -251,9 +260,7 @@ class Rewind(Change[RewindPlan, RewindResult]):
 
     def _require_possible(self) -> None:
         query = self.query
-        if table_before(self.project, query, self.live) is not None:
-            why = "its table is to be renamed, which the next start does"
-            raise self._refusal(why, f"start it first: headrace run {query.name}; or remove renamed_from")
+        self._require_named()
         if (former := former_location(self.project, query, self.live)) is not None:
             why = f"its batches were written to {former}, which is not its sink any more"
             raise self._refusal(why, "name the former sink again")
@@ -308,14 +315,10 @@ class Rewind(Change[RewindPlan, RewindResult]):
     def _take_batches(self, batch: int) -> None:
         """Take the batches that come again out of the history; one that cannot be written is no reason to stop."""
         file, kept = history_file(self.project.local_storage), self.live.former_batches
+        whose = self.query.name, self.live.generation
         if file.exists():
-            with suppress(HeadraceError), History.open(file) as history:
-                history.take_batches(
-                    self.query.name,
-                    self.live.generation,
-                    batch,
-                    lambda batches: replace_file(kept, json.dumps(batches)),
-                )
+            with suppress(HeadraceError, OSError), History.open(file) as history:
+                history.take_batches(*whose, batch, lambda batches: replace_file(kept, json.dumps(batches)))
 
     def _restore_batches(self, old: QueryLayout) -> None:
         file, kept = history_file(self.project.local_storage), old.former_batches
@@ -367,3 +370,57 @@ def notes(project: Project, query: Query, batch: int) -> Sequence[str]:
         for name in readers(project, query)
     ]
     return [*left, f"what its sources gave after batch {batch} is read again by the next start"]
+
+
+def _make_directory(past: Past, layout: QueryLayout, new: QueryLayout, batch: int) -> None:
+    """Make the directory `new` as that of `layout` was at the end of `batch`. Raises OSError, CheckpointError."""
+    copy_directory(layout, new, batch=batch)
+    # Without it, the next start would read and report the bad rows of all former batches again.
+    _limit_seen(layout.quarantine, new.quarantine, batch)
+    past.copy(new.checkpoint, batch)
+    rename_schemas(new.checkpoint, str(layout.home.absolute()), str(new.home.absolute()))
+    Archive(new.archive).void_after(batch)
+    _cut_manifest(new.manifest, batch)
+    _cut(new.table_record, lambda line: line.get("from_batch", 0) <= batch)
+    _cut(new.repartitions, lambda line: line.get("batch", 0) <= batch)
+
+
+def _forget_late_rows(layout: QueryLayout, batch: int) -> None:
+    """Let the late rows of batches after `batch`, which come again, be looked for again. Raises OSError."""
+    for file in layout.late.glob("*.jsonl"):
+        if file.stem.isdigit() and int(file.stem) > batch:
+            file.unlink(missing_ok=True)
+    _limit_seen(layout.late, layout.late, batch)
+
+
+def _limit_seen(folder: Path, new: Path, batch: int) -> None:
+    """Let `new` say how far the batches were seen to, as `folder` says, up to `batch` at most."""
+    if (folder / _SEEN).exists():
+        text = (folder / _SEEN).read_text(encoding="utf-8").strip()
+        new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(new / _SEEN, str(min(int(text), batch)) if text.isdigit() else "-1")
+
+
+def _cut_manifest(file: Path, batch: int) -> None:
+    """Leave out the forms that the query had later, but for the one in force under other names of its sources.
+
+    Those names are in the checkpoint, whatever batch it is at.
+    """
+    if not file.exists():
+        return
+    kept: list[Any] = []
+    for line in json_lines.read(file):
+        if not isinstance(line, dict) or line.get("from_batch", 0) <= batch:
+            kept.append(line)
+        elif line.get("continues"):
+            kept.append({**line, "from_batch": batch + 1})
+        else:
+            break
+    replace_file(file, json_lines.text_of(kept))
+
+
+def _cut(file: Path, kept: Callable[[Any], bool]) -> None:
+    """Leave out the lines of a record that are about later batches."""
+    if file.exists():
+        lines = json_lines.read(file, skip="any")
+        replace_file(file, json_lines.text_of(line for line in lines if not isinstance(line, dict) or kept(line)))

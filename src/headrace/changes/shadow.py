@@ -166,12 +166,8 @@ def _rows(project: Project, query: Query, generation: int) -> int:
     for storage in (local_storage(project, query), project.local_storage):
         if history_file(storage).exists():
             with suppress(HeadraceError), History.open(history_file(storage), read_only=True) as history:
-                revisions = (
-                    status
-                    for status in history.statuses()
-                    if (status.query, status.generation) == (query.name, generation)
-                )
-                totals += [revision.rows_total for revision in revisions]
+                own = [status for status in history.statuses() if status.query == query.name]
+                totals += [status.rows_total for status in own if status.generation == generation]
     return max(totals)
 
 

@@ -165,6 +165,7 @@ def _pace_ms(join: StreamJoin, side: JoinSide, other: JoinSide, policy: str) -> 
 def check_joins(query: Query, stream_joins: Sequence[StreamJoin], *, policy: str = "min") -> Iterator[Finding]:
     """Report what a user should know of the joins of two streams in `query`; `policy`: of several watermarks."""
     for join in stream_joins:
+        yield from _check_null_keys(query, join)
         if misplaced := list(_check_misplaced(query, join)):
             yield from misplaced
             continue
@@ -195,6 +196,16 @@ def _join_sides(join: StreamJoin) -> tuple[tuple[JoinSide, JoinSide], ...]:
 def _outer_sides(join: StreamJoin) -> list[tuple[JoinSide, JoinSide]]:
     """Return the sides whose rows come out without a match, each with the other one."""
     return [_join_sides(join)[at] for at in _OUTER.get(join.kind, ())]
+
+
+def _check_null_keys(query: Query, join: StreamJoin) -> Iterator[Finding]:
+    for left, right in join.null_keys:
+        yield query.finding(
+            "HR280",
+            f"joins {_side_name(join.left)} and {_side_name(join.right)} by {left} and {right}, which may both be "
+            "NULL: Spark takes these for equal in a stream, and for different in a batch",
+            f"add AND {left} IS NOT NULL to the join condition, which changes nothing else",
+        )
 
 
 def _check_unbounded(query: Query, join: StreamJoin) -> Iterator[Finding]:

@@ -442,7 +442,11 @@ def _say_rebuild(status: RebuildStatus) -> None:
 @click.argument("query")
 @ends
 def change_resume(query: str, options: ChangeArguments) -> int:
-    """End the change of QUERY that was stopped or cut off."""
+    """End the change of QUERY that was stopped or cut off.
+
+    Or enter the one that the sink has seen and the log lacks, where the storage was restored from a copy that was made
+    while the query was changed.
+    """
     project, name = options.with_query(query)
     change = _require_change(project, name, "resume")
     from headrace.changes.rebuild import Rebuild

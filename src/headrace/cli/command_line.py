@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import click
 
+from headrace.children import end_with_parent, start_child
 from headrace.control.new_start import NewStart, NewStartAnswer
 from headrace.errors import HeadraceError
 
@@ -40,10 +41,12 @@ class CommandLine:
         former, words = NewStart.take(os.environ), sys.argv[1:]
         if former is not None:
             _reap_children()
+        environ = dict(os.environ)
+        end_with_parent()
         return cls(
             interpreter=(sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(words)]),
             words=words,
-            environ=dict(os.environ),
+            environ=environ,
             directory=os.getcwd(),
             former=former,
             answer=None if former is None else NewStartAnswer(former.connection),
@@ -56,15 +59,13 @@ class CommandLine:
 
     def start_process(self, *words: str) -> subprocess.Popen[str]:
         """Start another command of Headrace, as this one was started."""
-        return subprocess.Popen(
+        return start_child(
             [*self.interpreter, *words],
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env=self.environ,
             cwd=self.directory,
-            start_new_session=True,
         )
 
     def end(self) -> None:
@@ -102,6 +103,7 @@ def _not_executed(program: str, error: OSError) -> HeadraceError:
 
 def _reap_children() -> None:
     """Wait in threads for the processes that the start before has left: a dead one would stay until this one ends."""
+
     from headrace.spark.jvm.gateway import descendants
 
     def reap(pid: int) -> None:

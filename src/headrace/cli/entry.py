@@ -140,7 +140,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     line = CommandLine.of_process() if arguments is None else None
     given = list(sys.argv[1:] if arguments is None else arguments)
     with standard_streams(out=RedactingStream(sys.stdout), err=RedactingStream(sys.stderr)):
-        return _run(given, line, as_json="--json" in given)
+        try:
+            return _run(given, line, as_json="--json" in given)
+        except BrokenPipeError:
+            # The reader of our output has closed it, as `head` does; Python must not complain again at its exit.
+            sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+            return 0
 
 
 def _run(given: list[str], line: CommandLine | None, *, as_json: bool) -> int:
@@ -156,11 +161,11 @@ def _run(given: list[str], line: CommandLine | None, *, as_json: bool) -> int:
     except click.UsageError as error:
         ended = HeadraceError(_usage_finding(error, given))
     except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        say_error((), exit_code=130, as_json=as_json)
         return 130
     except BrokenPipeError:
-        # The reader of our output has closed it, as `head` does; Python must not complain again at its exit.
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
-        return 0
+        raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             ended = unwritable(str(error.filename or "a file"), error)

@@ -28,9 +28,12 @@ _SECONDS_UNTIL_SHOWN = 0.5
 _COLOUR = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-def json_text(value: Any) -> str:
-    """`value` as JSON: times in ISO 8601, anything unknown as its text."""
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+def json_text(value: Any, *, ascii_only: bool = False) -> str:
+    """`value` as JSON: times in ISO 8601; NaN and the infinities, which JSON lacks, and anything unknown as texts."""
+    try:
+        return json.dumps(value, default=_plain, ensure_ascii=ascii_only, allow_nan=False)
+    except ValueError:
+        return json_text(json.loads(json.dumps(value, default=_plain), parse_constant=str), ascii_only=ascii_only)
 
 
 def _plain(value: Any) -> Any:
@@ -45,7 +48,7 @@ def _plain(value: Any) -> Any:
 
 def say_json(value: Any) -> None:
     """Print a result as one line of JSON on stdout."""
-    write_line(redacted(json_text(value)))
+    write_line(redacted(json_text(value, ascii_only="utf" not in (_stream().encoding or "utf").lower())))
 
 
 def say_finding(finding: Finding, *, err: bool = True) -> None:
@@ -107,6 +110,7 @@ def show_waiting(what: str, *, done: int = 0, total: int = 1) -> Iterator[None]:
 
     bar = (BarColumn(bar_width=24), MofNCompleteColumn()) if total > 1 else ()
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), *bar, TimeElapsedColumn())
+    console.width -= len("^C")  # The terminal writes it behind the line; it must not wrap.
     # What the project prints goes where it would go without the line.
     progress = Progress(*columns, console=console, transient=True, redirect_stdout=sys.stdout.isatty())
     progress.add_task(what, completed=done, total=total if total > 1 else None)
@@ -164,7 +168,8 @@ def keep_stdout_for_json() -> Iterator[None]:
         yield
         return
     sys.stdout.flush()
-    own = open(os.dup(1), "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)  # noqa: SIM115
+    # Of a name that is no UTF-8, a backslash and its code are JSON as well.
+    own = open(os.dup(1), "w", encoding=sys.stdout.encoding, errors="backslashreplace")  # noqa: SIM115
     _own.append(own)
     os.dup2(2, 1)
     try:

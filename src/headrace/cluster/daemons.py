@@ -321,12 +321,10 @@ def last_message(log: DaemonLog) -> str:
 
 
 def _executors(home: Path) -> Iterator[DaemonLog]:
-    places = sorted(home.glob("work/*/app-*/*/"), key=lambda place: (place.parent.name, _number(place.name)))
-    for place in places:
+    def order(place: Path) -> tuple[str, int]:
+        return place.parent.name, int(place.name) if place.name.isdigit() else 0
+
+    for place in sorted(home.glob("work/*/app-*/*/"), key=order):
         files = tuple(file for file in (place / "stdout", place / "stderr") if file.exists())
         if files:
             yield DaemonLog(name=f"{place.parent.name}/{place.name}", files=files)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0

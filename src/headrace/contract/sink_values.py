@@ -122,6 +122,8 @@ class SinkContext:
     before_commit: called before a batch is committed: brings what the checkpoint holds of it to the disk.
     restoring: the checkpoint is behind the sink, and this start makes one batch again that is in.
     mark: the newest record of the query's log that the caller has read; None where there is no log.
+    find_lost: called with the sink's mark of a change that the log lacks: returns what the storage has of the change,
+        so that it can be entered into the log; None: nothing.
     rebuilds: the generation is made while the one in use runs; the drivers of the two do not fence each other off.
     """
 
@@ -147,6 +149,7 @@ class SinkContext:
     rebuilds: bool = False
     query_id: str = ""
     mark: Mark | None = None
+    find_lost: Callable[[Mark], object] = field(default=_ignore, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.query_id:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
+from headrace.children import start_child
 from headrace.contract import BatchRecord
 from headrace.demo.starter import LANDING, QUERY, RESULT, SEED, refuse_unless_empty, write_project
 from headrace.errors import Finding, HeadraceError, reason
@@ -260,13 +261,7 @@ class Child:
         self.log = log
         self.lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
         with log.open("ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            self._process = start_child([sys.executable, "-m", *arguments], stdout=subprocess.PIPE, stderr=stderr)
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
@@ -331,7 +326,7 @@ def run_command(arguments: Sequence[str]) -> int:
     command = [sys.executable, "-m", *arguments]
     try:
         with hold_interrupts():
-            started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True))
+            started.append(start_child(command))
         return started[0].wait()
     except KeyboardInterrupt:
         for process in started:

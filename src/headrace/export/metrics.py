@@ -46,9 +46,10 @@ class MetricsObserver(Observer):
         self._standing_since: dict[str, tuple[datetime, datetime]] = {}
         self._guard = threading.Lock()
         self.registry: CollectorRegistry = client.CollectorRegistry(auto_describe=False)
+        labels = ("source", "source", "source", "operator")
         self._rows, self._quarantined, self._untimed, self._late = (
-            client.Counter(name, help_text, ("app", "query", _label(name)), registry=self.registry)
-            for name, help_text in _ROW_COUNTERS.items()
+            client.Counter(name, help_text, ("app", "query", label), registry=self.registry)
+            for (name, help_text), label in zip(_ROW_COUNTERS.items(), labels, strict=True)
         )
         self._changes = client.Counter(
             "headrace_changes",
@@ -213,10 +214,6 @@ class MetricsObserver(Observer):
         for values, value in samples:
             family.add_metric([self.app, *values], value)
         return family
-
-
-def _label(name: str) -> str:
-    return "operator" if name == "headrace_late_rows" else "source"
 
 
 class _Collected:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +18,7 @@ from headrace.checkpoint.sources import SourceIds, SourceNames, read_names, sour
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointError, Finding, HeadraceError
 from headrace.generations.blame import with_command
-from headrace.generations.log import QueryLayout, begin, cut_offs, newest_of
+from headrace.generations.log import QueryLayout, begin, cut_offs, find_lost, newest_of
 from headrace.generations.manifest import QueryRevision, forms
 from headrace.generations.register import Register, layout_of, read_register, root_places
 from headrace.model import NamedSource, Project, Query
@@ -263,6 +264,7 @@ def sink_context(
         mode=query.mode,
         checkpoint=layout.checkpoint,
         mark=layout.head,
+        find_lost=partial(find_lost, layout),
         **context_facts(project, register),
         **more,
     )

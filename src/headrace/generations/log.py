@@ -156,7 +156,7 @@ def append(folder: Path, query: str, record: LogRecord) -> LogRecord:
     now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
     number = record.number + 1
     of = record.of or number
-    tokens = {**record.tokens, **({str(record.number): record.token} if record.number else {})}
+    tokens = {**({str(record.number): record.token} if record.number else {}), **record.tokens}
     record = replace(record, number=number, token=uuid.uuid4().hex, tokens=tokens, at=now, of=of)
     record = replace(record, begun=record.begun or now)
     with writing_to(folder):
@@ -356,8 +356,8 @@ def copy_directory(layout: QueryLayout, new: QueryLayout, *, batch: int | None =
         link(segment, new.archive_segments / segment.name)
 
 
-def replace_live(layout: QueryLayout, record: LogRecord, make: Callable[[QueryLayout], None], batch: int) -> None:
-    """Let another directory of the same generation be live, in which `make` makes the checkpoint up to `batch`.
+def replace_live(layout: QueryLayout, record: LogRecord, make: Callable[[QueryLayout], None]) -> None:
+    """Let another directory of the same generation be live, in which `make` makes the checkpoint.
 
     A process that has written a record since `record` was read has the next number, and keeps this one from it. Raises
     CheckpointError if `make` does: then all is as before. Raises LeaseLost and PlatformError.
@@ -368,16 +368,35 @@ def replace_live(layout: QueryLayout, record: LogRecord, make: Callable[[QueryLa
     with writing_to(layout.checkpoint, called="checkpoint"):
         copy_directory(layout, new)
         make(new)
-        enter_made(new, layout, record, batch)
+        enter_made(new, record)
     record = append(layout.folder, layout.query, record.with_restored(layout.place))
     with suppress(HeadraceError, OSError):
         remove_unreachable(layout.folder, record)
 
 
-def enter_made(layout: QueryLayout, parent: QueryLayout, record: LogRecord, batch: int | None) -> None:
-    """Keep that a directory that a change has made is complete: by which record, of which other one. Raises OSError."""
-    facts = {"number": record.number, "token": record.token, "parent": str(parent.place), "batch": batch}
-    replace_file(layout.made_by, json.dumps(facts) + "\n")
+def enter_made(layout: QueryLayout, record: LogRecord) -> None:
+    """Keep that a directory that a change has made is complete, with the record that made it. Raises OSError."""
+    replace_file(layout.made_by, json.dumps(_facts(record)) + "\n")
+
+
+def lost_changes(layout: QueryLayout) -> Iterator[LogRecord]:
+    """Yield the changes that the log lacks, since it is an older copy, by the directories that they have completed."""
+    head = 0 if layout.record is None else layout.record.number
+    with suppress(HeadraceError, OSError):
+        for directory in filter(None, map(Directory.parse, names_in(layout.folder))):
+            file, record = layout.at(directory).made_by, None
+            with suppress(CheckpointError):
+                record = json_record.read(file, _record_of, _damage(file))
+            if record is not None and record.number > head and (record.kind, record.target) == ("intent", directory):
+                yield record
+
+
+def find_lost(layout: QueryLayout, mark: Mark) -> LogRecord | None:
+    """The one of these changes that `mark`, which the sink keeps, is of; None: no directory is known to be its."""
+    for record in lost_changes(layout):
+        if (record.mark("there").token_of(mark.number), record.of, "there") == (mark.token, mark.of, mark.way):
+            return record
+    return None
 
 
 def cut_offs(layout: QueryLayout) -> Iterator[Finding]:

@@ -27,14 +27,20 @@ _TABLE = re.compile(r"\btable\b")
 
 @dataclass(frozen=True, kw_only=True)
 class PlanDifference:
-    """One thing that is not as it was.
+    """One thing that is not as it was; `--json` has the first five attributes and `where`.
 
-    verdict: what follows from it alone. part: what has changed, in words. before, now: as it was and as it is.
-    why: what would come of it. fix: what else there is to do than to undo it.
-    about: `source NAME OPTION`, `sink OPTION`, `mode`, `setting NAME` or `watermark SOURCE`; none for what stands in
-    the code. functions: the Python functions that differ, by module and name. where: the place in what is written now.
-    clause: the difference as one clause, where that says more than both texts. code: the lines of the query's code that
-    differ, as they were and as they are.
+    Attributes:
+        verdict: What follows from it alone, as for the query.
+        part: What has changed, in words.
+        before: As it was.
+        now: As it is.
+        why: What would come of it.
+        fix: What else there is to do than to undo it.
+        about: `source NAME OPTION`, `sink OPTION`, `mode`, `setting NAME` or `watermark SOURCE`; empty for code.
+        functions: The Python functions that differ, by module and name.
+        where: The place in what is written now.
+        clause: The difference as one clause, where that says more than both texts.
+        code: The lines of the query's code that differ, as they were and as they are.
     """
 
     verdict: Kind

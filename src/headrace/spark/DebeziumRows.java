@@ -227,12 +227,15 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
    */
   private BigDecimal sequence(Map source, String prefix) throws IOException {
     BigDecimal lsn = number(source, prefix, "lsn");
+    String both = text(source, prefix, "sequence");
+    // ["commit","position"], or [null,"position"]
+    String[] quoted = both == null ? new String[0] : both.split("\"");
+    if (lsn == null && quoted.length > 2) {
+      // The reads of an incremental snapshot have it here alone.
+      lsn = decimal(quoted[quoted.length - 2]);
+    }
     if (lsn != null) {
-      String both = text(source, prefix, "sequence");
-      BigDecimal commit = lsn;
-      if (both != null && both.startsWith("[\"") && both.indexOf('"', 2) > 2) {
-        commit = decimal(both.substring(2, both.indexOf('"', 2)));
-      }
+      BigDecimal commit = quoted.length > 4 ? decimal(quoted[1]) : lsn;
       return packed(commit.multiply(POSITIONS).add(lsn));
     }
     String file = text(source, prefix, "file");

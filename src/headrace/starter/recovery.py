@@ -54,7 +54,7 @@ def restore_lost_batch(facts: StartFacts) -> Restorable | None:
     if lost is None or layout.record is None or facts.cut_offs:
         return None
     try:
-        replace_live(layout, layout.record, lambda new: _make(facts, new, lost, roots), lost.first)
+        replace_live(layout, layout.record, lambda new: _make(facts, new, lost, roots))
     except CheckpointError:
         # Earlier entries are lost too, which the ledger keeps no more.
         return None

@@ -6,35 +6,28 @@ would begin with the next batch, and lack all that the former one has: it is ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from headrace.errors import CheckpointError, Finding
+from headrace.checkpoint import Checkpoint
+from headrace.contract import Sink, SinkLocation
+from headrace.errors import CheckpointError, Finding, Where
 from headrace.generations.blame import attribute_errors
 from headrace.generations.facts import StartFacts, renamed_sources
-from headrace.generations.log import LogRecord
-from headrace.generations.register import Register, find_entry, has_run, layout_of_entry, read_register
+from headrace.generations.log import LogRecord, QueryLayout
+from headrace.generations.register import Register, find_entry, has_run, layout_of, layout_of_entry, read_register
 from headrace.model import Project, Query
 from headrace.spark.jvm.session_conf import apply_settings
 from headrace.starter.judge import require_same_result
 from headrace.starter.state_store import query_settings
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from headrace.checkpoint import Checkpoint
-from headrace.contract import Sink, SinkLocation
-from headrace.errors import Where
-from headrace.generations.log import QueryLayout
-from headrace.generations.register import layout_of
 from headrace.storage import json_record
 from headrace.storage.durable import replace_file
 from headrace.storage.private import writing_to
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def apply_renames(facts: StartFacts, spark: SparkSession, *, rebuilds: bool = False) -> tuple[Finding, ...]:

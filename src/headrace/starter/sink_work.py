@@ -82,13 +82,7 @@ def require_stopped(project: Project, query: Query, *, code: str = "HR526", fix:
     if not history_file(project.local_storage).exists():
         return
     with History.open(history_file(project.local_storage), read_only=True) as history:
-        running = next(
-            (
-                status
-                for status in history.statuses()
-                if status.query == query.name and status.state in ("starting", *RUNNING)
-            ),
-            None,
-        )
+        own = [status for status in history.statuses() if status.query == query.name]
+    running = next((status for status in own if status.state in ("starting", *RUNNING)), None)
     if running is not None:
         raise CheckFailed(query.finding(code, f"is {running.state} in process {running.pid}", fix))

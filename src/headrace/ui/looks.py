@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from headrace.contract import Rows
 from headrace.errors import HeadraceError
 from headrace.model import Project, Query
 
@@ -40,7 +39,7 @@ class Looks:
         if (answers := query.sink.answers) is None:
             return {"columns": [], "rows": [], "why": f"the rows of a sink '{query.sink_kind}' are read by Spark alone"}
         with self._one():
-            return _plain(answers.newest_rows(limit=limit, seconds=SECONDS))
+            return asdict(answers.newest_rows(limit=limit, seconds=SECONDS))
 
     def ask(self, query: Query, statement: str) -> dict[str, Any]:
         """Return what the system of the query's sink answers; raises HeadraceError."""
@@ -48,7 +47,7 @@ class Looks:
             problem = f"the sink '{query.sink_kind}' of query '{query.name}' answers no SQL"
             raise HeadraceError(code="HR889", what=problem, fix="ask a query whose sink is a database")
         with self._one():
-            return _plain(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
+            return asdict(answers.ask(statement, limit=ANSWER_MOST, seconds=SECONDS))
 
     def ledger(self, query: Query, generation: int, first: int, last: int) -> dict[str, Any]:
         """Return the ledger's lines of these batches, as far as known; the ledger itself is asked only now and then."""
@@ -85,7 +84,3 @@ class Looks:
             yield
         finally:
             self._free.release()
-
-
-def _plain(rows: Rows) -> dict[str, Any]:
-    return asdict(rows)

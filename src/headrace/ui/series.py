@@ -37,7 +37,8 @@ def series(records: Sequence[BatchRecord], points: int, step: int = 1) -> dict[s
         return column(lambda bucket: _mean(map(take, bucket)))
 
     def phase(name: str) -> Column:
-        return mean(lambda record: record.durations.get(name, 0) - _of_sink(record, name))
+        contains_sink = name == "addBatch"
+        return mean(lambda record: record.durations.get(name, 0) - (record.write_ms or 0) * contains_sink)
 
     def operator(name: str, take: Callable[[OperatorProgress], Number]) -> Column:
         return column(lambda bucket: _last(take(o) for record in bucket for o in record.operators if o.name == name))
@@ -116,11 +117,6 @@ def _times(times: Iterable[datetime | None]) -> Iterator[float]:
 
 def _short(number: Number) -> Number:
     return number if number is None or isinstance(number, int) else round(number, 3)
-
-
-def _of_sink(record: BatchRecord, phase: str) -> int:
-    """Return how much of one of Spark's phases the sink took by itself."""
-    return record.write_ms or 0 if phase == "addBatch" else 0
 
 
 def _rest(record: BatchRecord) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, Literal, TypeAlias
 
+from headrace.children import start_child
 from headrace.model import Project
 from headrace.storage import json_lines
 
@@ -44,15 +45,13 @@ class Verifying:
             place = ("-C", str(self._project.root), "--target", self._project.target.name)
             bound = ("--limit", str(LATE_ROWS)) if work == "late" else ()
             nice = ("nice", "-n", "19") if shutil.which("nice") else ()
-            self._child = subprocess.Popen(
+            # Ctrl-C at the dashboard ends the verify by `close`, in its order.
+            self._child = start_child(
                 [*nice, *self._command, work, query, *place, "--json", *bound],
-                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 env={name: value for name, value in os.environ.items() if name != SECRET},
-                # Ctrl-C at the dashboard ends the verify by `close`, in its order.
-                start_new_session=True,
             )
             since = datetime.now(timezone.utc).isoformat()
             self._state = {"work": work, "query": query, "state": "running", "since": since, "said": "", "rows": []}

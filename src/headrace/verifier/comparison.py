@@ -12,6 +12,7 @@ Floating-point values depend on the order in which Spark adds, so that a pair is
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ _REJECTED, _EXCUSED = "times_rejected", "times_excused"
 _TOTALS = "headrace_totals"
 # Types whose equal values may have other bits, or that Spark does not hash in a way that is seen through.
 _UNHASHED = ("float", "double", "array", "map", "variant")
+# Where Spark's metadata of a column has the collations of its texts.
+_COLLATIONS = "__COLLATIONS"
 MOST = 20
 RELATIVE = 1e-9
 RELATIVE_FLOAT = 1e-6
@@ -224,16 +227,32 @@ def _differing_rows(counted: DataFrame) -> DataFrame:
 
 
 def _with_plain_names(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return columns under plain names, in the order of `schema`; what Spark cannot group by, as text."""
+    """Return columns under plain names, in the order of `schema`; what Spark cannot group by, as text.
+
+    A collation takes different texts for equal: they get one that goes by their bytes.
+    """
     from pyspark.sql import functions as F
 
     ordered = frame.select(*[f"`{name}`" for name in schema.names])
     renamed = ordered.toDF(*[f"c{index}" for index in range(len(schema))])
-    shown = [
-        F.to_json(F.struct(name)).alias(name) if holds_type(field.dataType, "variant") else F.col(name)
-        for name, field in zip(renamed.columns, schema, strict=True)
-    ]
+    shown = []
+    for name, field in zip(renamed.columns, schema, strict=True):
+        column, plain = F.col(name), _without_collation(field)
+        if holds_type(field.dataType, "variant"):
+            column = F.to_json(F.struct(name)).alias(name)
+        elif plain != field.dataType:
+            column = column.cast(plain).alias(name)
+        shown.append(column)
     return renamed.select(*shown)
+
+
+def _without_collation(field: StructField) -> DataType:
+    from pyspark.sql.types import StructField
+
+    def leave_out(part: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in part.items() if name != _COLLATIONS}
+
+    return StructField.fromJson(json.loads(field.json(), object_hook=leave_out)).dataType
 
 
 def find_differences(

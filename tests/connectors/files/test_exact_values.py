@@ -9,6 +9,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import functions as F
@@ -140,6 +141,51 @@ def in_zone(spark: SparkSession, zone: str) -> Iterator[None]:
     spark.conf.set("spark.sql.session.timeZone", zone)
     yield
     spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+# Local times around changes of the clock: by an hour, by half an hour, at midnight, and where there is none.
+AROUND = {
+    "Europe/Berlin": [
+        *("2024-03-31 01:59:59", "2024-03-31 02:00:00", "2024-03-31T02:30", "2024-03-31 03:00:00"),
+        *("2024-10-27 02:30:00", "2024-03-31 02:30:00+00:00", "2024-03-31 02:30:00.123456+01:00"),
+    ],
+    "Australia/Lord_Howe": ["2024-10-06 01:59:59", "2024-10-06 02:00:00", "2024-10-06 02:29:59", "2024-10-06 02:30"],
+    "America/Sao_Paulo": ["2018-11-03", "2018-11-04", "2018-11-04 00:59:59.999999", "2018-11-04 01:00:00"],
+    "+05:30": ["2024-03-31 02:30:00"],
+}
+
+
+def is_skipped(text: str, zone: str) -> bool:
+    """Whether Python's own clock of a zone never shows a local time."""
+    local = datetime.fromisoformat(text)
+    if local.tzinfo is not None or zone.startswith("+"):
+        return False
+    there = ZoneInfo(zone)
+    return local.replace(tzinfo=there).astimezone(timezone.utc).astimezone(there).replace(tzinfo=None) != local
+
+
+@pytest.mark.usefixtures("in_zone")
+@pytest.mark.parametrize("format_", rounds(["json", "csv"]))
+@pytest.mark.parametrize("zone", only_usual(AROUND, "Europe/Berlin", "America/Sao_Paulo"))
+def test_a_local_time_that_the_clock_skips_is_bad(spark: SparkSession, tmp_path: Path, zone: str, format_: str) -> None:
+    texts = dict(enumerate(AROUND[zone]))
+    form = '{{"id": {}, "at": "{}"}}\n' if format_ == "json" else "{},{}\n"
+    land(tmp_path / "input", f"a.{format_}", "".join(form.format(*line) for line in texts.items()))
+    taken, aside = read(spark, tmp_path, format_, "id INT, at TIMESTAMP")
+    skipped = {number for number, text in texts.items() if is_skipped(text, zone)}
+    assert len(aside) == len(skipped)
+    assert taken.keys() == texts.keys() - skipped
+
+
+@pytest.mark.usefixtures("in_zone")
+@pytest.mark.parametrize("zone", ["Europe/Berlin"])
+def test_a_skipped_time_is_named_with_the_zone(spark: SparkSession, tmp_path: Path) -> None:
+    project = Project(tmp_path / "p", spark, "json", schema="name TIMESTAMP, amount INT")
+    project.land(0, b'{"name": "2024-03-31T02:30:00", "amount": 1}\n')
+    finding, _ = project.run()
+    assert finding is not None
+    assert finding.code == "HR361"
+    assert "'2024-03-31T02:30:00' in column 'name' is not exactly a TIMESTAMP in Europe/Berlin" in finding.what
 
 
 @pytest.mark.usefixtures("in_zone")

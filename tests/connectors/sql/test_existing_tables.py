@@ -575,3 +575,16 @@ def test_a_table_whose_columns_take_no_null_can_go_back(database: Database, tmp_
         writer(life.frame(rows), batch)
     life.sink.rewind.go_back(life.run, 0, cast(Any, None))
     assert life.rows() == [("a", 1)]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_long_keys_that_begin_alike_go_back_to_their_own_rows(database: Database, tmp_path: Path) -> None:
+    """More than the 1024 bytes of a text that count in a sort by default are the same."""
+    database.query("CREATE TABLE result (name VARCHAR(700) COLLATE utf8mb4_nopad_bin PRIMARY KEY, total BIGINT)")
+    life = LifeWithoutSpark(cast(Any, None), tmp_path, database, options={"rewindable": "1 day"})
+    writer, keys = life.begin(), ["🎈" * 300 + letter for letter in "abcd"]
+    for batch in range(6):
+        writer(life.frame([(key, batch) for key in keys]), batch)
+    life.sink.rewind.go_back(life.run, 1, cast(Any, None))
+    assert life.rows() == [(key, 1) for key in keys]

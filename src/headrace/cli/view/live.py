@@ -26,6 +26,8 @@ from headrace.model import Project
 # The headline and what explains a figure, and two lines for the cursor and a wrapped headline.
 OTHER_LINES = 4
 EXPLAINED = "rows in: read by the batches of this run; verify reads those of earlier runs too"
+# The terminal writes ^C where the cursor is; behind a full line it would wrap, and what is drawn over be off by one.
+FOR_CTRL_C = Text()
 # Narrower terminals get the figures below the bar.
 WIDE = 110
 
@@ -93,7 +95,7 @@ class LiveTable(_OnTerminal):
         table = live_table(self._rows.values())
         table.most_lines = self._console.height - OTHER_LINES
         explains = any(row.rows for row in self._rows.values()) and self._console.width >= len(EXPLAINED)
-        return Group(self._spinner, table, *([Text(EXPLAINED, style="dim")] if explains else []))
+        return Group(self._spinner, table, *([Text(EXPLAINED, style="dim")] if explains else []), FOR_CTRL_C)
 
     def __enter__(self) -> LiveTable:
         self._live.start(refresh=True)
@@ -238,3 +240,4 @@ class _Progress(Progress):
         for task in self.tasks:
             yield self.make_tasks_table([task])
             yield Text(f"  {task.fields['figures']}", style="dim")
+        yield FOR_CTRL_C

@@ -30,5 +30,7 @@ def is_applied(context: SinkContext, kept: Mark | None) -> bool:
             f"is {mine.number}: the storage {which}"
         )
         fix = "put the storage back that made that change; or restore the sink too, from a copy of the storage's time"
+        if context.find_lost(kept) is not None:
+            fix = f"enter that change, whose directory is here: headrace change resume {context.query}; or {fix}"
         raise CheckpointError(code="HR410", what=fault, fix=fix)
     return kept.of == mine.of and kept.way == mine.way

@@ -21,7 +21,7 @@ from headrace.connectors.sql.ledger import Ledger
 from headrace.connectors.sql.limits import Limit
 from headrace.connectors.sql.result_table import ResultTable, result_table
 from headrace.connectors.sql.staging import drop_staged
-from headrace.connectors.sql.system_tables import LEDGER, TABLES, OwnLines
+from headrace.connectors.sql.system_tables import EPOCHS, LEDGER, TABLES, OwnLines
 from headrace.connectors.sql.transactions import Transaction, explain_failure
 from headrace.contract import SinkContext
 from headrace.errors import CheckpointBehind, CheckpointError, Finding, SinkError
@@ -184,6 +184,8 @@ def incompatibilities(
             require_settings(ledger, table)
             there = ledger.describe_table(table.name)
             if context.application:
+                if not EPOCHS.missing_columns(connection, dialect):
+                    is_applied(context, ledger.mark())
                 is_kept = not LEDGER.missing_columns(connection, dialect)
                 with suppress(CheckpointBehind):  # A start repairs it.
                     _require_lines(ledger, table, there is not None, is_kept=is_kept)

@@ -8,6 +8,7 @@ locale is left to Spark's reader.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Hashable, Mapping
 from functools import reduce
 from operator import and_, or_
@@ -32,6 +33,8 @@ _DATE = r"\d{4}-\d{1,2}-\d{1,2}"
 _EXACT_DATE = rf"^\s*{_DATE}([T ]00:00(:00(\.0*)?)?Z?)?\s*$"
 _EXACT_NTZ = rf"^\s*{_DATE}([T ]\d{{1,2}}:\d{{1,2}}(:\d{{1,2}}(\.\d{{0,6}}0*)?)?)?\s*$"
 _TOO_FINE = r"\.\d{6}\d*[1-9]"
+# Zones whose clock never skips an hour.
+_STEADY_ZONE = re.compile(r"Z|(UTC|GMT|UT)?([+-][\d:]+)?")
 # The last second of the year 9999; milliseconds taken for seconds lie beyond it.
 _LAST_SECOND = 253_402_300_799
 
@@ -47,6 +50,7 @@ class Exact:
         self._has_bytes = self.is_asked and rules.format == "json"
         self.kinds = {kind for kind, by in _LEFT_BY.items() if self.is_asked and given.isdisjoint(by)}
         self._in_utc = zone == "UTC"
+        self._skipping_zone = "" if _STEADY_ZONE.fullmatch(zone) else zone
 
     def as_text(self, schema: T.StructType) -> T.StructType:
         """The schema to read with: what is judged by its text is STRING."""
@@ -77,7 +81,9 @@ class Exact:
             # A fraction of seven digits takes 22 characters; if the 20th is not a digit, its seventh is the 27th.
             has_seven = _are_digits(text, 20) | ((length > 26) & _are_digits(text, 27))
             form = _has_year(text) & ((length <= 21) | ~has_seven)
-            if self._in_utc:
+            if self._skipping_zone:
+                form = form & ~_is_skipped(text)
+            elif self._in_utc:
                 # To look up the zone Z takes Spark as long as all the rest.
                 local = F.substring(text.cast("binary"), F.lit(1), length - 1).cast("string")
                 text = F.when(_ends_with_z(text, length), local).otherwise(text)
@@ -127,7 +133,8 @@ class Exact:
         nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
         shown = F.to_json(F.struct(text.alias(name))) if nested else text.cast("string")
         mark = F.lit(INEXACT) if nested else F.when(self.value(text, kind).isNull(), MISFIT).otherwise(INEXACT)
-        column_and_type = F.lit(f" `{name}` `{type_name(kind)}` ")
+        zone = f" in {self._skipping_zone}" if self._skipping_zone and isinstance(kind, T.TimestampType) else ""
+        column_and_type = F.lit(f" `{name}` `{type_name(kind)}{zone}` ")
         return F.concat(mark, column_and_type, F.col(PLACE), F.lit(" `"), row_faults.excerpt(shown), F.lit("`"))
 
     def _is_exact(self, text: Column, kind: T.DataType) -> Column:
@@ -141,7 +148,8 @@ class Exact:
             return text.rlike(_EXACT_NTZ)
         year, fine = _has_year(text) | text.rlike(r"^\s*\d{4}-"), ~text.rlike(_TOO_FINE)
         # A number in JSON counts seconds; as text it looks like a year if it has the length of one.
-        return (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
+        exact = (year & fine) | (_is_epoch(text) if self.format == "json" else text.rlike(r"^\s*\d{4}\s*$"))
+        return exact & ~_is_skipped(text) if self._skipping_zone else exact
 
     def _text_type(self, kind: T.DataType) -> T.DataType:
         if isinstance(kind, T.StructType):
@@ -259,6 +267,15 @@ def _is_exact_decimal(text: Column, kind: T.DecimalType) -> Column:
     scale = F.length(fraction) - exponent.try_cast("int") - (F.length(digits) - F.length(kept))
     moved = (kept == "") | (scale <= kind.scale)
     return plain | (text.rlike("[eE]") & F.coalesce(moved, F.lit(False)))
+
+
+def _is_skipped(text: Column) -> Column:
+    """Whether the clock of the session's zone never showed a local time, as at the beginning of summer time.
+
+    Spark takes the time that is later by as much as the clock was put forward.
+    """
+    shown, has_zone = text.try_cast("timestamp").cast("timestamp_ntz"), text.rlike(":.*[A-Za-z+-]")
+    return F.coalesce(~has_zone & (text.try_cast("timestamp_ntz") != shown), F.lit(False))
 
 
 def _is_epoch(text: Column) -> Column:

@@ -17,12 +17,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from headrace.children import await_parent
 from headrace.errors import Finding, PlatformError
 from headrace.spark.jvm import gateway, hadoop_files
 from headrace.spark.jvm import jars as connectors
@@ -215,12 +215,11 @@ def _discard_unusable() -> None:
 def end_with_parent() -> None:
     """End this process and its JVM at once when the process that holds its input dies without a word."""
 
-    def wait() -> None:
-        if not os.read(0, 1):
-            gateway.kill()
-            os._exit(1)
+    def end() -> None:
+        gateway.kill()
+        os._exit(1)
 
-    threading.Thread(target=wait, name="parent", daemon=True).start()
+    await_parent(end)
 
 
 def _train(java: Java, jars: Path, archive: Path) -> None:

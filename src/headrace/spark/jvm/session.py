@@ -168,6 +168,7 @@ def _start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
         threading.Thread(target=import_module, args=("pandas",), name="import of pandas").start()
     # An exception comes to the user as a finding; py4j and PySpark would log its stack trace as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)  # It has what py4j logs of a call that Ctrl-C breaks off.
     for logger in QUERY_LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     cache_java_names()
@@ -183,6 +184,10 @@ def _start_session(master: str, conf: Mapping[str, str]) -> SparkSession:
             raise
         except Exception as error:
             raise start_error(error, master) from error
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
 
 
 def close_interrupted_connections() -> None:

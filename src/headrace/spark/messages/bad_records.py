@@ -57,7 +57,7 @@ def also(more: list[int]) -> str:
 
 def misfits(file: str, column: str, type_: str, value: str) -> list[int]:
     """The lines, from 1, at which `column` holds `value`, and then those at which it is no `type_` either."""
-    form = _FORMS.get(type_.partition("(")[0].upper())
+    form = _FORMS.get(re.split(r"[( ]", type_)[0].upper())
     lines = _lines(file)
     cells = list(_json_cells(lines, column) if lines and lines[0].lstrip()[:1] == "{" else _csv_cells(lines, value))
     first = [number for number, text in cells if text.strip() == value.strip()]

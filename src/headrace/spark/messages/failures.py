@@ -130,6 +130,19 @@ KNOWN = (
         lines=lambda parts: bad_records.list_undecoded_lines(parts["place"]),
     ),
     Known(
+        "HR220",
+        r"Binary inequality column is not supported with state store.*"
+        r"\"name\":\"(?P<column>[^\"]+)\",\"type\":[^{}]*\"nullable\":\w+,\"metadata\":\{\"__COLLATIONS\"",
+        "Spark keeps no state by the column '{column}', whose collation takes different texts for equal",
+        "cast the column to STRING before; to take no notice of case, use lower() of that",
+    ),
+    Known(
+        "HR325",
+        r"pyarrow/array\.pxi[\s\S]*?\nUnicodeDecodeError: 'utf-8' codec can't decode",
+        "a text of its result holds bytes that are no UTF-8, as a column of Parquet may that is not marked as text",
+        "declare the column BINARY in the source's schema, or let the query use make_valid_utf8(column)",
+    ),
+    Known(
         "HR299",
         r"HEADRACE_NO_SEQUENCE `(?P<column>[^`]+)`",
         "a change has no place in the order: its sequence_by '{column}' is NULL",

@@ -147,7 +147,8 @@ class StreamJoin:
     """A join of two streams.
 
     windows: it is on event-time windows, whose end stands for the row's time. by_key: a column with a watermark is
-    among those that have to be equal, and Spark lets go of both sides' rows by it.
+    among those that have to be equal, and Spark lets go of both sides' rows by it. null_keys: the columns that have to
+    be equal, in pairs, of which both may be NULL.
     """
 
     kind: JoinKind
@@ -155,6 +156,7 @@ class StreamJoin:
     right: JoinSide
     windows: bool = False
     by_key: bool = False
+    null_keys: tuple[tuple[str, str], ...] = ()
 
 
 def stream_joins(spark: SparkSession, optimised: Any) -> tuple[StreamJoin, ...]:
@@ -196,7 +198,37 @@ def _stream_join(jvm: Any, join: Any) -> StreamJoin:
         right=right,
         windows=windows,
         by_key=by_key,
+        null_keys=tuple(_null_keys(jvm, join)),
     )
+
+
+def _null_keys(jvm: Any, join: Any) -> Iterator[tuple[str, str]]:
+    """The columns of the keys of which both sides may be NULL, where the condition does not say IS NOT NULL.
+
+    Spark looks for the rows of the other side by the bytes of their keys, and so takes NULL for equal to NULL. It puts
+    a filter in front of a join that keeps NULL out, but not where rows of both sides come out without a match, and not
+    for the keys that it brings into one form, which are FLOAT and DOUBLE.
+    """
+    by_keys = getattr(jvm.org.apache.spark.sql.catalyst.planning, "ExtractEquiJoinKeys$").__getattr__("MODULE$")
+    keys = by_keys.unapply(join)
+    if keys.isEmpty():
+        return
+    # The condition's own parts, and what filters below keep out.
+    holds = [by_keys.splitConjunctivePredicates(join.condition().get())]
+    holds += [side.constraints().toSeq() for side in (join.left(), join.right())]
+    parts = (part for parts in holds for part in analysed.sequence(parts) if part.nodeName() == "IsNotNull")
+    given = [set(_columns(part)) for part in parts]
+    for pair in zip(*map(analysed.sequence, (keys.get()._2(), keys.get()._3())), strict=True):
+        left, right = map(_columns, pair)
+        is_given = any(ids <= left.keys() or ids <= right.keys() for ids in given)
+        if all(key.nullable() for key in pair) and not is_given:
+            yield ", ".join(left.values()), ", ".join(right.values())
+
+
+def _columns(expression: Any) -> dict[int, str]:
+    """The columns of an expression: their ids and names."""
+    columns = analysed.sequence(expression.references().toSeq())
+    return {analysed.identity(column): str(column.name()) for column in columns}
 
 
 def _has_watermarked_keys(jvm: Any, join: Any) -> tuple[bool, bool]:

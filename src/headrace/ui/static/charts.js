@@ -1,6 +1,6 @@
 // Line, stacked and event-time charts over one column of times, by uPlot; colours follow the theme.
 import { h } from "./dom.js";
-import { clock, instant } from "./format.js";
+import { clock, instant, moment } from "./format.js";
 
 const HEIGHT = 190;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -48,7 +48,7 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
           ...(time ? { incrs: TIME_STEPS, values: (u, values, at, space, step) => utc(values, step) } : { values: (u, values) => values.map(ticks) }) },
       ],
       series: [
-        { label: "Time", value: (u, value) => (value === null ? "" : clock(value)) },
+        { label: "Time", value: (u, value) => (value === null ? "" : moment(value)) },
         ...shown.map((line, number) => {
           const place = stack ? shown.length - 1 - number : number;
           const colour = line.colour ?? COLOURS[place % COLOURS.length];
@@ -83,7 +83,7 @@ export const chart = ({ label, format, ticks = format, stack = false, time = fal
     }
     const end = times.length - 1;
     const words = series.map((line) => `${line.label} ${(line.say ?? format)(line.values[end], end)}`).join(", ");
-    frame.setAttribute("aria-label", `${label}. ${times.length ? `At ${clock(times[end])} UTC: ${words}` : "No batch in this time"}.`);
+    frame.setAttribute("aria-label", `${label}. ${times.length ? `At ${moment(times[end])} UTC: ${words}` : "No batch in this time"}.`);
   };
   frame.addEventListener("keydown", (event) => {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];

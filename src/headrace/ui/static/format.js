@@ -7,8 +7,9 @@ export const whole = (value) => (missing(value) ? NOTHING : Math.round(value).to
 export const compact = (value) => {
   if (missing(value)) return NOTHING;
   const size = Math.abs(value);
-  for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
-    if (size >= limit) return `${(value / (unit === "k" ? 1e3 : limit)).toPrecision(3).replace(/\.0+$/, "")}${unit}`;
+  // From what three digits round up to the unit.
+  for (const [least, one, unit] of [[999.5e6, 1e9, "G"], [999.5e3, 1e6, "M"], [1e4, 1e3, "k"]]) {
+    if (size >= least) return `${Number((value / one).toPrecision(3)).toLocaleString("en-US")}${unit}`;
   }
   if (size >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(size < 1 ? 2 : 3)));
@@ -43,13 +44,15 @@ export const seconds = (value) => {
 const iso = (at) => (typeof at === "number" ? new Date(at * 1000) : new Date(at)).toISOString();
 export const clock = (at) => (missing(at) ? NOTHING : iso(at).slice(11, 19));
 export const instant = (at) => (missing(at) ? NOTHING : iso(at).slice(0, 19).replace("T", " "));
+// A time of today without its day.
+export const moment = (at) => (missing(at) || iso(at).slice(0, 10) === iso(Date.now() / 1000).slice(0, 10) ? clock(at) : instant(at));
 export const since = (at, now = Date.now()) => (missing(at) ? null : (now - Date.parse(at)) / 1000);
 
 // The name of what is counted, given in the plural.
 export const unitOf = (count, plural) => (count === 1 ? plural.replace(/(ch)es$|s$/, "$1") : plural);
 export const amount = (count, plural, format = whole) => `${format(count)} ${unitOf(count, plural)}`;
 export const skewText = (times) => `longest task ${times} × the median`;
-export const asOf = (backlog) => (backlog?.at_ms ? ` as of ${clock(backlog.at_ms / 1000)}` : "");
+export const asOf = (backlog) => (backlog?.at_ms ? ` as of ${moment(backlog.at_ms / 1000)}` : "");
 export const lag = (backlog) => (backlog ? `${amount(backlog.count, backlog.unit, compact)}${asOf(backlog)}` : NOTHING);
 
 const VERDICTS = { equal: "good", open: "good", late: "good", mismatch: "bad", undecided: "warning" };

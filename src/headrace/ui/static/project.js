@@ -1,7 +1,7 @@
 // The project's page.
 import { showFailure, get, live, throttle } from "./api.js";
 import { badge, base, byId, card, findingBox, h, queryPage, s, show, SIGNS, table } from "./dom.js";
-import { asOf, clock, compact, amount, instant, lag, ms, seconds, unitOf, levelOf, whole } from "./format.js";
+import { asOf, clock, compact, amount, instant, lag, moment, ms, seconds, unitOf, levelOf, whole } from "./format.js";
 import { drawGraph } from "./graph.js";
 
 const main = byId("main");
@@ -9,7 +9,7 @@ const ORDER = ["error", "warning", "note"];
 const link = (name) => h("a", { href: queryPage(name) }, name);
 
 const tile = (name, words, unit, under) =>
-  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under" }, under ?? ""));
+  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under", title: under }, under ?? ""));
 
 const spark = (numbers) => {
   const top = Math.max(1, ...numbers);
@@ -97,7 +97,7 @@ const eventWords = (event) => {
 const eventItem = (event) => {
   const severity = event.detail.finding?.severity;
   const level = event.kind === "finding" && severity === "note" ? "idle" : EVENT_LEVEL[event.kind] ?? "idle";
-  return h("li", {}, h("time", { datetime: event.at, title: `${instant(event.at)} UTC` }, clock(event.at)),
+  return h("li", {}, h("time", { datetime: event.at, title: `${instant(event.at)} UTC` }, moment(event.at)),
     h("span", { class: level, "aria-hidden": "true" }, SIGNS[level]), h("div", {}, eventWords(event)));
 };
 
@@ -138,7 +138,7 @@ const start = async () => {
   main.replaceChildren(
     h("h1", { class: "visually-hidden" }, project.name), parts.tiles,
     h("div", { class: "columns" },
-      h("div", { class: "stack" }, graphCard, card("Queries", null, parts.queries),
+      h("div", { class: "stack" }, project.graph.nodes.length ? graphCard : h("p", { class: "card" }, "The project declares no query yet."), card("Queries", null, parts.queries),
         project.graph.nodes.some((node) => node.kind === "source") && card("Sources", null, parts.sources)),
       h("div", { class: "stack" }, card("Needs attention", null, parts.attention),
         card("Events", h("span", { class: "soft" }, "UTC"), h("div", { class: "tools" }, h("span", { class: "grow" }, search)),

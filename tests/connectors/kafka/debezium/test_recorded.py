@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace.checks.structure import check_structure
 from headrace.connectors.kafka.source import Kafka
+from headrace.verifier.verdict import findings_of
 from tests.connectors.kafka.debezium.feeds import COLUMNS, MARIADB_WAYS, POSTGRES_WAYS, SCHEMA, TEXTS
 from tests.connectors.kafka.debezium.frames import Message, changes, comparable, fold, in_order, judge, kafka
 
@@ -308,6 +309,8 @@ def test_the_order_is_that_of_commits_and_then_of_the_log(spark: SparkSession) -
         {"lsn": 200, "sequence": '[null,"200"]'},
         # It was written before the snapshot was read, and committed afterwards.
         {"lsn": 100, "sequence": '["250","100"]'},
+        # It was read by an incremental snapshot.
+        {"lsn": None, "sequence": '["250","250"]'},
         {"lsn": 300, "sequence": '["250","300"]'},
         {"file": "binlog.999999", "pos": 4_000_000_000, "row": 99},
         {"file": "binlog.1000000", "pos": 4, "row": 0},
@@ -315,8 +318,8 @@ def test_the_order_is_that_of_commits_and_then_of_the_log(spark: SparkSession) -
     ]
     messages = [(KEY, envelope({"id": 1, "v": "x"}, source=place)) for place in places]
     sequences = [row["__change"]["sequence"] for row in changes(judge(spark, messages, "id BIGINT, v STRING"))]
-    assert sequences[:3] == sorted(set(sequences[:3]))
-    assert sequences[3:] == sorted(set(sequences[3:]))
+    assert sequences[:4] == sorted(set(sequences[:4]))
+    assert sequences[4:] == sorted(set(sequences[4:]))
 
 
 @pytest.mark.spark
@@ -418,6 +421,18 @@ def test_the_keys_of_the_query_are_those_that_each_message_must_have(tmp_path: P
     assert isinstance(connector, Kafka)
     assert connector.change_keys == ("id",)
     assert list(check_structure(project)) == []
+
+
+@pytest.mark.plain
+def test_a_message_that_verify_cannot_apply_is_named_as_in_a_run(tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text(PROJECT)
+    project = hr.load(tmp_path)
+    error = RuntimeError(
+        "[USER_RAISED_EXCEPTION] HEADRACE_UNREADABLE `has no column 'v'` shop.public.t/0/17 SQLSTATE: P0001"
+    )
+    [finding] = findings_of(project.query("copy"), error, [project.sources["t"].connector])
+    assert (finding.code, "HEADRACE" in finding.what) == ("HR363", False)
+    assert "shop.public.t/0/17" in finding.what
 
 
 @pytest.mark.plain

@@ -35,10 +35,11 @@ _SQL_MODE = (
     "NO_AUTO_VALUE_ON_ZERO"
 )
 # What a session could otherwise have from its server or its user. Of more than one version comment, each server reads
-# one: that behind M! is MariaDB's.
+# one: that behind M! is MariaDB's. By default 1024 bytes of a text count where rows are sorted, and a window mixes the
+# rows of keys that are longer; an index holds 3072.
 _SESSION = (
     "SET time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
-    "sql_auto_is_null = 0, unique_checks = 1, foreign_key_checks = 1, completion_type = 0, "
+    "sql_auto_is_null = 0, unique_checks = 1, foreign_key_checks = 1, completion_type = 0, max_sort_length = 4096, "
     "default_storage_engine = InnoDB, innodb_lock_wait_timeout = {lock}, lock_wait_timeout = {lock} "
     "/*!80000 , transaction_isolation = 'REPEATABLE-READ', transaction_read_only = 0 */ "
     # What only MariaDB reads ends a transaction whose client is gone; in MySQL the connection does it.
