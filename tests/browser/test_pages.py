@@ -222,6 +222,16 @@ def test_figures_and_times_are_short_and_say_what_they_are(browser: webdriver.Ch
     assert dict(zip(values, browser.execute_async_script(FORMAT, name, values), strict=True)) == FORMATS[name]
 
 
+def test_a_project_without_a_query_says_so(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text("name: nothing")
+    with serve_in_background(load(tmp_path), ServedAddress(port=0)) as link:
+        browser.get(link)
+        for width in (400, 1400):
+            look(browser, f"{link.partition('/?')[0]}/", width=width, until=".card")
+            assert "declares no query" in "".join(texts(browser, ".card"))
+            assert (find_misplaced(browser), faults(browser)) == ([], [])
+
+
 def test_a_query_that_has_not_run_shows_no_error_and_no_number_of_nothing(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:

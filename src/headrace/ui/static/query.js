@@ -55,7 +55,7 @@ const runTable = ({ runs, queries }) => table("Runs", [["Started"], ["State"], [
   return h("tr", {}, h("td", {}, instant(run.started)), h("td", {}, badge(level, run.state)),
     h("td", { class: "num" }, run.ended ? seconds((Date.parse(run.ended) - Date.parse(run.started)) / 1000) : "–"),
     h("td", { class: "num" }, run.pid),
-    h("td", { class: "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
+    h("td", { class: run.error && "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
 }), "tall");
 
 const untimed = (now) => Object.values(now.null_times ?? {}).reduce((sum, count) => sum + count, 0);
