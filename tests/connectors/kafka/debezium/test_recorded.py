@@ -247,6 +247,14 @@ def test_a_number_that_no_double_holds_is_refused_by_its_column(spark: SparkSess
         changes(judge(spark, [(KEY, value)], "id BIGINT, v DOUBLE"))
 
 
+@pytest.mark.spark
+def test_a_value_that_does_not_fit_is_refused_by_its_column(spark: SparkSession) -> None:
+    messages = [(KEY, with_schema(value, None)) for value in (2**31, 1.5, "\ud800")]
+    judged = judge(spark, messages, "id BIGINT, v INT")
+    faults = {fault for (fault,) in judged.frame.select("_headrace_fault").collect()}
+    assert faults == {"has in column 'v' (INT) a value that does not fit"}
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("fault", "code"),
