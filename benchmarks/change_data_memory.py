@@ -1,11 +1,13 @@
 """What the driver of a batch of changes holds at most, against an upsert of as many rows; each batch is a process.
 
-`python -m benchmarks.change_data_memory KIND URL ROWS` writes one batch and prints the peaks of the Python process and
-of the JVM in megabytes. On a local master the JVM also holds the tasks.
+`python -m benchmarks.change_data_memory MASTER KIND URL ROWS` writes one batch and prints the peaks of the driver's
+Python process and of its JVM in megabytes. On a local master this JVM also runs the tasks; on a cluster an executor
+does.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -27,6 +29,10 @@ TITLE = "change data: the memory of the driver, by many changes and by many vers
 RUNS = 3
 VERSIONS = 1_000_000
 UPSERT = "upsert"
+_PROCESSES = {
+    "local[2]": ("the driver's Python", "the driver's JVM, which runs the tasks too"),
+    "local-cluster[1,2,1024]": ("the driver's Python, on a cluster", "the driver's JVM, on a cluster"),
+}
 _WORDS = {1: "the newest row of each", 2: "all intervals of each"}
 
 
@@ -41,13 +47,13 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
         stack.callback(server.remove)
         server.create()
         _make_feeds(scratch, feeds)
-        for name, (count, keys) in feeds.items():
+        databases = itertools.count()
+        for (name, (count, keys)), master in itertools.product(feeds.items(), _PROCESSES):
             words = _WORDS if keys == 1 else {1: _WORDS[1]}
             peaks: dict[str, list[tuple[float, float]]] = {kind: [] for kind in (UPSERT, *map(str, words))}
-            for run in range(runs):
-                for kind, values in peaks.items():
-                    url = server.create_database(f"{name}_{kind}_{run}")
-                    values.append(_peaks(kind, url, scratch / name))
+            for _, (kind, values) in itertools.product(range(runs), peaks.items()):
+                url = server.create_database(f"{name}_{next(databases)}")
+                values.append(_peaks(master, kind, url, scratch / name))
             figures += [
                 Figure(
                     name=f"{process}: {count:,} changes of {keys:,} key{'s' * (keys > 1)}, {words[kind]}",
@@ -56,9 +62,9 @@ def measure(*, runs: int, quick: bool) -> list[Figure]:
                     against="an upsert of as many new rows",
                     unit="MB",
                     target=None if quick else 1.2,
-                    note="the peak of the process; the JVM also runs the tasks, and most of its peak is its heap",
+                    note="the peak of the process; most of that of a JVM is its heap",
                 )
-                for at, process in enumerate(("the driver's Python", "the driver's JVM"))
+                for at, process in enumerate(_PROCESSES[master])
                 for kind in words
             ]
     return figures
@@ -73,17 +79,18 @@ def _make_feeds(scratch: Path, feeds: dict[str, tuple[int, int]]) -> None:
     spark.stop()
 
 
-def _peaks(kind: str, url: str, rows: Path) -> tuple[float, float]:
-    lines = lines_of([sys.executable, "-m", "benchmarks.change_data_memory", kind, url, rows])
+def _peaks(master: str, kind: str, url: str, rows: Path) -> tuple[float, float]:
+    lines = lines_of([sys.executable, "-m", "benchmarks.change_data_memory", master, kind, url, rows])
     python, jvm = map(float, lines[-1].split())
     return python, jvm
 
 
-def main(kind: str, url: str, rows: str) -> int:
+def main(master: str, kind: str, url: str, rows: str) -> int:
     from headrace.spark.jvm.session import start
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as scratch:
-        spark = start(master="local[2]", purpose="stream", name="benchmark", overrides={})
+        spark = start(master=master, purpose="stream", name="benchmark", overrides={})
         frame = spark.read.parquet(rows)
         if kind == UPSERT:
             # Each row has a key of its own, in any order.

@@ -82,7 +82,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 84_340, 64_500),
+    Bar("lines", 84_360, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
@@ -92,7 +92,7 @@ BARS = (
     Bar("private parts of Spark, uses in spark/", 27, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 59_787, 52_500),
+    Bar("lines of code", 59_805, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("locals that say nothing, around the source", 0, 0),
     Bar("unplain words in prose", 0, 0),

@@ -198,6 +198,51 @@ def test_on_a_telephone_what_needs_attention_is_first_and_what_is_wide_scrolls(
     assert browser.execute_script(HINT, ".scroll[aria-label='Queries']") == "none"
 
 
+def test_on_a_small_screen_what_needs_attention_is_above_the_graph(browser: webdriver.Chrome, address: str) -> None:
+    look(browser, address + "/", width=1400, until=".graph svg .node")
+    tops = [browser.execute_script(TOP, part) for part in (".tiles", ".attention", ".graph", ".events")]
+    assert tops == sorted(tops)
+
+
+FORMATS = {
+    "compact": {0.5: "0.5", 99.97: "100", 9_999: "9,999", 12_345: "12.3k", 999_600: "1M", 1.25e12: "1,250G"},
+    "seconds": {5.24: "5.2 s", 90: "1 min 30 s", -3600: "−1 h", 172_800: "2 days"},
+    "moment": {"2026-01-01T12:59:54Z": "2026-01-01 12:59:54"},
+}
+FORMAT = """
+const [name, values, done] = arguments;
+import("/static/format.js").then((format) => done(values.map(format[name])));
+"""
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_figures_and_times_are_short_and_say_what_they_are(browser: webdriver.Chrome, address: str, name: str) -> None:
+    look(browser, address + "/")
+    values = list(FORMATS[name])
+    assert dict(zip(values, browser.execute_async_script(FORMAT, name, values), strict=True)) == FORMATS[name]
+
+
+def test_a_project_without_a_query_says_so(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text("name: nothing")
+    with serve_in_background(load(tmp_path), ServedAddress(port=0)) as link:
+        browser.get(link)
+        for width in (400, 1400):
+            look(browser, f"{link.partition('/?')[0]}/", width=width, until=".card")
+            assert "declares no query" in "".join(texts(browser, ".card"))
+            assert (find_misplaced(browser), faults(browser)) == ([], [])
+
+
+def test_a_query_that_has_not_run_shows_no_error_and_no_number_of_nothing(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    with serve_in_background(made.project(tmp_path), ServedAddress(port=0)) as link:
+        browser.get(link)
+        look(browser, f"{link.partition('/?')[0]}/queries/counts", until=".tiles .tile")
+        assert "has not run yet" in words(browser, "Newest rows")
+        assert [tile for tile in texts(browser, ".tile") if "of the last 0" in tile or "– in all" in tile] == []
+        assert faults(browser) == []
+
+
 def test_the_page_of_a_query_has_sections_and_its_verdicts_have_words(browser: webdriver.Chrome, address: str) -> None:
     look(browser, address + "/queries/counts", width=400, until=".charts canvas")
     assert texts(browser, "nav.sections a") == [

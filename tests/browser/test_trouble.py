@@ -47,7 +47,7 @@ times = hr.source.files("times", format="json", max_files_per_trigger=1, schema=
                         watermark=("at", "1 second"))
 
 @hr.query(sink=hr.sink.sqlite("away/out.db", table="totals", key=["name"]), mode="update",
-          trigger=hr.every("1 second"), restart={"pause": "8 seconds", "longest_pause": "12 seconds"})
+          trigger=hr.every("1 second"), restart={"pause": "4 seconds", "longest_pause": "6 seconds"})
 def totals(events):
     return events.groupBy("name").agg(F.sum("amount").alias("amount"))
 
@@ -81,7 +81,7 @@ import headrace
 mark = Path(__file__).with_name("was-loaded")
 if not mark.exists():
     mark.touch()
-    time.sleep(9)
+    time.sleep(7)
 """
 WIDE, HIGH = 250, 60
 NEXT = re.compile(r"restart (\d+), next attempt \d\d:\d\d:\d\d UTC, because HR\d{3}: ")
@@ -252,7 +252,7 @@ def fails_again_and_again(scene: Places) -> None:
             last = scene.tile("Queries running")[-1]
             assert ("in trouble" in last, "none" in last) == (True, False)
     assert pauses == sorted(pauses)
-    assert pauses[-1] == 12
+    assert pauses[-1] == 6
     numbers = sorted({int(number) for number in NEXT.findall(scene.terminal)})
     assert numbers[:3] == [1, 2, 3]
     # Each is reported once.

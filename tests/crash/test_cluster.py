@@ -25,6 +25,7 @@ from headrace.spark.jvm import cds
 from headrace.spark.jvm.preconditions import require_java
 from tests.crash.scenes import ClusterScene
 from tests.runner.projects import land, ledger, rows, write_project
+from tests.terminal import CTRL_C, Terminal
 from tests.waiting import PATIENCE_SECONDS, until
 
 if TYPE_CHECKING:
@@ -237,6 +238,21 @@ def test_the_driver_is_ended_and_the_result_is_proved(
     assert verify(load(scene.root), "totals", spark=spark).exit_code == 0
     (entry,) = status(load(scene.root))
     assert entry.counters == {"seen": 10}, "tasks that were tried again, and those whose executor died, count once"
+
+
+def test_ctrl_c_in_a_terminal_ends_a_supervised_driver_and_its_executors(scene: Scene) -> None:
+    command = [sys.executable, "-m", "headrace", "submit", "--supervise", "--target", "cluster", "-C", str(scene.root)]
+    terminal = Terminal(command, columns=80, environ=scene.environment)
+    try:
+        terminal.await_text("running; Ctrl-C stops")
+        terminal.type(CTRL_C)
+        *_, last = terminal.end().strip().splitlines()
+        assert (terminal.process.returncode, last) == (0, "totals: stopped after 0 batches with 0 rows")
+        assert "Traceback" not in terminal.text
+        assert terminal.has_cursor
+        until("end of the executors", lambda: scene.executors() == [])
+    finally:
+        terminal.close()
 
 
 @pytest.mark.long

@@ -214,7 +214,7 @@ def stop_at_each(stop: tuple[str, str], kind: type[Bucket] | type[FileSystem], s
 
 
 # One that few worlds show is looked for by `python -m tests.protocol --defects 2000`.
-SHOWN_SOON = [defect for defect in DEFECTS if defect.seed is not None and defect.seed < 100]
+SHOWN_SOON = [defect for defect in DEFECTS if defect.seed is not None and defect.seed < 150]
 
 
 # Neighbours in the table are defects of the same part: every third one is put back, the others in `make test-long`.

@@ -52,7 +52,6 @@ _NUMBERS = {
     "float range": "a number",
 }
 
-EXIT_INTERRUPTED = 130
 # Whose versions a crash log names.
 PACKAGES = ("headrace", "pyspark", "pyarrow", "pandas", "click", "rich")
 
@@ -163,8 +162,8 @@ def _run(given: list[str], line: CommandLine | None, *, as_json: bool) -> int:
         ended = HeadraceError(_usage_finding(error, given))
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
-        say_error((), exit_code=EXIT_INTERRUPTED, as_json=as_json)
-        return EXIT_INTERRUPTED
+        say_error((), exit_code=130, as_json=as_json)
+        return 130
     except BrokenPipeError:
         raise
     except Exception as error:

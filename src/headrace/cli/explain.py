@@ -14,8 +14,6 @@ from headrace.cli.output import console_of, say_json
 from headrace.errors import HeadraceError, nearest
 from headrace.findings import CATALOGUE
 
-_SHELLS = ("bash", "zsh", "fish")
-
 
 @click.command()
 @click.argument("code", metavar="CODE")
@@ -64,7 +62,7 @@ def _for_terminal(text: str) -> str:
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(_SHELLS))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> int:
     """Print what lets a shell complete commands and options.

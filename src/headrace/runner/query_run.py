@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from headrace.checkpoint.archive import Archive
 from headrace.contract import BatchRecord, BatchWork, Lag
@@ -22,9 +22,6 @@ from headrace.runner.source_health import QuarantineFiles, SourceHealth
 from headrace.spark.stream.foreach_batch import Halt
 from headrace.spark.stream.listener import Listener, ListenerEvent
 from headrace.starter.running import Running
-
-if TYPE_CHECKING:
-    pass
 
 # What waits in the sources is looked at again after a second, or sooner where that takes a twentieth of the time.
 LAG_SECONDS, LAG_SHARE = 1.0, 20
@@ -156,6 +153,8 @@ def _silent(asked: str, query: Query) -> Finding:
 
 POLL_SECONDS = 0.1
 LAST_EVENTS_SECONDS = 3.0
+# So long stops, starts and orders wait for batches to be recorded, which may come faster: bad rows are read again.
+TAKE_SECONDS = 1.0
 
 
 class Watching:
@@ -211,22 +210,26 @@ class Watching:
         for event in early:
             self._take(event)
 
-    def take_events(self, *, seconds: float = POLL_SECONDS) -> None:
-        """Wait up to `seconds` for one event, then take all that are there."""
-        events = self._listener.events
+    def take_events(self, *, seconds: float = POLL_SECONDS, most_seconds: float = math.inf) -> None:
+        """Wait up to `seconds` for one event, then take those that are there by then, for `most_seconds` at most."""
+        events, until = self._listener.events, time.monotonic() + most_seconds
         try:
             event = events.get(timeout=seconds) if seconds else events.get_nowait()
-            while True:
+            for _ in range(events.qsize()):
                 self._take(event)
+                if time.monotonic() >= until:
+                    return
                 event = events.get_nowait()
         except queue.Empty:
             return
+        self._take(event)
 
     def drain_events(self, watched: QueryRun) -> None:
         """Take the events of a query that has ended, the last of which is its end."""
         until = time.monotonic() + LAST_EVENTS_SECONDS
         while not watched.terminated and time.monotonic() < until:
             self.take_events()
+        self.take_events(seconds=0.0)  # It may have come while many others were taken.
         watched.terminated = False
 
     def _take(self, event: ListenerEvent) -> None:

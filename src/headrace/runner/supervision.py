@@ -29,7 +29,7 @@ from headrace.runner.deploy import Deployer
 from headrace.runner.fresh_tables import FreshTables
 from headrace.runner.late_output import LateOutput, WriteLate
 from headrace.runner.loaded_files import LoadedFiles
-from headrace.runner.query_run import QueryRun, Watching
+from headrace.runner.query_run import TAKE_SECONDS, QueryRun, Watching
 from headrace.runner.source_health import QuarantineFiles, SourceHealth
 from headrace.runner.states import Outcomes, States, hangs, newer_driver_fault
 from headrace.runner.stop import OrderDesk, Stopping, StopRequest
@@ -347,7 +347,7 @@ class Supervision:
             self.request.ask_for(now=False)
 
     def _step(self) -> None:
-        self.watching.take_events()
+        self.watching.take_events(most_seconds=TAKE_SECONDS)
         self.board.beat({run.query.name: run.due_at for run in self.watching if not (run.ends or run.asked)})
         self.desk.take()
         self.board.retrying = frozenset(run.query.name for run in self.watching if run.retrying)

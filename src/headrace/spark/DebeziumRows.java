@@ -200,10 +200,11 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
     return new byte[] {'{', '}'};
   }
 
-  private Object result(byte[] json, String operation, BigDecimal sequence, ArrayList unavailable, Long time) {
+  private Object result(byte[] json, String operation, BigDecimal sequence, ArrayList unavailable, Long time)
+      throws IOException {
     Object row = rows.apply(json);
     if (row == null) {
-      throw new Fault("does not fit the schema");
+      throw new Fault(misfit(json));
     }
     return new GenericInternalRow(
         new Object[] {
@@ -214,6 +215,26 @@ public final class DebeziumRows extends AbstractFunction1 implements Serializabl
           time,
           null
         });
+  }
+
+  /** What is wrong with a row that does not fit: the first column that does not fit alone. */
+  private String misfit(byte[] json) throws IOException {
+    StructField[] declared = columns.fields();
+    Map values = scan(new Slice(json, 0, json.length));
+    for (int at = 0; at < declared.length; at++) {
+      String name = declared[at].name();
+      Slice slice = (Slice) values.get(name);
+      ByteArrayOutputStream alone = new ByteArrayOutputStream();
+      alone.write('{');
+      alone.write(quoted(name));
+      alone.write(':');
+      alone.write(slice == null ? "null".getBytes() : slice.raw());
+      alone.write('}');
+      if (rows.apply(alone.toByteArray()) == null) {
+        return "has in column '" + name + "' (" + declared[at].dataType().sql() + ") a value that does not fit";
+      }
+    }
+    return "does not fit the schema";
   }
 
   // ------------------------------------------------------------------------------------------ what the source says

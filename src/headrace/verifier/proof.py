@@ -80,7 +80,8 @@ def verify_each(
                         with registered_tables(project, declared, session):
                             verdict = _prove(project, declared, committed, session, scope, mend)
                     except Exception as error:  # It must not keep the other queries from being verified.
-                        findings = findings_of(declared, error)
+                        sources = [source.connector for source in project.sources_of(declared)]
+                        findings = findings_of(declared, error, sources)
                         verdict = Verdict(query=name, batch=committed, state="undecided", findings=findings)
                     with suppress(Exception):  # The verdict stands, whether this can be added or not.
                         unread = tuple(find_left_out(project, declared, layout_of(project, declared)))

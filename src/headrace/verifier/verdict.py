@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from headrace.spark.messages.refusals import is_from_spark, sentence_of
 from headrace.spark.stream.foreach_batch import compute_all
 
 if TYPE_CHECKING:
-    from headrace.contract import Snapshot
+    from headrace.contract import Snapshot, Source
 
 State = Literal["equal", "open", "late", "mismatch", "undecided"]
 Kind = Literal["missing", "unexpected", "different"]
@@ -314,20 +314,17 @@ def blame_the_sink(query: Query, snapshot: Snapshot | None = None) -> Iterator[N
         ) from error
 
 
-def findings_of(query: Query, error: Exception) -> tuple[Finding, ...]:
-    """Return why the verdict on `query` is undecided after `error`."""
+def findings_of(query: Query, error: Exception, sources: Iterable[Source] = ()) -> tuple[Finding, ...]:
+    """Return why the verdict on `query`, which reads `sources`, is undecided after `error`."""
     if isinstance(error, HeadraceError):
         return error.findings
     text = str(error)
+    for problem in filter(None, (source.explain_failure(text) for source in sources)):
+        return (query.finding(problem.code, f"cannot be verified: {problem.what}", problem.fix),)
     kind = "" if is_from_spark(error) else f"{type(error).__name__}: "
-    return (
-        Finding(
-            code="HR713",
-            what=f"the batch query of '{query.name}' failed: {python_error(text) or kind + sentence_of(error)}",
-            fix="correct what the message names; the result itself was not changed",
-            where=query.where,
-        ),
-    )
+    message = f"the batch query of '{query.name}' failed: {python_error(text) or kind + sentence_of(error)}"
+    fix = "correct what the message names; the result itself was not changed"
+    return (Finding(code="HR713", what=message, fix=fix, where=query.where),)
 
 
 def _reading_error(snapshot: Snapshot) -> Exception | None:

@@ -7,9 +7,12 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
@@ -204,6 +207,60 @@ def test_columns_that_do_not_fit_the_schema_are_named(fault: str, columns: str, 
     declared, in_file = StructType.fromDDL(SCHEMA), StructType.fromDDL(columns)
     [problem] = incompatibilities(declared, in_file, frozenset(), format_, case_sensitive=False)
     assert (problem.code, SHAPED[fault][2] in problem.what, bool(problem.fix)) == ("HR308", True, True), problem
+
+
+# As pyarrow and pandas write them: the type, and those of a schema that take it in UTC and elsewhere.
+TIMES = {
+    "a local time": (pa.timestamp("us"), ("TIMESTAMP", "TIMESTAMP_NTZ"), ("TIMESTAMP_NTZ",)),
+    "an instant": (pa.timestamp("us", "UTC"), ("TIMESTAMP", "TIMESTAMP_NTZ"), ("TIMESTAMP",)),
+    "nanoseconds": (pa.timestamp("ns"), (), ()),
+}
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_a_time_of_parquet_is_never_shifted(spark: SparkSession, tmp_path: Path, zone: str) -> None:
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        for name, (kind, in_utc, elsewhere) in TIMES.items():
+            for declared in ("TIMESTAMP", "TIMESTAMP_NTZ"):
+                project = Project(tmp_path / name / declared, spark, "parquet", schema=f"name {declared}, amount INT")
+                table = pa.table(
+                    {"name": pa.array([datetime(2024, 7, 1, 12)], kind), "amount": pa.array([1], pa.int32())}
+                )
+                file = project.land(0, b"")
+                pq.write_table(table, file)
+                finding, _ = project.run()
+                if declared in (in_utc if zone == "UTC" else elsewhere):
+                    assert finding is None
+                    [(time, _)] = project.rows_taken()
+                    assert time.startswith("2024-07-01T12:00:00")
+                else:
+                    assert finding is not None
+                    assert (finding.code, file.name in finding.what) == ("HR308", True)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_column_of_parquet_that_spark_has_no_type_for_may_be_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    project = Project(tmp_path / "p", spark, "parquet", schema="amount INT, name STRING")
+    table = pa.table({"amount": pa.array([1], pa.int32()), "at": pa.array([datetime(2024, 7, 1)], pa.timestamp("ns"))})
+    pq.write_table(table, project.land(0, b""))
+    assert project.run()[0] is None
+    assert project.rows_taken() == [(None, 1)]
+
+
+def test_bytes_of_parquet_that_are_no_text_end_the_batch_by_a_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    project = Project(tmp_path / "p", spark, "parquet")
+    table = pa.table({"name": pa.array([b"\xff\xfea"]), "amount": pa.array([1], pa.int32())})
+    pq.write_table(table, project.land(0, b""))
+    finding, _ = project.run()
+    assert finding is not None
+    assert (finding.code, "bytes that are no UTF-8" in finding.what) == ("HR325", True)
+    pipeline = project.root / "pipeline.py"
+    mended = pipeline.read_text().replace('"name", "amount"', '"make_valid_utf8(name) AS name", "amount"')
+    pipeline.write_text(mended.replace("events.select(", "events.selectExpr("))
+    assert project.run()[0] is None
+    assert project.rows_taken() == [("\ufffd\ufffda", 1)]
 
 
 # A fault for each way on which one is seen. The test above has the other columns, and the one of rows that are set

@@ -117,8 +117,9 @@ def size_of(size: float) -> str:
 
 def change_counts(changes: ChangeCounts, lag_seconds: float | None) -> str:
     """`12 inserts, 3 deletes, 0.4 s after the source`: what changes did to the result, and when."""
-    counts = [f"{count:,} {effect}" for effect, count in asdict(changes).items() if count] or ["nothing changed"]
-    return ", ".join([*counts, *([f"{lag_seconds:.1f} s after the source"] if lag_seconds is not None else [])])
+    counts = [f"{count:,} {name.removesuffix('s' * (count == 1))}" for name, count in asdict(changes).items() if count]
+    lag = [] if lag_seconds is None else [f"{lag_seconds:.1f} s after the source"]
+    return ", ".join([*(counts or ["nothing changed"]), *lag])
 
 
 def sentence(record: BatchRecord, *, batches: int = 1, rows: int | None = None) -> str:

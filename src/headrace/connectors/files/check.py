@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -40,12 +41,10 @@ _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _WHOLE = tuple(_DIGITS)
 # Other pairs that lose nothing: (in the file, declared). Parquet has no type of its own for many of them.
 _FITS = {("float", "double"), ("void", "void"), *((whole, "double") for whole in _WHOLE[:3])}
-_FITS_PARQUET = {
-    ("binary", "string"),
-    ("string", "binary"),
-    ("timestamp_ntz", "timestamp"),
-    ("timestamp", "timestamp_ntz"),
-}
+_FITS_PARQUET = {("binary", "string"), ("string", "binary")}
+# Spark reads the one as if it were the other in UTC, whatever the session's zone; a local time is what pandas writes.
+_FITS_IN_UTC = {("timestamp_ntz", "timestamp"), ("timestamp", "timestamp_ntz")}
+_UTC = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
 # How Hadoop writes the status of a file; that of S3 ends with `eTag=...`, or with `[eTag='...'` where it has locations.
 _STATUS = re.compile(
     r"path=(.*); isDirectory=false; length=(\d+);.*? modification_time=(\d+);(?:.*[ \[]eTag='?\"?([^\s\"',]+))?"
@@ -134,7 +133,7 @@ class _Check:
         declared = struct(relation.dataSchema())
         state = relation.sparkSession().sessionState()
         conf, sql_conf = state.newHadoopConfWithOptions(relation.options()), state.conf()
-        sensitive = sql_conf.caseSensitiveAnalysis()
+        sensitive, in_utc = sql_conf.caseSensitiveAnalysis(), str(sql_conf.sessionLocalTimeZone()) in _UTC
 
         def judge_file(file: str) -> OptionError | None:
             columns = self.columns.of(file, format_, declared, conf, sql_conf)
@@ -142,7 +141,8 @@ class _Check:
                 return columns
             if not columns.fields:
                 return unreadable(file, format_, "it holds nothing")
-            problem = next(incompatibilities(declared, columns, required, format_, case_sensitive=sensitive), None)
+            problems = incompatibilities(declared, columns, required, format_, case_sensitive=sensitive, in_utc=in_utc)
+            problem = next(problems, None)
             return problem and replace(problem, what=f"the file {plain(file)} does not fit: {problem.what}")
 
         return judge_file
@@ -281,6 +281,7 @@ class FileColumns:
     def of(self, file: str, format_: str, declared: StructType, conf: Any, sql_conf: Any) -> StructType | OptionError:
         """The columns of a file, or why they cannot be determined."""
         from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
 
         path = self._classes[0](file)
         try:
@@ -292,11 +293,11 @@ class FileColumns:
                 self.schemas.clear()
             try:
                 self.schemas[text] = convert(None)
-            except Py4JJavaError:
+            except (Py4JJavaError, PySparkException):
                 # A column that is not read may be of a type that Spark does not have.
                 try:
                     return convert({name.lower() for name in declared.names})
-                except Py4JJavaError as error:
+                except (Py4JJavaError, PySparkException) as error:
                     fault = f"the file {plain(file)} does not fit: Spark cannot take its columns ({_reason(error)})"
                     fix = "rewrite the file with other types; then start again"
                     return OptionError(code="HR308", what=fault, fix=fix)
@@ -350,7 +351,8 @@ def plain(file: str) -> str:
 
 
 def _reason(error: Any) -> str:
-    return first_line(error.java_exception.getMessage() or error.java_exception.toString())
+    java = getattr(error, "java_exception", None)
+    return first_line(str(error) if java is None else java.getMessage() or java.toString())
 
 
 def struct(java: Any) -> StructType:
@@ -361,7 +363,13 @@ def struct(java: Any) -> StructType:
 
 
 def incompatibilities(
-    declared: StructType, in_file: StructType, required: frozenset[str], format_: str, *, case_sensitive: bool
+    declared: StructType,
+    in_file: StructType,
+    required: frozenset[str],
+    format_: str,
+    *,
+    case_sensitive: bool,
+    in_utc: bool = True,
 ) -> Iterator[OptionError]:
     """Find what is wrong with a file of the columns `in_file`: HR308 for a type and for a missing column.
 
@@ -373,10 +381,11 @@ def incompatibilities(
     if in_file.fields and all(name.startswith("_col") for name in in_file.names) and format_ == "orc":
         # Hive wrote no names, and Spark goes by position.
         by_name = {key(want.name): have for want, have in zip(declared.fields, in_file.fields, strict=False)}
+    also = _FITS_PARQUET | (_FITS_IN_UTC if in_utc else set()) if format_ == "parquet" else set()
     there = [column for column in declared.fields if key(column.name) in by_name]
     for column in there:
         of_file = by_name[key(column.name)].dataType
-        for path, have, want in _differences(column.name, of_file, column.dataType, format_):
+        for path, have, want in _differences(column.name, of_file, column.dataType, also):
             fault = f"its column '{path}' is {have}, and the schema says {want}"
             fix = f"rewrite the file with {path} as {want}, or correct the schema; then start again"
             yield OptionError(code="HR308", what=fault, fix=fix)
@@ -394,8 +403,13 @@ def incompatibilities(
         yield OptionError(code="HR308", what=fault, fix=fix)
 
 
-def _differences(path: str, in_file: DataType, declared: DataType, format_: str) -> Iterator[tuple[str, str, str]]:
-    """Find the types that do not fit: the place in the column, the type in the file and the declared one."""
+def _differences(
+    path: str, in_file: DataType, declared: DataType, also: AbstractSet[tuple[str, str]]
+) -> Iterator[tuple[str, str, str]]:
+    """Find the types that do not fit: the place in the column, the type in the file and the declared one.
+
+    also: pairs of types that fit in files of the format.
+    """
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(in_file, StructType) and isinstance(declared, StructType):
@@ -403,17 +417,17 @@ def _differences(path: str, in_file: DataType, declared: DataType, format_: str)
         for column in declared.fields:
             if column.name.lower() in by_name:
                 of_file = by_name[column.name.lower()].dataType
-                yield from _differences(f"{path}.{column.name}", of_file, column.dataType, format_)
+                yield from _differences(f"{path}.{column.name}", of_file, column.dataType, also)
     elif isinstance(in_file, ArrayType) and isinstance(declared, ArrayType):
-        yield from _differences(f"{path}[]", in_file.elementType, declared.elementType, format_)
+        yield from _differences(f"{path}[]", in_file.elementType, declared.elementType, also)
     elif isinstance(in_file, MapType) and isinstance(declared, MapType):
-        yield from _differences(f"{path}.key", in_file.keyType, declared.keyType, format_)
-        yield from _differences(f"{path}.value", in_file.valueType, declared.valueType, format_)
-    elif not _fits(in_file, declared, format_):
+        yield from _differences(f"{path}.key", in_file.keyType, declared.keyType, also)
+        yield from _differences(f"{path}.value", in_file.valueType, declared.valueType, also)
+    elif not _fits(in_file, declared, also):
         yield path, type_name(in_file), type_name(declared)
 
 
-def _fits(actual: DataType, declared: DataType, format_: str) -> bool:
+def _fits(actual: DataType, declared: DataType, also: AbstractSet[tuple[str, str]]) -> bool:
     from pyspark.sql.types import CharType, DecimalType, NullType, StringType, VarcharType
 
     texts = (StringType, VarcharType, CharType)
@@ -431,4 +445,4 @@ def _fits(actual: DataType, declared: DataType, format_: str) -> bool:
         if isinstance(actual, DecimalType):
             return actual.scale <= declared.scale and actual.precision - actual.scale <= whole
         return have in _WHOLE and _DIGITS[have] <= whole
-    return (have, want) in _FITS or (format_ == "parquet" and (have, want) in _FITS_PARQUET)
+    return (have, want) in _FITS or (have, want) in also

@@ -137,6 +137,12 @@ KNOWN = (
         "cast the column to STRING before; to take no notice of case, use lower() of that",
     ),
     Known(
+        "HR325",
+        r"pyarrow/array\.pxi[\s\S]*?\nUnicodeDecodeError: 'utf-8' codec can't decode",
+        "a text of its result holds bytes that are no UTF-8, as a column of Parquet may that is not marked as text",
+        "declare the column BINARY in the source's schema, or let the query use make_valid_utf8(column)",
+    ),
+    Known(
         "HR299",
         r"HEADRACE_NO_SEQUENCE `(?P<column>[^`]+)`",
         "a change has no place in the order: its sequence_by '{column}' is NULL",

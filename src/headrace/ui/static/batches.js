@@ -38,7 +38,7 @@ export const drawBatches = (path) => {
     } }, open ? "▾" : "▸");
     return [
       h("tr", {}, h("td", {}, button), h("td", { class: "num" }, batch.batch), h("td", {}, instant(batch.at)), h("td", { class: "num" }, whole(batch.rows)),
-        h("td", { class: "num" }, compact(batch.input_rate)), h("td", { class: "num" }, ms(batch.duration_ms)), h("td", {}, instant(batch.watermark)),
+        h("td", { class: "num" }, compact(batch.input_rate || !batch.rows ? batch.input_rate : null)), h("td", { class: "num" }, ms(batch.duration_ms)), h("td", {}, instant(batch.watermark)),
         h("td", { class: `num ${batch.dropped_by_watermark ? "warning" : ""}` }, whole(batch.dropped_by_watermark)), h("td", { class: "num" }, compact(batch.state_rows)), h("td", { class: "num" }, lag(batch.backlog)), h("td", { class: "ledger" }, inLedger(lines[batch.batch]))),
       open && h("tr", {}, h("td", { colspan: COLUMNS.length }, detail(batch))),
     ];

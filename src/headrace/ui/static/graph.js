@@ -93,7 +93,7 @@ export const drawGraph = (graph) => {
     graph.nodes.forEach((node) => plan.setNode(node.id, { width: WIDTH, height: HEIGHT }));
     graph.edges.forEach((edge) => plan.setEdge(edge.from, edge.to));
     dagre.layout(plan);
-    bounds = { w: plan.graph().width || 1, h: plan.graph().height || 1 };
+    bounds = { w: Math.max(1, plan.graph().width), h: Math.max(1, plan.graph().height) };
     frame.style.height = upright ? "" : `${Math.min(560, Math.max(240, bounds.h + 56))}px`;
     edges.length = 0;
     const lines = graph.edges.map((edge) => {

@@ -10,8 +10,8 @@ const result = (label, answer) => [
 ];
 const wrong = (error) => h("p", { class: "notice", role: "alert" }, error.message);
 
-export const newestRows = (path) => {
-  const place = h("div", {});
+export const newestRows = (path, hasRun) => {
+  const place = h("div", {}, h("p", { class: "soft" }, "The query has not run yet."));
   const button = h("button", { type: "button" }, "Read again");
   const load = async () => {
     button.disabled = true;
@@ -22,7 +22,7 @@ export const newestRows = (path) => {
     button.disabled = false;
   };
   button.addEventListener("click", load);
-  load();
+  if (hasRun) load();
   return h("div", { class: "stack" }, place, h("div", {}, button));
 };
 

@@ -9,7 +9,7 @@ const ORDER = ["error", "warning", "note"];
 const link = (name) => h("a", { href: queryPage(name) }, name);
 
 const tile = (name, words, unit, under) =>
-  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under" }, under ?? ""));
+  h("div", { class: "tile" }, h("dt", {}, name), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under", title: under }, under ?? ""));
 
 const spark = (numbers) => {
   const top = Math.max(1, ...numbers);
@@ -138,7 +138,7 @@ const start = async () => {
   main.replaceChildren(
     h("h1", { class: "visually-hidden" }, project.name), parts.tiles,
     h("div", { class: "columns" },
-      h("div", { class: "stack" }, graphCard, card("Queries", null, parts.queries),
+      h("div", { class: "stack" }, project.graph.nodes.length ? graphCard : h("p", { class: "card" }, "The project declares no query yet."), card("Queries", null, parts.queries),
         project.graph.nodes.some((node) => node.kind === "source") && card("Sources", null, parts.sources)),
       h("div", { class: "stack" }, card("Needs attention", null, parts.attention),
         card("Events", h("span", { class: "soft" }, "UTC"), h("div", { class: "tools" }, h("span", { class: "grow" }, search)),

@@ -18,20 +18,20 @@ const LEAST_BATCHES = 3;
 const GUARANTEE = { "exactly once": "good", "at least once": "warning", none: "bad" };
 
 const tile = (title, words, unit, under) =>
-  h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under" }, under ?? ""));
+  h("div", { class: "tile" }, h("dt", {}, title), h("dd", {}, words, unit && h("small", {}, ` ${unit}`)), h("dd", { class: "under", title: under }, under ?? ""));
 
 const tiles = (now) => {
   const behind = now.watermark && now.event_max ? (Date.parse(now.event_max) - Date.parse(now.watermark)) / 1000 : null;
   const slow = Math.max(0, ...now.durations ?? []);
   return [
-    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total)} in all${now.rows_quarantined ? `, ${whole(now.rows_quarantined)} of them quarantined` : ""}${untimed(now) ? `, ${whole(untimed(now))} without event time` : ""}`),
+    tile("Rows in", compact(now.rates.input), "rows/s", `${whole(now.rows_total ?? 0)} in all${now.rows_quarantined ? `, ${whole(now.rows_quarantined)} of them quarantined` : ""}${untimed(now) ? `, ${whole(untimed(now))} without event time` : ""}`),
     tile("Processed", compact(now.rates.processed), "rows/s", now.rates.processed && now.rates.input ? `busy ${Math.min(100, Math.round(100 * now.rates.input / now.rates.processed))} % of the time` : ""),
-    tile("Last batch took", ms(now.batch_ms), "", [`longest of the last ${now.durations?.length ?? 0}: ${ms(slow)}`, now.skew && skewText(now.skew)].filter(Boolean).join("; ")),
+    tile("Last batch took", ms(now.batch_ms), "", [now.durations?.length > 0 && `longest of the last ${now.durations.length}: ${ms(slow)}`, now.skew && skewText(now.skew)].filter(Boolean).join("; ")),
     tile("Lag", now.backlog ? compact(now.backlog.count) : "–", now.backlog && unitOf(now.backlog.count, now.backlog.unit), now.backlog ? [now.backlog.bytes && bytes(now.backlog.bytes), asOf(now.backlog)].filter(Boolean).join(",") : "unknown"),
-    now.watermarked?.length > 0 && tile("Watermark", clock(now.watermark), now.watermark && (moment(now.watermark) === clock(now.watermark) ? "UTC" : instant(now.watermark).slice(0, 10)), now.watermark ? `${seconds(behind)} behind the newest` : "has not begun to move"),
+    now.watermarked?.length > 0 && tile("Watermark", clock(now.watermark), now.watermark && "UTC", now.watermark ? `${moment(now.watermark) === clock(now.watermark) ? "" : `${instant(now.watermark).slice(0, 10)}, `}${seconds(behind)} behind the newest` : "has not begun to move"),
     now.state_bytes !== null && now.state_bytes !== undefined && tile("State", compact(now.state_rows), now.state_rows === null ? "" : unitOf(now.state_rows, "rows"), bytes(now.state_bytes)),
     tile("Last batch", now.batch === null || now.batch === undefined ? "–" : `no. ${whole(now.batch)}`, "", now.at ? `${seconds(since(now.at))} ago` : ""),
-    tile("Restarts", whole(now.restarts), "", now.in_trouble && now.next_attempt ? `next attempt ${clock(now.next_attempt)}` : `generation ${now.generation ?? 1}`),
+    tile("Restarts", whole(now.restarts ?? 0), "", now.in_trouble && now.next_attempt ? `next attempt ${clock(now.next_attempt)}` : `generation ${now.generation ?? 1}`),
   ];
 };
 
@@ -55,7 +55,7 @@ const runTable = ({ runs, queries }) => table("Runs", [["Started"], ["State"], [
   return h("tr", {}, h("td", {}, instant(run.started)), h("td", {}, badge(level, run.state)),
     h("td", { class: "num" }, run.ended ? seconds((Date.parse(run.ended) - Date.parse(run.started)) / 1000) : "–"),
     h("td", { class: "num" }, run.pid),
-    h("td", { class: "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
+    h("td", { class: run.error && "long" }, run.error ? [h("b", {}, run.error.code), ` ${run.error.what}`, run.error.fix && h("div", { class: "soft" }, `Fix: ${run.error.fix}`)] : ""));
 }), "tall");
 
 const untimed = (now) => Object.values(now.null_times ?? {}).reduce((sum, count) => sum + count, 0);
@@ -181,7 +181,7 @@ const start = async () => {
     ["late", "Late rows", card("Late rows, how late", [h("span", { class: "soft" }, "of the batches that the history has; UTC"), lateRowsButton(name, parts.rows)], parts.late, parts.rows)],
     ["versions", "What changed", card("What changed", h("span", { class: "soft" }, "code, settings and plan of each version that ran; UTC"), parts.versions)],
     ["definition", "Definition", card("Definition", h("span", { class: "soft" }, "as loaded when the dashboard was started"), definition(about, page.plan, page.spark_page))],
-    ["rows", "Rows", h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, page.answers_sql)))],
+    ["rows", "Rows", h("div", { class: "halves" }, card("Newest rows", h("span", { class: "soft" }, "of the result"), newestRows(path, page.runs.length > 0)), card("Ask", h("span", { class: "soft" }, "the database of the result"), askBox(name, page.answers_sql)))],
     ["batches", "Batches", card("Batches", h("span", { class: "soft" }, "UTC"), batches.frame)],
   ];
   main.replaceChildren(

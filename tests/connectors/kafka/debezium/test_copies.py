@@ -334,6 +334,31 @@ def test_copies_equal_the_table_after_minutes_of_kills_of_everything(copies: Cop
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_incremental_snapshot_and_the_changes_around_it_make_the_table(copies: Copies) -> None:
+    feed, kafka = copies.feed, copies.feed.connect.kafka
+    schema = copies.topic.split(".")[1]
+    feed.drop(copies.topic)
+    feed.execute("CREATE TABLE signals (id varchar(42) PRIMARY KEY, type varchar(32), data varchar(2048))")
+    tables = {"table.include.list": f"{schema}.t,{schema}.signals", "signal.data.collection": f"{schema}.signals"}
+    copies.topic = feed.follow(tables)
+    copies.write_project(kafka.url())
+    first, second, third = [row[0] for row in copies.original()][:3]
+    signal = json.dumps({"data-collections": [f"{schema}.t"]})
+    with feed.connection() as connection, connection.cursor() as cursor:
+        # It is open while the snapshot is read.
+        cursor.execute("BEGIN")
+        cursor.execute(f"UPDATE t SET word = 'open' WHERE id = {first}")
+        feed.execute(f"INSERT INTO signals VALUES ('1', 'execute-snapshot', '{signal}')")
+        await_messages(kafka, copies.topic, lambda value: payload(value)["source"]["snapshot"] == "incremental")
+        cursor.execute("COMMIT")
+    feed.execute(f"UPDATE t SET word = 'later' WHERE id = {second}", f"DELETE FROM t WHERE id = {third}")
+    original = copies.catch_up("the end")
+    assert copies.rows("sqlite") == original
+    copies.verify("sqlite")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgres"])
 def test_a_second_snapshot_brings_what_was_missed_and_not_the_deletes(copies: Copies) -> None:
     """The slot is lost: what happened meanwhile is read again, but without what was deleted, until a rebuild."""

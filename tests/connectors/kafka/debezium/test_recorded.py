@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace.checks.structure import check_structure
 from headrace.connectors.kafka.source import Kafka
+from headrace.verifier.verdict import findings_of
 from tests.connectors.kafka.debezium.feeds import COLUMNS, MARIADB_WAYS, POSTGRES_WAYS, SCHEMA, TEXTS
 from tests.connectors.kafka.debezium.frames import Message, changes, comparable, fold, in_order, judge, kafka
 
@@ -246,6 +247,14 @@ def test_a_number_that_no_double_holds_is_refused_by_its_column(spark: SparkSess
         changes(judge(spark, [(KEY, value)], "id BIGINT, v DOUBLE"))
 
 
+@pytest.mark.spark
+def test_a_value_that_does_not_fit_is_refused_by_its_column(spark: SparkSession) -> None:
+    messages = [(KEY, with_schema(value, None)) for value in (2**31, 1.5, "\ud800")]
+    judged = judge(spark, messages, "id BIGINT, v INT")
+    faults = {fault for (fault,) in judged.frame.select("_headrace_fault").collect()}
+    assert faults == {"has in column 'v' (INT) a value that does not fit"}
+
+
 @pytest.mark.plain
 @pytest.mark.parametrize(
     ("fault", "code"),
@@ -420,6 +429,18 @@ def test_the_keys_of_the_query_are_those_that_each_message_must_have(tmp_path: P
     assert isinstance(connector, Kafka)
     assert connector.change_keys == ("id",)
     assert list(check_structure(project)) == []
+
+
+@pytest.mark.plain
+def test_a_message_that_verify_cannot_apply_is_named_as_in_a_run(tmp_path: Path) -> None:
+    (tmp_path / "headrace.yml").write_text(PROJECT)
+    project = hr.load(tmp_path)
+    error = RuntimeError(
+        "[USER_RAISED_EXCEPTION] HEADRACE_UNREADABLE `has no column 'v'` shop.public.t/0/17 SQLSTATE: P0001"
+    )
+    [finding] = findings_of(project.query("copy"), error, [project.sources["t"].connector])
+    assert (finding.code, "HEADRACE" in finding.what) == ("HR363", False)
+    assert "shop.public.t/0/17" in finding.what
 
 
 @pytest.mark.plain

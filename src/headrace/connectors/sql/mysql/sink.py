@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from headrace.connectors.sql.mysql.connection import AddressError, MySqlAddress
 from headrace.connectors.sql.mysql.dialect import MySqlDialect
 from headrace.connectors.sql.sink import SYSTEM, ServerSink
 from headrace.contract import Identity, OptionError, canonical_server
 from headrace.redaction import encoding_fault
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
