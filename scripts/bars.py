@@ -11,7 +11,8 @@ modules, seven codes and one ability of sinks; `deploy` and `run --watch` brough
 brought 350 lines; the live cell of a notebook brought 50 lines; the meaning of each attribute of a result brought 280
 lines of docstrings; the state of a query that a deploy has removed brought 10 lines; keys of joins that may be NULL,
 local times that a clock skips and texts with a collation brought 70 lines and one code; a change that the log of a
-restored storage lacks, and children that end with their parent, brought 65 lines.
+restored storage lacks, and children that end with their parent, brought 65 lines; a head in
+a ledger topic that gives way brought 22 lines.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 84_340, 64_500),
+    Bar("lines", 84_360, 64_500),
     Bar("modules", 440, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
@@ -91,7 +92,7 @@ BARS = (
     Bar("private parts of Spark, uses in spark/", 27, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 59_790, 52_500),
+    Bar("lines of code", 59_805, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("locals that say nothing, around the source", 0, 0),
     Bar("unplain words in prose", 0, 0),

@@ -168,6 +168,13 @@ def test_json_is_what_others_read(encoding: str) -> None:
     assert json.loads(done.stdout, parse_constant=pytest.fail) == {"é": ["NaN", {"b": "-Infinity"}, 1.5]}
 
 
+@pytest.mark.parametrize("command", ["schema", "explain HR408", "jars list", "check", "cluster status"])
+def test_with_json_what_there_is_to_say_is_on_stdout(tmp_path: Path, command: str) -> None:
+    words = [sys.executable, "-m", "headrace", *command.split(), "--json"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, check=False)
+    assert (isinstance(json.loads(done.stdout), dict), done.stderr) == (True, b"")
+
+
 def test_a_reader_that_is_gone_makes_no_error_of_an_error(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -355,3 +356,39 @@ def test_a_reset_of_a_topic_that_the_log_lacks_is_entered_again() -> None:
     world.run(story)
     assert world.refusals == ["HR410"]
     assert [key for key in world.buckets["main"].objects if "/g2.2/checkpoint/commits/" in key]
+
+
+STEPS_OF_COPIES = [
+    (range(3, 4), range(5, 8), range(4, 7)),
+    *map(as_long, [(range(3, 12, 2), range(3, 15, 2), range(2, 7))]),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "crashes"), STEPS_OF_COPIES)
+def test_of_two_copies_that_begin_at_once_and_die_anywhere_one_brings_all_rows_in(
+    first: range, second: range, crashes: range
+) -> None:
+    """The storage was copied before the query had run; which of the two writes is left to chance, and never both."""
+    for *pauses, first_crash, second_crash in product(first, second, crashes, crashes):
+        world = World(1, Chances(), kind=Bucket, is_topic=True)
+        world.input.count = 3
+
+        def story(
+            world: World = world,
+            pauses: Sequence[int] = pauses,
+            crashes: Sequence[int] = (first_crash, second_crash),
+        ) -> None:
+            with world.scheduler.aside():
+                register_project(world.declare("main")[0])
+            world._copy("main")
+            drivers = [world.begin(bucket, world.drive, calm=True) for bucket in ("main", "copy1")]
+            for driver, pause, crash in zip(drivers, pauses, crashes, strict=True):
+                driver.at, driver.pause_in, driver.pause_seconds, driver.crash_in = "kafka", pause, 20.0, crash
+            for driver in drivers:
+                world.wait_for(driver)
+            world.scheduler.sleep(61.0)
+            for bucket in ("main", "copy1"):
+                world.wait_for(world.begin(bucket, world.drive, undisturbed=True))
+            world.end()
+
+        world.run(story)

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.options import JSON_HELP, FiniteRange, json_option, target_option
-from headrace.cli.output import say_below, say_json
+from headrace.cli.output import say_below, say_json, write_line
 
 
 @click.command()
@@ -84,5 +84,5 @@ def schema(as_json: bool) -> int:
     """
     from headrace.loader.schema import schema as made
 
-    click.echo(json.dumps(made(), indent=None if as_json else 2))
+    write_line(json.dumps(made(), indent=None if as_json else 2))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import headrace as hr
 from headrace.connectors.kafka import producer, topic_ledger
 from headrace.connectors.kafka.producer import HEADER, header
 from headrace.connectors.kafka.sink import KafkaSink
-from headrace.connectors.kafka.transactions import KafkaBatches
+from headrace.connectors.kafka.transactions import KafkaBatches, KafkaStore
 from headrace.contract import OutputMode, Sink, SinkContext
 from headrace.errors import CheckpointError, Fenced, SinkError
 from headrace.generations.facts import sink_context
@@ -107,9 +108,6 @@ def life(spark: SparkSession, kafka: Topics, tmp_path: Path) -> Life:
 @given_a_broker
 @pytest.mark.parametrize("at", rounds(["inside-transaction", "after-transaction", "before-transaction"], first=2))
 def test_a_driver_that_dies_at_a_boundary_leaves_each_batch_in_once(life: Life, at: str) -> None:
-    class Died(BaseException):
-        """Not an error that anything handles."""
-
     def die(boundary: str, batch: int) -> None:
         if (boundary, batch) == (at, 1):
             raise Died
@@ -269,6 +267,55 @@ def test_of_two_copies_that_enter_at_the_same_moment_the_later_one_withdraws(lif
     life.context = other
     life.give(life.begin(), 0, "a")
     assert life.names() == ["a"]
+
+
+class Died(BaseException):
+    """Not an error that anything handles."""
+
+
+def die(*_: Any) -> None:
+    raise Died
+
+
+@given_a_broker
+def test_of_two_copies_that_died_before_their_second_look_the_one_that_is_refused_gives_way(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(life.context, query_id="another", checkpoint=tmp_path / "empty")
+
+    def enter_meanwhile() -> None:
+        with suppress(Died):
+            sink(life.kafka, life.topic).open(life.frame(), other)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaStore, "_require_alone", die)
+        with pytest.raises(Died):
+            sink(life.kafka, life.topic).open(life.frame(), replace(life.context, before_entering=enter_meanwhile))
+    with pytest.raises(SinkError, match=r"HR407.*its storage was copied"):
+        life.begin()
+    first, life.context = life.context, other
+    life.give(life.begin(), 0, "a")
+    with pytest.raises(SinkError, match="HR407"):
+        sink(life.kafka, life.topic).open(life.frame(), first)
+    assert life.names() == ["a"]
+
+
+@given_a_broker
+def test_a_copy_that_died_at_its_first_start_is_not_in_the_way_of_a_query_that_has_written(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.give(life.begin(), 0, "a")
+    other = replace(life.context, query_id="another", checkpoint=tmp_path / "empty")
+    with monkeypatch.context() as patch:
+        # Its first look came before.
+        patch.setattr(topic_ledger, "_require_one_query", lambda records, context: None)
+        patch.setattr(KafkaStore, "_require_alone", die)
+        with pytest.raises(Died):
+            sink(life.kafka, life.topic).open(life.frame(), other)
+    life.give(life.begin(), 1, "b")
+    with pytest.raises(SinkError, match="HR407"):
+        sink(life.kafka, life.topic).open(life.frame(), other)
+    assert life.names() == ["a", "b"]
 
 
 @given_a_broker

@@ -34,6 +34,10 @@ LONGEST = 600_000
 PATIENCE_SECONDS = 90.0
 
 
+class AnotherQuery(SinkError):
+    """Another query of the same name has a ledger in the topic, as that of a copy of the storage."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TopicLedger:
     """What the ledger topic holds of one generation of a query.
@@ -51,10 +55,10 @@ class TopicLedger:
     def of(cls, records: Mapping[str, bytes], context: SinkContext) -> TopicLedger | None:
         """The ledger in `records`, by their keys; None: they hold none of the context's generation.
 
-        Raises SinkError for a ledger of version 0.1.0.
+        Raises SinkError for a ledger of version 0.1.0, and AnotherQuery.
         """
         _require_one_query(records, context)
-        head = records.get(f"{key_of(context)}/head")
+        head = records.get(head_key(context))
         if head is None:
             return None
         facts = json.loads(head)
@@ -93,7 +97,7 @@ class TopicLedger:
             "life": self.life,
             "begins": _rows(self.begins),
         }
-        return {f"{key_of(context)}/head": json.dumps(facts).encode()}
+        return {head_key(context): json.dumps(facts).encode()}
 
     def lines(self, context: SinkContext, lines: Iterable[KeptLine]) -> dict[str, bytes]:
         """Key and value of the message of each line, which replaces that of an older batch."""
@@ -130,27 +134,36 @@ def key_of(context: SinkContext) -> str:
     return f"{query_key(context)}/{context.generation}"
 
 
-def _require_one_query(records: Mapping[str, bytes], context: SinkContext) -> None:
-    """Raise SinkError where another query of this name has a ledger there, as that of a copy of the storage.
+def head_key(context: SinkContext) -> str:
+    """Return the key of the message that says whose the ledger is."""
+    return f"{key_of(context)}/head"
 
-    Version 0.1.0 knew a query by its name alone.
+
+def has_lines(records: Mapping[str, bytes], beginning: str) -> bool:
+    """Whether there is a line of a batch whose key has this beginning."""
+    return any(key.startswith(f"{beginning}/") and key.rpartition("/")[2].isdigit() for key in records)
+
+
+def _require_one_query(records: Mapping[str, bytes], context: SinkContext) -> None:
+    """Raise AnotherQuery where another query of this name has a ledger there.
+
+    Its head alone is of a first start that died before its second look, if the context's own ledger has a line: each
+    line comes after a look at which there was no other head. Version 0.1.0 knew a query by its name alone.
     """
     heads = [json.loads(text).get("ledger", {}) for key, text in records.items() if key.endswith("/head")]
     if any(head.get("query") == context.query and "query_id" not in head for head in heads):
         fault = f"the ledger topic has batches of query '{context.query}' in the form of 0.1.0, which is not read"
         raise SinkError(code="HR407", what=fault, fix="write to another topic, or name another ledger_topic")
-    own = (context.application, context.query)
-    if any(
-        (head["application"], head["query"]) == own and head["query_id"] != context.query_id
-        for head in heads
-        if "query_id" in head
-    ):
+    own, is_begun = (context.application, context.query), has_lines(records, key_of(context))
+    named = [head for head in heads if "query_id" in head and (head["application"], head["query"]) == own]
+    others = [f"{own[0]}/{head['query_id']}" for head in named if head["query_id"] != context.query_id]
+    if any(not is_begun or has_lines(records, other) for other in others):
         fault = (
             f"the ledger topic has batches of another query '{context.query}' of this project: its storage was copied "
         )
         fault += "before the query had run"
         fix = "start the query over the storage that it runs over; or write to another topic, with another ledger_topic"
-        raise SinkError(code="HR407", what=fault, fix=fix)
+        raise AnotherQuery(code="HR407", what=fault, fix=fix)
 
 
 def read(settings: Mapping[str, Any], topic: str, *, own: str | None = None) -> dict[str, bytes]:

@@ -109,7 +109,11 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
             self.disconnect()
 
     def _try_entering(self, result: str) -> None:
-        self._compare(result)
+        try:
+            self._compare(result)
+        except topic_ledger.AnotherQuery:
+            self._withdraw()
+            raise
         topic_ledger.require_ledger(self.target)
         self._enter_ledger(result)
 
@@ -153,6 +157,26 @@ class KafkaStore(exactly_once.BatchStore["pa.Table"]):
                 raise exactly_once.Conflict from error
             raise
         self.known, self.epoch = begun, begun.ledger.epoch
+
+    def _withdraw(self) -> None:
+        """Delete the head of a start that died before its second look, so that the other query may begin.
+
+        Each process that could write a batch by that head is fenced off first.
+        """
+        if not self._has_bare_head():
+            return
+        self.context.before_entering()
+        try:
+            producer = self._connect()
+            if self._has_bare_head():
+                self._commit_records(producer, {topic_ledger.head_key(self.context): None})
+        finally:
+            self.disconnect()
+
+    def _has_bare_head(self) -> bool:
+        own, key = topic_ledger.query_key(self.context), topic_ledger.key_of(self.context)
+        records = topic_ledger.read(self.target.settings, self.target.ledger_place, own=own)
+        return topic_ledger.head_key(self.context) in records and not topic_ledger.has_lines(records, key)
 
     def _require_alone(self, producer: Producer, begun: TopicLedger) -> None:
         """Withdraw a first start where another copy of the storage has entered the ledger meanwhile.
