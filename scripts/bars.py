@@ -12,7 +12,7 @@ brought 350 lines; the live cell of a notebook brought 50 lines; the meaning of 
 lines of docstrings; the state of a query that a deploy has removed brought 10 lines; keys of joins that may be NULL,
 local times that a clock skips and texts with a collation brought 70 lines and one code; a change that the log of a
 restored storage lacks, and children that end with their parent, brought 65 lines; a head in
-a ledger topic that gives way brought 22 lines.
+a ledger topic that gives way brought 22 lines; the change data feed of Delta tables brought 106 lines and a module.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Bar(NamedTuple):
 
 
 BARS = (
-    Bar("lines", 84_360, 64_500),
-    Bar("modules", 440, 430),
+    Bar("lines", 84_520, 64_500),
+    Bar("modules", 441, 430),
     Bar("median lines of a module", 183, 130, most=False),
     Bar("lines of imports, %", 7.9, 7.5),
     Bar("codes of findings", 299, 300),
@@ -92,7 +92,7 @@ BARS = (
     Bar("private parts of Spark, uses in spark/", 27, 50),
     Bar("comparisons of a finding's code", 0, 0),
     Bar("public class names that stand twice", 0, 0),
-    Bar("lines of code", 59_805, 52_500),
+    Bar("lines of code", 59_911, 52_500),
     Bar("locals that say nothing", 0, 0),
     Bar("locals that say nothing, around the source", 0, 0),
     Bar("unplain words in prose", 0, 0),

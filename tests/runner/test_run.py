@@ -178,6 +178,12 @@ class Late:
 
     get_nowait = get
 
+    def qsize(self) -> int:
+        return len(self.held) + self.events.qsize()
+
+    def put(self, event: ListenerEvent) -> None:
+        self.events.put(event)
+
 
 def test_late_word_of_the_batch_before_is_not_taken_for_the_end_of_the_running_one(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch

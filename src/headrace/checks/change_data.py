@@ -176,6 +176,9 @@ def _check_source(query: Query, cdc: ChangeData, source: NamedSource) -> Iterato
     if not cdc.sequence_by and not gives_changes:
         fix = "name the column that grows with each change, as sequence_by='version'"
         yield query.finding("HR299", f"has no sequence_by, and source '{source.name}' says no order itself", fix)
+    if cdc.sequence_by and source.connector.facts.own_order:
+        problem = f"has sequence_by, and source '{source.name}' sends with a delete the row that it deletes"
+        yield query.finding("HR299", problem, "leave sequence_by out: the source says the order of its changes itself")
     if len(cdc.sequence_by) > 1 and cdc.stored_as_scd_type == 2:
         problem = "keeps a history by several columns, and a row's time is stored as one value"
         yield query.finding("HR299", problem, "name one column in sequence_by, perhaps computed in a view")

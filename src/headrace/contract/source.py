@@ -28,6 +28,7 @@ class SourceFacts:
     ephemeral: it gives only what comes while the query runs: no start can resume from a checkpoint, and a trigger that
         ends by itself finds nothing.
     change_data: its rows are changes of a table; one more column, the struct `__change`, describes each change.
+    own_order: no column of a change orders it, but what the source says of it.
     """
 
     replayable: bool
@@ -36,6 +37,7 @@ class SourceFacts:
     real_time: bool = False
     ephemeral: bool = False
     change_data: bool = False
+    own_order: bool = False
 
 
 def bad_rows_metric(source: str) -> str:

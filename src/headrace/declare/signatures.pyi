@@ -21,6 +21,7 @@ class Sources:
         ignore_changes: bool = False,
         skip_change_commits: bool = False,
         exclude_regex: str | None = None,
+        read_change_feed: bool = False,
         fail_on_data_loss: bool = True,
         watermark: tuple[str, str] | None = None,
         name: str | None = None,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headrace.connectors import options as connector_options
+from headrace.connectors.delta import change_feed
 from headrace.connectors.delta import log as delta_log
 from headrace.connectors.delta.log import Add, DeltaOffset, VersionSpan
 from headrace.connectors.delta.table import CREATE, DeltaPlace, DeltaTable, LogCutError, State
@@ -24,7 +25,8 @@ from headrace.contract import Failure, Identity, Lag, OptionError, ProjectPath, 
 from headrace.errors import SourceError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 _SIZE = re.compile(r"\s*\d+\s*[kmgt]?i?b?\s*", re.IGNORECASE)
 FAILURES = (
@@ -56,6 +58,13 @@ FAILURES = (
         what="a Delta table does not have the version to resume from: its log was cut, or the given start is too late",
         fix="give starting_version or starting_timestamp a version that the table has, as DESCRIBE HISTORY shows them; "
         "if the query has run before, reset it, and let the table keep its log for longer",
+    ),
+    Failure(
+        code="HR343",
+        pattern=r"DELTA_MISSING_CHANGE_DATA",
+        what="a Delta table has not kept the changes of a version that is to be read",
+        fix="begin with a later version (starting_version); if the query has run before, reset it (headrace reset "
+        f"QUERY), and leave {change_feed.PROPERTY} true",
     ),
     Failure(
         code="HR346",
@@ -90,6 +99,8 @@ class Delta(Source):
     ignore_changes: continue where a version changes rows, and give every row of the files that it rewrote (again).
     skip_change_commits: continue where a version changes or deletes rows, and leave out the rows that it wrote.
     exclude_regex: leave out the files whose path has this pattern in it.
+    read_change_feed: give the changes of the rows, of the table's change data feed, to a query with `cdc`. The version
+        orders them. The first batches give the whole table as inserts, unless a start is given.
     fail_on_data_loss: end the query when versions were deleted before they were read, as by the table's retention.
     """
 
@@ -115,12 +126,14 @@ class Delta(Source):
     ignore_changes: bool = False
     skip_change_commits: bool = False
     exclude_regex: str | None = None
+    read_change_feed: bool = False
     fail_on_data_loss: bool = True
 
     @property
     def facts(self) -> SourceFacts:
         # Delta asks for the latest version again when it makes the first batch again.
-        return SourceFacts(replayable=self.starting_version != "latest", rate_limited=True)
+        replayable, feed = self.starting_version != "latest", self.read_change_feed
+        return SourceFacts(replayable=replayable, rate_limited=True, change_data=feed, own_order=feed)
 
     @property
     def readable_as_batch(self) -> bool:
@@ -128,7 +141,9 @@ class Delta(Source):
 
     def problems(self) -> Iterator[OptionError]:
         yield from self._place.problems()
-        for one, other in ("starting_version", "starting_timestamp"), ("ignore_changes", "skip_change_commits"):
+        of_rows = ("ignore_deletes", "ignore_changes", "skip_change_commits", "exclude_regex")
+        pairs = [("starting_version", "starting_timestamp"), ("ignore_changes", "skip_change_commits")]
+        for one, other in [*pairs, *(("read_change_feed", name) for name in of_rows)]:
             if all(getattr(self, name) is not None and getattr(self, name) is not False for name in (one, other)):
                 yield OptionError(what=f"{one} and {other} are both given", fix="leave out one of the two")
         if isinstance(self.starting_version, int) and self.starting_version < 0:
@@ -160,6 +175,11 @@ class Delta(Source):
         self._require_table(spark)
         options = connector_options.spark_options(self, *self.tuning_options, "exclude_regex")
         reader = spark.readStream.name(name).format("delta").options(**options)
+        if not self.read_change_feed:
+            return self._load(reader)
+        return change_feed.as_changes(self._load(reader.option(change_feed.OPTION, "true")))
+
+    def _load(self, reader: DataFrameReader | DataStreamReader) -> DataFrame:
         return reader.load(self.path) if self.path is not None else reader.table(str(self.table))
 
     def read(self, spark: SparkSession, prefix: SourcePrefix, *, batch_column: str | None = None) -> DataFrame:
@@ -181,9 +201,18 @@ class Delta(Source):
         except LogCutError as cut:
             fault = f"the log of {self._place} no longer has {cut}, which was read"
             raise SourceError(code="HR343", what=fault, fix=_KEEP) from None
-        files = self._files(spans, commits, states)
+        whole = change_feed.spans_of_table(spans) if self.read_change_feed else spans
+        files = self._files(whole, commits, states)
         self._require_files(table.location, [add for add, _ in files])
-        return _frame(table.now(), files, batch_column)
+        rows = _frame(table.now(), files, batch_column)
+        if not self.read_change_feed:
+            return rows
+        began = table.at(whole[0].start.version) if whole else table.now()
+        rows = change_feed.as_inserts(rows, began.version, began.timestamp_ms)
+        if versions:
+            reader = spark.read.format("delta")
+            rows = rows.unionByName(change_feed.read_versions(reader, self._load, spans, commits, batch_column))
+        return change_feed.as_changes(rows, *([] if batch_column is None else [batch_column]))
 
     def ensure_available(self, prefix: SourcePrefix) -> None:
         """Check the files of a local table; Delta itself ends the query over what only a JVM can find out."""
@@ -198,6 +227,8 @@ class Delta(Source):
         if missing and self.fail_on_data_loss:
             fault = f"the log of {self._place} no longer has version {missing[0]}, which was to be read"
             raise SourceError(code="HR343", what=fault, fix=_KEEP)
+        if self.read_change_feed:
+            return
         wanted = [span for span in spans if not span.start.initial or states[span.start.version] is not None]
         wanted = [span for span in wanted if all(version in commits for version in span.commits)]
         files = self._files(wanted, commits, states)
@@ -285,8 +316,13 @@ class Delta(Source):
         table = self._place.find(spark)
         if table is None:
             raise SourceError(code="HR332", what=f"{self._place} does not exist", fix=CREATE)
-        if not table.now().schema.fields:
+        now = table.now()
+        if not now.schema.fields:
             fault, fix = f"{self._place} has no columns yet", "write into it first, or create it with its columns"
+            raise SourceError(code="HR332", what=fault, fix=fix)
+        if self.read_change_feed and now.table_property(change_feed.PROPERTY) != "true":
+            fault = f"{self._place} keeps no change data feed"
+            fix = f"ALTER TABLE {self._place.in_sql} SET TBLPROPERTIES ({change_feed.PROPERTY} = true)"
             raise SourceError(code="HR332", what=fault, fix=fix)
         return table
 

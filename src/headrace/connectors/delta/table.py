@@ -56,6 +56,15 @@ class State:
         return str(self.snapshot.metadata().id())
 
     @property
+    def timestamp_ms(self) -> int:
+        return int(self.snapshot.timestamp())
+
+    def table_property(self, name: str) -> str | None:
+        """A property of the table; None where it is not set."""
+        value = self.snapshot.metadata().configuration().get(name)
+        return str(value.get()) if value.isDefined() else None
+
+    @property
     def has_rows(self) -> bool:
         checksum = self.snapshot.checksumOpt()
         return int(checksum.get().numFiles() if checksum.isDefined() else self.snapshot.numOfFiles()) > 0
