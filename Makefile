@@ -35,7 +35,7 @@ demo: setup
 PYTEST = $(BIN)/pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder --max-worker-restart=1 \
 	--durations=20
 
-# One round at least of each proof, in three quarters of an hour on two quiet cores.
+# One round at least of each proof, in some 35 minutes on two quiet cores.
 test: $(DONE)
 	@$(MAKE) --no-print-directory -j 4 archive lint types servers
 	$(PYTEST) --junitxml build/test.xml || $(BIN)/python -m scripts.once_more
@@ -44,7 +44,7 @@ test: $(DONE)
 # The rounds of these proofs that `make test` leaves out.
 test-long: setup servers
 	$(PYTEST) --long -m long --junitxml build/test-long.xml
-	@echo "Passed. One round of each proof: make test (45 minutes). Many more: make soak (hours)."
+	@echo "Passed. One round of each proof: make test (35 minutes). Many more: make soak (hours)."
 
 # The order of the files, from the last runs of both.
 durations: $(DONE)
