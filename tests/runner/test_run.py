@@ -154,8 +154,9 @@ def test_a_stop_lets_the_running_batch_finish(tmp_path: Path, spark: SparkSessio
     assert inside == [0]
     checkpoint = Checkpoint(layout_in(root / ".headrace", "totals").checkpoint)
     assert checkpoint.last_committed is not None
-    # The batch after it was not begun, so that the next start has none to make again.
-    assert checkpoint.last_batch == checkpoint.last_committed < 39
+    # At most the batch after it was planned, of which nothing is written; see `Halt`, where Spark is too quick for it.
+    assert checkpoint.last_batch in (checkpoint.last_committed, checkpoint.last_committed + 1)
+    assert checkpoint.last_committed < 39
     written = [batch for (batch,) in rows(root / "out.db", "SELECT batch FROM _headrace_ledger ORDER BY 1")]
     assert written == list(range(checkpoint.last_committed + 1))
 
